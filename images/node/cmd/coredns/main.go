@@ -1,0 +1,29 @@
+// Command coredns is the cluster's DNS server with only the plugins that a one-node gateway uses.
+package main
+
+import (
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+
+	// Each import registers one plugin; the order in which they run is dnsserver.Directives below.
+	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/cache"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/forward"
+	_ "github.com/coredns/coredns/plugin/health"
+	_ "github.com/coredns/coredns/plugin/hosts"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/loadbalance"
+	_ "github.com/coredns/coredns/plugin/log"
+	_ "github.com/coredns/coredns/plugin/loop"
+	_ "github.com/coredns/coredns/plugin/ready"
+	_ "github.com/coredns/coredns/plugin/reload"
+)
+
+func main() {
+	// A query walks the plugins in this order: kubernetes must come before forward, or every Service name would be sent upstream.
+	dnsserver.Directives = []string{
+		"reload", "bind", "health", "ready", "log", "errors", "cache", "loadbalance", "hosts", "kubernetes", "loop", "forward",
+	}
+	coremain.Run()
+}

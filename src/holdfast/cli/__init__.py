@@ -1,0 +1,1 @@
+"""Words in, lines out: one file per noun; no decision is taken here."""

@@ -1,0 +1,1 @@
+"""kopf handlers that call the floors below; no logic of their own."""

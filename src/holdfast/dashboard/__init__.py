@@ -1,0 +1,1 @@
+"""Timeline page and live dashboard; read events and stores only."""

@@ -1,0 +1,1 @@
+"""Steps, runner, store, lock. Knows nothing of Docker or Kubernetes."""

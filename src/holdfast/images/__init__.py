@@ -1,0 +1,1 @@
+"""Builds the node, gateway and sandbox images from package registries alone."""

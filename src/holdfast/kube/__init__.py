@@ -1,0 +1,1 @@
+"""Kubernetes clients that retry what may be retried. Not here: Docker, gateways, steps."""

@@ -1,0 +1,1 @@
+"""Retry: policy, backoff, deadline, budget. No product word in it."""

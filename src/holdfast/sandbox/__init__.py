@@ -1,0 +1,1 @@
+"""What a sandbox is: its spec, pod template and workspace."""
