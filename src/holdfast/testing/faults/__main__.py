@@ -1,0 +1,76 @@
+"""`python -m holdfast.testing.faults`: the fault proxy for programs that are not Python tests.
+
+Prints where it listens and the kubeconfig to use, runs until it is told to end, then sums up.
+Not here: any behaviour of the proxy itself.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.testing.faults import KINDS, FaultProxy, load_script
+
+_ENDINGS = (signal.SIGINT, signal.SIGTERM)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig of the real API server.")
+@click.option("--context", help="Context in it; the current one if not given.")
+@click.option("--script", type=click.Path(path_type=Path), help="TOML file with the rules; none: no faults.")
+@click.option("--seed", type=int, help="Seed of all draws; else the script's, else 0.")
+@click.option("--port", type=int, default=0, help="Port on loopback; 0 finds a free one.")
+@click.option("--log", type=click.Path(path_type=Path), help="File for one JSON line a request, at the end.")
+@click.option("--list", "listing", is_flag=True, help="Show the faults and their settings, and end.")
+def main(
+    kubeconfig: Path | None,
+    context: str | None,
+    script: Path | None,
+    seed: int | None,
+    port: int,
+    log: Path | None,
+    listing: bool,
+) -> None:
+    """Make a real Kubernetes API server fail, by seed and by script.
+
+    Starts a proxy on loopback and prints the kubeconfig that leads through it. Ends on Ctrl-C or SIGTERM.
+    """
+    if listing:
+        for name, kind in KINDS.items():
+            click.echo(
+                f"{name:24} {kind.does}" + (f" [{', '.join(sorted(kind.takes))}]" if kind.takes else "")
+            )
+        return
+    if kubeconfig is None:
+        raise click.UsageError("--kubeconfig is needed: the real API server's.")
+    try:
+        rules = load_script(script) if script is not None else None
+        chosen = seed if seed is not None else (rules.seed if rules is not None else None) or 0
+        proxy = FaultProxy(
+            kubeconfig, rules=rules.rules if rules else (), seed=chosen, port=port, context=context
+        )
+        _run(proxy, chosen, log)
+    except HoldfastError as error:
+        click.echo(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), err=True)
+        sys.exit(error.exit_code)
+
+
+def _run(proxy: FaultProxy, seed: int, log: Path | None) -> None:
+    # Blocked before the proxy's thread exists, so that only `sigwait` ever sees them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
+    with proxy:
+        click.echo(f"KUBECONFIG={proxy.kubeconfig}")
+        click.echo(f"listening on {proxy.url}, seed {seed}", err=True)
+        signal.sigwait(_ENDINGS)
+        click.echo(proxy.log.summary(), err=True)
+        if log is not None:
+            log.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in proxy.log))
+
+
+if __name__ == "__main__":
+    main()

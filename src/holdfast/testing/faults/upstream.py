@@ -1,0 +1,160 @@
+"""The real server behind the proxy: where it is, who we are there, and connections kept for the next request.
+
+Not here: what is said over them (`connection`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import tempfile
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from holdfast.errors import UsageError
+from holdfast.testing.faults.wire import MAX_HEAD
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_IDLE_SECONDS = 20.0
+_CERTIFICATE_KEYS = (
+    "client-certificate",
+    "client-certificate-data",
+    "client-key",
+    "client-key-data",
+)
+
+
+class Upstream(NamedTuple):
+    """Address and credentials of the server; `user` is what its clients send themselves, such as a token."""
+
+    url: str
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
+    user: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+    @property
+    def address(self) -> tuple[str, int]:
+        parts = urlsplit(self.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise UsageError(f"upstream: {self.url!r} is no http or https address")
+        return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def upstream_from_kubeconfig(path: Path, context: str | None = None) -> Upstream:
+    """The server that a kubeconfig's context points at, with its client certificate taken up by the proxy."""
+    content = _loaded(path)
+    named = context or content.get("current-context") or ""
+    chosen = _entry(content, "contexts", "context", named, path)
+    cluster = _entry(content, "clusters", "cluster", chosen.get("cluster", ""), path)
+    user = _entry(content, "users", "user", chosen["user"], path) if chosen.get("user") else {}
+    if cluster.get("proxy-url"):
+        raise UsageError(f"{path}: proxy-url: the fault proxy cannot go through another proxy")
+    url = str(cluster.get("server", ""))
+    tls = _context(cluster, user, path.parent) if url.startswith("https") else None
+    own = {key: value for key, value in user.items() if key not in _CERTIFICATE_KEYS}
+    if "tokenFile" in own:
+        own["tokenFile"] = str(path.parent / own["tokenFile"])
+    upstream = Upstream(url, tls, cluster.get("tls-server-name"), own)
+    _ = upstream.address
+    return upstream
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UsageError(f"{path}: no readable kubeconfig: {error}", cause=error) from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: no kubeconfig: it holds no mapping")
+    return content
+
+
+def _entry(content: dict[str, Any], listing: str, key: str, name: str, path: Path) -> dict[str, Any]:
+    for entry in content.get(listing) or ():
+        if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(key), dict):
+            found: dict[str, Any] = entry[key]
+            return found
+    raise UsageError(f"{path}: {listing}: there is none named {name!r}")
+
+
+def _context(cluster: dict[str, Any], user: dict[str, Any], directory: Path) -> ssl.SSLContext:
+    authority = _material(cluster, "certificate-authority", directory)
+    context = ssl.create_default_context(cadata=authority.decode() if authority else None)
+    context.set_alpn_protocols(["http/1.1"])
+    if cluster.get("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    certificate, key = (_material(user, name, directory) for name in ("client-certificate", "client-key"))
+    if certificate and key:
+        # The ssl module takes key material from files only.
+        with tempfile.NamedTemporaryFile(prefix="holdfast-faults-") as file:
+            file.write(certificate + b"\n" + key)
+            file.flush()
+            context.load_cert_chain(file.name)
+    return context
+
+
+def _material(entry: dict[str, Any], name: str, directory: Path) -> bytes | None:
+    if entry.get(f"{name}-data"):
+        return base64.b64decode(entry[f"{name}-data"])
+    return (directory / entry[name]).read_bytes() if entry.get(name) else None
+
+
+class Link:
+    """One connection to the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.idle_since = 0.0
+
+    @property
+    def usable(self) -> bool:
+        fresh = time.monotonic() - self.idle_since < _IDLE_SECONDS
+        return fresh and not self.reader.at_eof() and not self.writer.is_closing()
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self.writer.transport.abort()
+
+
+class Links:
+    """Connections to the server, the last used first: a fault on our side costs the server no handshake."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._idle: list[Link] = []
+
+    @property
+    def authority(self) -> str:
+        """What the Host header says."""
+        return urlsplit(self._upstream.url).netloc
+
+    async def take(self) -> Link:
+        while self._idle:
+            link = self._idle.pop()
+            if link.usable:
+                return link
+            link.close()
+        host, port = self._upstream.address
+        tls = self._upstream.tls
+        name = (self._upstream.server_name or host) if tls is not None else None
+        reader, writer = await asyncio.open_connection(
+            host, port, ssl=tls, server_hostname=name, limit=MAX_HEAD
+        )
+        return Link(reader, writer)
+
+    def give_back(self, link: Link) -> None:
+        link.idle_since = time.monotonic()
+        self._idle.append(link)
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
