@@ -99,7 +99,7 @@ class Client:
 def reset(writer: asyncio.StreamWriter) -> None:
     """Drop a connection so that the other side sees ECONNRESET."""
     sock = writer.get_extra_info("socket")
-    with suppress(OSError):
+    with suppress(OSError, AttributeError):  # a closed transport has no socket any more
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
