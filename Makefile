@@ -1,0 +1,54 @@
+# Two commands do everything: `make up` and `make test`. Everything else stands beside them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+GATEWAY ?= dev
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: up
+up: env ## Bring up a gateway from nothing: environment, engine, images, node, hello
+	@scripts/engine start
+	@$(BIN)/holdfast image build
+	@$(BIN)/holdfast up $(GATEWAY)
+	@scripts/hello $(GATEWAY)
+
+.PHONY: down
+down: env ## Stop that gateway, and the engine if `make up` started it; all data stays
+	@! $(BIN)/holdfast status $(GATEWAY) >/dev/null 2>&1 || $(BIN)/holdfast stop $(GATEWAY)
+	@scripts/engine stop
+
+.PHONY: test
+test: env ## Run all checks and tests (the long matrices in their short form)
+	@scripts/with-engine scripts/run-tests
+
+.PHONY: test-all
+test-all: env ## Run all checks and tests, the long matrices in full
+	@scripts/with-engine scripts/run-tests --all
+
+.PHONY: bench
+bench: env ## Run every benchmark; each prints its baseline from the same run
+	@scripts/with-engine scripts/run-benches
+
+.PHONY: lint
+lint: env ## Run the linters, type checkers and import contracts
+	@scripts/lint
+
+.PHONY: format
+format: env ## Format the code
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+.PHONY: images
+images: env ## Build the node, gateway and sandbox images
+	@scripts/with-engine $(BIN)/holdfast image build
+
+.PHONY: env
+env: ## Make the locked Python environment in .venv
+	@scripts/setup
+
+.PHONY: lock
+lock: env ## Compile requirements/*.in to hashed locks
+	@scripts/lock

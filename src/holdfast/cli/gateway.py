@@ -1,0 +1,158 @@
+"""`holdfast up | stop | start | restart | destroy`: the commands that change a gateway."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.options import PortType, json_option, name_argument
+from holdfast.cli.progress import progress
+from holdfast.cli.results import show
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.engine import Plan
+
+_PLAN_FOUND_CHANGES = 5
+
+
+@click.command()
+@name_argument
+@click.option("--image", help="The node image; by default the one that `holdfast image build` makes.")
+@click.option(
+    "--port", type=PortType(), help="Port of the API on 127.0.0.1: a number, or auto (the default)."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=120.0, show_default=True, metavar="SECONDS",
+    help="How long the node may take to become ready.",
+)  # fmt: skip
+@click.option(
+    "--plan", is_flag=True, help="Show what would be done and why; change nothing. Exit code 5: something."
+)
+@json_option
+def up(
+    name: str | None, image: str | None, port: int | None, timeout: float, plan: bool, as_json: bool
+) -> None:
+    """Bring gateway NAME up: create it, resume it or repair it.
+
+    The same command goes on from wherever an earlier one stopped. Nothing that is there and fits is touched.
+    """
+    from holdfast.gateway import commands
+    from holdfast.gateway.spec import resolve_name
+    from holdfast.gateway.work import Asked
+
+    asked = Asked(image=image, port=port or None, ready_timeout=timeout)
+    gateway = resolve_name(name, for_up=True)
+    if plan:
+        _show_plan(commands.plan_up(gateway, asked), as_json=as_json)
+        return
+    with progress(as_json=as_json) as shown:
+        result = commands.up(gateway, asked, shown.bus)
+    changed = "" if result.changed else " Nothing had to be changed."
+    show(
+        result,
+        [
+            f"Gateway {result.name} is ready at {result.server}.{changed}",
+            f"kubectl --kubeconfig {result.kubeconfig} get nodes",
+        ],
+        as_json=as_json,
+    )
+
+
+@click.command()
+@name_argument
+@json_option
+def stop(name: str | None, as_json: bool) -> None:
+    """Stop gateway NAME: pods first, the datastore last. All data stays."""
+    from holdfast.gateway import commands
+    from holdfast.gateway.spec import resolve_name
+
+    with progress(as_json=as_json) as shown:
+        result = commands.stop(resolve_name(name), shown.bus)
+    line = (
+        f"Gateway {result.name} is stopped."
+        if result.changed
+        else f"Gateway {result.name} was stopped already."
+    )
+    show(result, [line], as_json=as_json)
+
+
+@click.command()
+@name_argument
+@json_option
+def start(name: str | None, as_json: bool) -> None:
+    """Start gateway NAME and wait until it is ready; its pods come back with their data."""
+    from holdfast.gateway import commands
+    from holdfast.gateway.spec import resolve_name
+
+    with progress(as_json=as_json) as shown:
+        result = commands.start(resolve_name(name), shown.bus)
+    show(result, [f"Gateway {result.name} is ready at {result.server}."], as_json=as_json)
+
+
+@click.command()
+@name_argument
+@json_option
+def restart(name: str | None, as_json: bool) -> None:
+    """Stop gateway NAME and start it again."""
+    from holdfast.gateway import commands
+    from holdfast.gateway.spec import resolve_name
+
+    gateway = resolve_name(name)
+    with progress(as_json=as_json) as shown:
+        commands.stop(gateway, shown.bus)
+        result = commands.start(gateway, shown.bus)
+    show(result, [f"Gateway {result.name} is ready at {result.server}."], as_json=as_json)
+
+
+@click.command()
+@name_argument
+@click.option(
+    "--data", is_flag=True, help="Remove the volume too, with every workspace on it. There is no way back."
+)
+@click.option("--yes", metavar="NAME", help="Do not ask; takes the gateway's exact name.")
+@json_option
+def destroy(name: str | None, data: bool, yes: str | None, as_json: bool) -> None:
+    """Take gateway NAME away: container and network. Its data stays unless --data names it."""
+    from holdfast.gateway import commands
+    from holdfast.gateway.spec import resolve_name
+
+    gateway = resolve_name(name)
+    _confirm(gateway, data=data, yes=yes)
+    with progress(as_json=as_json) as shown:
+        result = commands.destroy(gateway, with_data=data, bus=shown.bus)
+    kept = "" if data else f" Its data is kept: `holdfast up {gateway}` brings it back."
+    line = (
+        f"Gateway {gateway} is gone.{kept}" if result.changed else f"There was no gateway {gateway} any more."
+    )
+    show(result, [line], as_json=as_json)
+
+
+def _confirm(gateway: str, *, data: bool, yes: str | None) -> None:
+    if yes is not None:
+        if yes != gateway:
+            raise UsageError(
+                f"--yes says {yes!r}, but the gateway is {gateway!r}; nothing was changed",
+                hint=f"Write --yes {gateway} if that is the one.",
+            )
+        return
+    what = "with ALL its data" if data else "(its data stays)"
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"destroying gateway {gateway} {what} has to be confirmed; nothing was changed",
+            hint=f"Write --yes {gateway}.",
+        )
+    typed = click.prompt(
+        f"Destroy gateway {gateway} {what}? Type its name", default="", show_default=False, err=True
+    )
+    if typed != gateway:
+        raise UsageError("that is not its name; nothing was changed")
+
+
+def _show_plan(plan: Plan, *, as_json: bool) -> None:
+    lines = [f"{step.action:<7} {step.title}: {step.reason}" for step in plan]
+    show(plan, lines, as_json=as_json)
+    if plan.changes:
+        click.get_current_context().exit(_PLAN_FOUND_CHANGES)

@@ -1,0 +1,57 @@
+"""`holdfast image build | list`: the images that holdfast uses."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.group import LazyGroup
+from holdfast.cli.options import json_option
+from holdfast.cli.progress import progress
+from holdfast.cli.results import show, table
+
+_COMMANDS = {
+    "build": ("holdfast.cli.image:build", "Build the node, gateway and sandbox images."),
+    "list": ("holdfast.cli.image:list_images", "List the images, and whether each is up to date."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=_COMMANDS)
+def image() -> None:
+    """Build and list the images that holdfast uses."""
+
+
+@click.command()
+@click.argument("images", nargs=-1)
+@click.option("--refresh", is_flag=True, help="Take new Debian packages even if nothing else changed.")
+@json_option
+def build(images: tuple[str, ...], refresh: bool, as_json: bool) -> None:
+    """Build IMAGES (node, gateway, sandbox; all of them by default) from package registries alone.
+
+    What is up to date is not built again. A build that was interrupted goes on where it was.
+    """
+    from holdfast.images.build import build_images
+
+    with progress(as_json=as_json) as shown:
+        result = build_images(images, refresh=refresh, bus=shown.bus)
+    count = sum(built.changed for built in result)
+    line = (
+        f"Built {count} of {len(result)} images."
+        if count
+        else "All images are up to date. Nothing was changed."
+    )
+    show(result, [line], as_json=as_json)
+
+
+@click.command("list")
+@json_option
+def list_images(as_json: bool) -> None:
+    """List the images, and whether each is up to date with its sources."""
+    from holdfast.images.build import image_states
+
+    states = image_states()
+    rows = [("IMAGE", "STATE", "SIZE", "ID")]
+    rows += [
+        (state.reference, state.state, f"{state.size / 1e6:.0f} MB" if state.size else "", state.id[7:19])
+        for state in states
+    ]
+    show(states, table(rows), as_json=as_json)

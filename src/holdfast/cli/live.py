@@ -1,0 +1,64 @@
+"""The live picture on a terminal: steps under way with a spinner, a bar where known, and seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.text import Text
+
+from holdfast.cli.progress import Progress, line_for
+from holdfast.events import Event, StepFailed, StepFinished, StepProgress, StepSkipped, StepStarted
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+
+class LiveProgress(Progress):
+    """Finished steps scroll away above; those under way stay below and move."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._bars = Bars(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[message]}", style="dim"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._console = console
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case StepStarted():
+                self._tasks[event.step] = self._bars.add_task(event.title, total=None, message="")
+            case StepProgress() if event.step in self._tasks:
+                self._move(event)
+            case StepFinished() | StepFailed() | StepSkipped():
+                task = self._tasks.pop(event.step, None)
+                if task is not None:
+                    self._bars.remove_task(task)
+        line = line_for(event)
+        if line:
+            self._console.print(Text.from_ansi(line))
+
+    def _move(self, event: StepProgress) -> None:
+        total = None if event.fraction is None else 1.0
+        self._bars.update(
+            self._tasks[event.step], total=total, completed=event.fraction or 0.0, message=event.message
+        )

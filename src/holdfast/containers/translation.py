@@ -1,0 +1,109 @@
+"""Errors of the Docker SDK and of the socket below it, said in holdfast's words.
+
+Also the one place that says which engine errors may pass. Not here: trying again.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.errors import (
+    DiskFullError,
+    EngineCallError,
+    EnginePermissionError,
+    EngineUnreachableError,
+    HoldfastError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TRANSIENT = re.compile(
+    r"connection (refused|reset)|unexpected eof|tls handshake timeout|i/o timeout|toomanyrequests|"
+    r"too many requests|\b(429|500|502|503|504)\b.{0,40}(error|unavailable|gateway|timeout)|timeout awaiting|"
+    r"broken pipe|connection aborted|read timed out|temporary failure in name resolution",
+    re.IGNORECASE,
+)
+_PERMANENT = re.compile(
+    r"manifest unknown|unauthorized|denied|no space left|not found|no such|invalid reference", re.IGNORECASE
+)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether an engine or registry error may pass by itself."""
+    text = " ".join(str(link) for link in _chain(error))
+    if _PERMANENT.search(text):
+        return False
+    return bool(_TRANSIENT.search(text))
+
+
+@contextmanager
+def translated(doing: str, address: str = "") -> Iterator[None]:
+    """Raise what the Docker SDK raises as one of holdfast's errors; `doing` says what was tried."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        translation = _translate(error, doing, address)
+        if translation is None:
+            raise
+        raise translation from error
+
+
+def _translate(error: Exception, doing: str, address: str) -> HoldfastError | None:
+    import docker.errors
+    import requests
+
+    chain = list(_chain(error))
+    text = " ".join(str(link) for link in chain)
+    if "no space left" in text.lower():
+        return DiskFullError(f"no space left on the container engine's disk while {doing}")
+    if isinstance(error, docker.errors.APIError):
+        return EngineCallError(f"{doing} failed: {error.explanation or error}")
+    if not isinstance(error, docker.errors.DockerException | requests.exceptions.RequestException | OSError):
+        return None
+    return _translate_connection(error, text, chain, doing, address)
+
+
+def _translate_connection(
+    error: Exception, text: str, chain: list[BaseException], doing: str, address: str
+) -> HoldfastError:
+    import requests
+
+    if isinstance(error, requests.exceptions.ReadTimeout):
+        return EngineCallError(f"{doing}: the container engine did not answer in time")
+    if any(isinstance(link, PermissionError) for link in chain) or "permission denied" in text.lower():
+        return EnginePermissionError(
+            f"this user may not use the container engine at {address}",
+            hint="Join its group (`sudo usermod -aG docker $USER`, then log in again), or run as root.",
+        )
+    if address:
+        return EngineUnreachableError(f"no container engine answers at {address}", hint=_start_hint(address))
+    return EngineCallError(f"{doing} failed: {error}")
+
+
+def _start_hint(address: str) -> str:
+    import os
+
+    if os.environ.get("DOCKER_HOST"):
+        return f"DOCKER_HOST is set to {address}: correct it or unset it, or start the engine there."
+    return (
+        "Start Docker (`sudo systemctl start docker`, or `sudo dockerd` where there is no service manager), "
+        "or install it (`sudo apt-get install docker.io`)."
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    stack: list[BaseException | None] = [error]
+    while stack:
+        link = stack.pop()
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        stack += [link.__cause__, link.__context__]
+        stack += [part for part in link.args if isinstance(part, BaseException)]

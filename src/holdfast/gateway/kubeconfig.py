@@ -1,0 +1,125 @@
+"""The host's kubeconfig of a gateway: made from the node's own, pointed at the published port.
+
+Written 0600 and as a whole; merged into another file only on request, and never over a foreign entry.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast import home
+from holdfast.errors import DamagedFileError, TemporaryError
+from holdfast.gateway.identity import context_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """What it takes to talk to the API server, as PEM."""
+
+    server: str
+    ca: bytes
+    certificate: bytes
+    key: bytes
+
+
+def for_host(node_kubeconfig: bytes, *, name: str, server: str) -> bytes:
+    """The node's admin kubeconfig with the host's address and the gateway's names in it."""
+    try:
+        source = _yaml(node_kubeconfig)
+        cluster, user = dict(source["clusters"][0]["cluster"]), dict(source["users"][0]["user"])
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise TemporaryError("the node's kubeconfig is not complete yet") from error
+    cluster["server"] = server
+    context = context_name(name)
+    merged = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": context, "cluster": cluster}],
+        "users": [{"name": context, "user": user}],
+        "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
+        "current-context": context,
+    }
+    return _dump(merged)
+
+
+def merge_into(path: Path, kubeconfig: bytes, *, name: str) -> None:
+    """Put a gateway's entries into another kubeconfig; every other entry stays as it is."""
+    ours = _yaml(kubeconfig)
+    try:
+        theirs = _yaml(path.read_bytes()) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        raise DamagedFileError(
+            f"{path} cannot be merged into: {error}", hint="Mend or move that file; it was not changed."
+        ) from error
+    context = context_name(name)
+    for section in ("clusters", "users", "contexts"):
+        kept = [entry for entry in theirs.get(section) or [] if entry.get("name") != context]
+        theirs[section] = kept + ours[section]
+    theirs.setdefault("apiVersion", "v1")
+    theirs.setdefault("kind", "Config")
+    theirs["current-context"] = context
+    home.write_atomic(path, _dump(theirs))
+
+
+def remove_from(path: Path, *, name: str) -> bool:
+    """Take a gateway's entries out of another kubeconfig; False when there were none."""
+    if not path.exists():
+        return False
+    theirs, context = _yaml(path.read_bytes()), context_name(name)
+    found = False
+    for section in ("clusters", "users", "contexts"):
+        kept = [entry for entry in theirs.get(section) or [] if entry.get("name") != context]
+        found |= len(kept) != len(theirs.get(section) or [])
+        theirs[section] = kept
+    if found:
+        home.write_atomic(path, _dump(theirs))
+    return found
+
+
+def credentials(kubeconfig: bytes) -> Credentials:
+    """The certificates inside a kubeconfig that `for_host` made."""
+    try:
+        parsed = _yaml(kubeconfig)
+        cluster, user = parsed["clusters"][0]["cluster"], parsed["users"][0]["user"]
+        return Credentials(
+            server=cluster["server"],
+            ca=base64.b64decode(cluster["certificate-authority-data"]),
+            certificate=base64.b64decode(user["client-certificate-data"]),
+            key=base64.b64decode(user["client-key-data"]),
+        )
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise DamagedFileError(
+            "the kubeconfig has no usable credentials", hint="Run `holdfast up` again: it is written anew."
+        ) from error
+
+
+def _yaml(data: bytes) -> dict[str, Any]:
+    import yaml
+
+    try:
+        parsed = yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (a safe loader, in C where there is one)
+    except yaml.YAMLError as error:
+        raise ValueError("it is not YAML") from error
+    if not isinstance(parsed, dict):
+        raise ValueError("it is not a kubeconfig")  # noqa: TRY004 (callers handle one kind)
+    return parsed
+
+
+def _dump(value: dict[str, Any]) -> bytes:
+    import yaml
+
+    return bytes(yaml.dump(value, sort_keys=False).encode())
+
+
+def default_target() -> Path:
+    """The kubeconfig that kubectl reads: the first of KUBECONFIG, or the one in the home directory."""
+    import os
+    from pathlib import Path
+
+    first = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    return Path(first).expanduser() if first else Path.home() / ".kube" / "config"

@@ -1,0 +1,87 @@
+"""What a node's container is made of: pure functions from spec and profile to the engine's own terms.
+
+Least privilege that works: every capability by name, none of them able to load modules, set clocks or
+raise limits; a cgroup namespace, network and volume of its own; nothing published beyond loopback.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.containers import labels
+from holdfast.errors import EngineUnfitError
+from holdfast.gateway.identity import node_name, object_name
+
+if TYPE_CHECKING:
+    from holdfast.containers.engine import EngineFacts
+    from holdfast.gateway.profile import NodeProfile
+    from holdfast.gateway.spec import GatewaySpec
+
+STOP_SECONDS = 30
+"""How long a node may take to stop by itself before the engine kills it; it needs about two."""
+
+
+def check_engine(facts: EngineFacts) -> None:
+    """Refuse an engine that cannot run a node, and say why."""
+    if facts.rootless:
+        raise EngineUnfitError(
+            "the container engine runs rootless, and a node needs real mounts and network rules",
+            hint="Use an engine that runs as root (DOCKER_HOST=unix:///var/run/docker.sock).",
+        )
+    if facts.user_namespaces:
+        raise EngineUnfitError(
+            "the container engine remaps users (userns-remap), which a node's mounts do not survive",
+            hint="Switch userns-remap off in the engine's daemon.json, or use another engine.",
+        )
+
+
+def container_config(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:
+    """The part of a container that is about the program inside."""
+    name = node_name(spec.name)
+    variables = {profile.node_name_variable: name, profile.sans_variable: ",".join(spec.api_names)}
+    return {
+        "Hostname": name,
+        "Env": [f"{key}={value}" for key, value in variables.items() if value],
+        "ExposedPorts": {f"{profile.api_port}/tcp": {}},
+        "Labels": {labels.GATEWAY: spec.name, labels.SETTINGS: settings_fingerprint(spec, profile)},
+        "StopTimeout": STOP_SECONDS,
+        **({"Cmd": list(profile.command)} if profile.command else {}),
+    }
+
+
+def host_config(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:
+    """The part of a container that is about the engine's host."""
+    binding = {"HostIp": spec.listen, "HostPort": str(spec.port)}
+    return {
+        "CapDrop": ["ALL"],
+        "CapAdd": list(profile.capabilities),
+        "SecurityOpt": ["seccomp=unconfined", "apparmor=unconfined", "label=disable"],
+        "MaskedPaths": [],
+        "ReadonlyPaths": [],
+        "CgroupnsMode": "private",
+        "Tmpfs": dict(profile.tmpfs),
+        "Devices": [
+            {"PathOnHost": device, "PathInContainer": device, "CgroupPermissions": "rwm"}
+            for device in profile.devices
+        ],
+        "Mounts": [{"Type": "volume", "Source": object_name(spec.name), "Target": profile.state_path}],
+        "NetworkMode": object_name(spec.name),
+        "PortBindings": {f"{profile.api_port}/tcp": [binding]},
+        "RestartPolicy": {"Name": "unless-stopped"},
+        "LogConfig": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "2"}},
+    }
+
+
+def networking_config(spec: GatewaySpec) -> dict[str, Any]:
+    """The gateway's own network, and nothing else."""
+    return {"EndpointsConfig": {object_name(spec.name): {}}}
+
+
+def settings_fingerprint(spec: GatewaySpec, profile: NodeProfile) -> str:
+    """Changes when a container made with other settings would have to be made anew."""
+    import hashlib
+
+    parts = (spec.port, spec.listen, sorted(spec.api_names), profile)
+    return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]

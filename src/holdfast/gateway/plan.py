@@ -1,0 +1,60 @@
+"""The ordered plan of each gateway command: the whole way through it, readable in one place.
+
+Not here: what the steps do (steps/) and how they are run (the engine floor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.gateway.steps.container import EnsureContainer, StartContainer
+from holdfast.gateway.steps.engine import CheckEngine
+from holdfast.gateway.steps.image import EnsureImage
+from holdfast.gateway.steps.kubeconfig import WaitApiReady, WriteKubeconfig
+from holdfast.gateway.steps.metadata import WriteMetadata
+from holdfast.gateway.steps.readiness import WaitNodeReady
+from holdfast.gateway.steps.removal import (
+    ForgetGateway,
+    RemoveContainer,
+    RemoveNetwork,
+    RemoveVolume,
+    StopContainer,
+)
+from holdfast.gateway.steps.storage import EnsureNetwork, EnsureVolume
+
+if TYPE_CHECKING:
+    from holdfast.engine import Step
+    from holdfast.gateway.work import Work
+
+
+def up_steps(work: Work) -> list[Step]:
+    """Create, resume and repair are one command: every step looks first and does what is missing."""
+    return [
+        CheckEngine(work),
+        EnsureImage(work),
+        EnsureNetwork(work),
+        EnsureVolume(work),
+        EnsureContainer(work),
+        StartContainer(work),
+        WaitNodeReady(work),
+        WriteKubeconfig(work),
+        WaitApiReady(work),
+        WriteMetadata(work),
+    ]
+
+
+def stop_steps(work: Work) -> list[Step]:
+    """Stop the node in order; everything stays where it is."""
+    return [CheckEngine(work), StopContainer(work)]
+
+
+def destroy_steps(work: Work, *, with_data: bool) -> list[Step]:
+    """Take the gateway away; its data only when it was named."""
+    return [
+        CheckEngine(work),
+        StopContainer(work),
+        RemoveContainer(work),
+        RemoveNetwork(work),
+        *([RemoveVolume(work)] if with_data else []),
+        ForgetGateway(work),
+    ]

@@ -1,0 +1,141 @@
+"""What a gateway is asked to be, and what is remembered of it between commands.
+
+The spec is what a user wants; the metadata on disk is how the CLI finds the gateway again without asking
+the engine. Not here: what the engine says of it (observation.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast import __version__, home
+from holdfast.errors import DamagedFileError, UnknownGatewayError
+from holdfast.gateway.identity import check_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_NAME = "default"
+
+
+class GatewaySpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One gateway as its user wants it; `port` is never 0 once a plan runs."""
+
+    name: str
+    image: str
+    port: int
+    listen: str = LOOPBACK
+    api_names: tuple[str, ...] = ()
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of a gateway on this machine; never a secret."""
+
+    name: str
+    image: str
+    port: int
+    listen: str = LOOPBACK
+    engine: str = ""
+    kubernetes: str = ""
+    created_at: str = ""
+    holdfast: str = __version__
+
+    @property
+    def server(self) -> str:
+        return f"https://{self.listen}:{self.port}"
+
+
+class GatewayFiles:
+    """The files of one gateway below the configuration directory."""
+
+    def __init__(self, name: str) -> None:
+        self.folder = home.config_dir() / "gateways" / check_name(name)
+        self.metadata = self.folder / "metadata.json"
+        self.kubeconfig = self.folder / "kubeconfig"
+        self.state = home.state_dir() / "gateways" / name / "state.db"
+
+
+def read_metadata(name: str) -> Metadata | None:
+    """What is remembered of a gateway, or None when nothing is."""
+    path = GatewayFiles(name).metadata
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Metadata)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise DamagedFileError(
+            f"{path} cannot be read: {error}",
+            hint=f"Remove it and run `holdfast up {name}` again: it is written anew from the engine.",
+        ) from error
+
+
+def write_metadata(metadata: Metadata) -> None:
+    """Remember a gateway."""
+    home.write_atomic(
+        GatewayFiles(metadata.name).metadata, msgspec.json.format(msgspec.json.encode(metadata), indent=2)
+    )
+
+
+def known_gateways() -> list[Metadata]:
+    """All gateways that are remembered here, by name."""
+    root = home.config_dir() / "gateways"
+    names = sorted(path.parent.name for path in root.glob("*/metadata.json"))
+    return [found for name in names if (found := read_metadata(name)) is not None]
+
+
+def active_name() -> str | None:
+    """The gateway that commands mean when they name none."""
+    try:
+        return (home.config_dir() / "active").read_text().strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def set_active(name: str | None) -> None:
+    """Make a gateway the one that commands mean when they name none."""
+    path = home.config_dir() / "active"
+    if name is None:
+        path.unlink(missing_ok=True)
+    else:
+        home.write_atomic(path, name + "\n")
+
+
+def forget(name: str) -> None:
+    """Remove what is remembered of a gateway; its data on the engine is not touched."""
+    files = GatewayFiles(name)
+    for path in (files.metadata, files.kubeconfig):
+        path.unlink(missing_ok=True)
+    _remove_if_empty(files.folder)
+    if active_name() == name:
+        others = known_gateways()
+        set_active(others[0].name if len(others) == 1 else None)
+
+
+def resolve_name(given: str | None, *, for_up: bool = False) -> str:
+    """The gateway that is meant: the named one, else the active one, else (for `up`) the default."""
+    if given is not None:
+        return check_name(given)
+    active = active_name()
+    if active is not None:
+        return active
+    if for_up:
+        return DEFAULT_NAME
+    known = known_gateways()
+    if len(known) == 1:
+        return known[0].name
+    hint = (
+        f"Name one: {', '.join(gateway.name for gateway in known)}."
+        if known
+        else "Bring one up first: holdfast up"
+    )
+    raise UnknownGatewayError("no gateway is named and none is active", hint=hint)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return

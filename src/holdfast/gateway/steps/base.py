@@ -1,0 +1,25 @@
+"""The common ground of all gateway steps: they share one `Work`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.containers.translation import is_transient
+from holdfast.engine import Step
+from holdfast.retry import Policy, exponential
+
+if TYPE_CHECKING:
+    from holdfast.gateway.work import Work
+
+ENGINE_CALLS = Policy(attempts=4, backoff=exponential(0.2, cap=5), retry_on=is_transient)
+"""For calls to the engine: a dropped connection or a registry's bad minute is tried again."""
+
+
+class GatewayStep(Step):
+    """A step on one gateway."""
+
+    policy = ENGINE_CALLS
+
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self.work = work

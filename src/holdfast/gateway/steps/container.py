@@ -1,0 +1,149 @@
+"""The node's container: made, put right, started. What is there and fits is left alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.containers import labels
+from holdfast.containers.containers import (
+    ContainerView,
+    create_container,
+    reattach,
+    remove_container,
+    start_container,
+    stop_container,
+)
+from holdfast.containers.images import find_image
+from holdfast.containers.networks import find_network
+from holdfast.containers.ports import holder_of
+from holdfast.containers.translation import is_transient
+from holdfast.engine import Verdict, absent, done, partial
+from holdfast.errors import EngineCallError, ImageUnfitError, PortTakenError
+from holdfast.gateway.node_container import (
+    STOP_SECONDS,
+    container_config,
+    host_config,
+    networking_config,
+    settings_fingerprint,
+)
+from holdfast.gateway.steps.base import GatewayStep
+from holdfast.retry import Policy, exponential
+
+if TYPE_CHECKING:
+    from holdfast.engine import Context
+
+_PORT_TAKEN = ("port is already allocated", "address already in use")
+
+
+class EnsureContainer(GatewayStep):
+    """The container as asked for, on the gateway's volume and network.
+
+    One that was made with other settings is made anew on the same volume; one whose network was remade
+    under it is attached again. The data is on the volume and stays where it is.
+    """
+
+    name = "ensure-container"
+    title = "Container"
+    needs = ("ensure-image", "ensure-network", "ensure-volume")
+
+    def probe(self, ctx: Context) -> Verdict:
+        del ctx
+        container = self.work.container()
+        if container is None:
+            return absent("there is none yet")
+        why = self._why_remake(container)
+        if why:
+            return partial(why)
+        if self._is_detached(container):
+            return partial("its network was made anew")
+        return done(f"{container.name}, {container.state}")
+
+    def run(self, ctx: Context) -> None:
+        container = self.work.container()
+        if container is not None and self._why_remake(container):
+            ctx.progress("stopping the old container; its data stays on the volume")
+            stop_container(self.work.engine, self.work.object, grace_seconds=STOP_SECONDS)
+            remove_container(self.work.engine, self.work.object)
+            container = None
+        if container is not None:
+            reattach(self.work.engine, self.work.object, self.work.object, old_networks=container.networks)
+            ctx.note("attached to its network again")
+            return
+        spec, profile = self.work.spec, self.work.profile
+        create_container(
+            self.work.engine,
+            self.work.object,
+            image=spec.image,
+            config=container_config(spec, profile),
+            host_config=host_config(spec, profile),
+            networking=networking_config(spec),
+        )
+        ctx.note(self.work.object)
+
+    def _why_remake(self, container: ContainerView) -> str:
+        if container.labels.get(labels.SETTINGS) != settings_fingerprint(self.work.spec, self.work.profile):
+            return "its settings differ from what is asked for"
+        if self.work.asked.image is None:
+            return ""
+        wanted = find_image(self.work.engine, self.work.spec.image)
+        if wanted is None or wanted.id == container.image_id:
+            return ""
+        running = find_image(self.work.engine, container.image_id)
+        self._refuse_other_version(running.labels if running else {}, wanted.labels)
+        return f"it runs another image than {self.work.spec.image}"
+
+    def _refuse_other_version(self, running: dict[str, str], wanted: dict[str, str]) -> None:
+        """The datastore of one Kubernetes version may not be readable by another: never by accident."""
+        now, then = running.get(labels.KUBERNETES), wanted.get(labels.KUBERNETES)
+        if now != then:
+            raise ImageUnfitError(
+                f"gateway {self.work.name} runs Kubernetes {now or 'of an unknown version'} and "
+                f"{self.work.spec.image} has {then or 'an unknown version'}",
+                hint="`up` keeps the version. Leave --image out to go on with the image it has.",
+            )
+
+    def _is_detached(self, container: ContainerView) -> bool:
+        network = find_network(self.work.engine, self.work.object)
+        return network is None or container.networks.get(self.work.object) != network.id
+
+
+class StartContainer(GatewayStep):
+    """Start the container; the engine restarts it by itself from then on, until it is stopped on purpose."""
+
+    name = "start-container"
+    title = "Start"
+    needs = ("ensure-container",)
+    policy = Policy(
+        attempts=5,
+        backoff=exponential(0.3, cap=2),
+        retry_on=lambda error: is_transient(error) or _is_port_conflict(error),
+    )
+
+    def probe(self, ctx: Context) -> Verdict:
+        del ctx
+        container = self.work.container()
+        if container is not None and container.running:
+            return done(f"running since {container.started_at[:19].replace('T', ' ')} UTC")
+        return absent("it does not run")
+
+    def run(self, ctx: Context) -> None:
+        try:
+            start_container(self.work.engine, self.work.object)
+        except EngineCallError as error:
+            if _is_port_conflict(error):
+                raise self._port_taken(error) from error
+            raise
+        ctx.note(f"API on {self.work.server}")
+
+    def _port_taken(self, error: EngineCallError) -> PortTakenError:
+        port = self.work.spec.port
+        holder = holder_of(self.work.engine, port) if self.work.engine.is_local else "another program"
+        return PortTakenError(
+            f"port {port} is already allocated: {holder} has it",
+            hint="Stop that, or choose another port: --port N, or --port auto.",
+            cause=error,
+        )
+
+
+def _is_port_conflict(error: BaseException) -> bool:
+    return any(words in str(error).lower() for words in _PORT_TAKEN)

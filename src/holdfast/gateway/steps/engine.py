@@ -1,0 +1,24 @@
+"""Is there a container engine, and can it run a node?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.gateway.node_container import check_engine
+from holdfast.gateway.steps.base import GatewayStep
+
+if TYPE_CHECKING:
+    from holdfast.engine import Context
+
+
+class CheckEngine(GatewayStep):
+    """Only looks: connects to the engine and reads what it allows."""
+
+    name = "check-engine"
+    title = "Container engine"
+    repeat = "always"
+
+    def run(self, ctx: Context) -> None:
+        facts = self.work.engine.facts()
+        check_engine(facts)
+        ctx.note(f"Docker {facts.version}, cgroup v{facts.cgroup_version}")

@@ -1,0 +1,62 @@
+"""The way to the API from the host: the kubeconfig is written, then used once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast import home
+from holdfast.containers.commands import read_file
+from holdfast.engine import Verdict, absent, done, partial
+from holdfast.errors import TemporaryError
+from holdfast.gateway import kubeconfig
+from holdfast.gateway.steps.base import GatewayStep
+from holdfast.kube.reach import answers, is_unreachable
+from holdfast.retry import Policy, exponential
+
+if TYPE_CHECKING:
+    from holdfast.engine import Context
+
+
+class WriteKubeconfig(GatewayStep):
+    """A kubeconfig for the host, readable by its owner alone."""
+
+    name = "write-kubeconfig"
+    title = "Kubeconfig"
+    needs = ("wait-node-ready",)
+
+    def probe(self, ctx: Context) -> Verdict:
+        del ctx
+        path = self.work.files.kubeconfig
+        if not path.exists():
+            return absent("it is not there")
+        if path.stat().st_mode & 0o077:
+            return partial("others could read it")
+        if path.read_bytes() != self._wanted():
+            return partial("the node has newer credentials or another address")
+        return done(str(path))
+
+    def run(self, ctx: Context) -> None:
+        home.write_atomic(self.work.files.kubeconfig, self._wanted())
+        ctx.note(str(self.work.files.kubeconfig))
+
+    def _wanted(self) -> bytes:
+        path = self.work.profile.kubeconfig_path
+        found = read_file(self.work.engine, self.work.object, path)
+        if found is None:
+            raise TemporaryError(f"the node has no kubeconfig at {path} yet")
+        return kubeconfig.for_host(found, name=self.work.name, server=self.work.server)
+
+
+class WaitApiReady(GatewayStep):
+    """Only looks: the API server answers through the published port, to these credentials."""
+
+    name = "wait-api-ready"
+    title = "API from here"
+    needs = ("write-kubeconfig",)
+    repeat = "always"
+    policy = Policy(attempts=None, deadline=30.0, backoff=exponential(0.05, cap=1), retry_on=is_unreachable)
+
+    def run(self, ctx: Context) -> None:
+        found = kubeconfig.credentials(self.work.files.kubeconfig.read_bytes())
+        answers(found.server, "/readyz", ca=found.ca, certificate=found.certificate, key=found.key)
+        ctx.note(found.server)

@@ -1,0 +1,75 @@
+"""Where holdfast keeps its files, and how it writes them: private, atomic, in one place.
+
+`HOLDFAST_HOME` moves configuration and state; `HOLDFAST_CACHE` moves what can be built again.
+Not here: what is in the files; each floor reads and writes its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def config_dir() -> Path:
+    """Metadata, kubeconfigs and client certificates."""
+    return _under_home("config", "user_config_path")
+
+
+def state_dir() -> Path:
+    """Checkpoints and run histories."""
+    return _under_home("state", "user_state_path")
+
+
+def cache_dir() -> Path:
+    """What can be built again: image layers, downloads."""
+    moved = os.environ.get("HOLDFAST_CACHE")
+    if moved:
+        return Path(moved).expanduser().absolute()
+    import platformdirs
+
+    return platformdirs.user_cache_path("holdfast")
+
+
+def private_dir(path: Path) -> Path:
+    """Make a directory that only its owner may enter."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
+    """Replace a file as a whole: after a crash there is the old one or the new one, never a half."""
+    private_dir(path.parent)
+    data = content.encode() if isinstance(content, str) else content
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _under_home(part: str, default: str) -> Path:
+    moved = os.environ.get("HOLDFAST_HOME")
+    if moved:
+        return Path(moved).expanduser().absolute() / part
+    import platformdirs
+
+    path: Path = getattr(platformdirs, default)("holdfast")
+    return path

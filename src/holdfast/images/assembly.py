@@ -1,0 +1,97 @@
+"""Puts finished stages together: the layer of holdfast's own files, the images baked into it, the archive.
+
+Not here: where the stages come from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.containers.labels import INPUTS
+from holdfast.images import python_layer
+from holdfast.images.archive import Archive
+from holdfast.images.digest import files_below
+from holdfast.images.layers import Layer, read_member
+from holdfast.images.sources import Config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.images.recipe import Recipe
+    from holdfast.images.sources import Baked
+
+BAKED_FOLDER = "/usr/share/holdfast/images"
+LAYER, ROOTFS = "layer.tar", "rootfs.tar"
+
+
+def write_layer(
+    recipe: Recipe, target: Path, *, rootfs: Path, binaries: Path | None, dependencies: Path | None
+) -> None:
+    """Write the layer above the root filesystem into a folder."""
+    source = recipe.source
+    with Layer(target / LAYER) as layer:
+        for folder in source.directories:
+            layer.folder(folder)
+        if binaries is not None and source.go is not None:
+            _add_binaries(layer, recipe, binaries)
+        for path, place in source.files.items():
+            _add_files(layer, recipe.folder / path, place)
+        for place, destination in source.links.items():
+            layer.link(place, destination)
+        for baked in source.baked:
+            archive = _bake(baked, recipe, target, rootfs=rootfs, binaries=binaries)
+            layer.file(f"{BAKED_FOLDER}/{baked.archive}", archive, mode=0o644)
+            archive.unlink()
+        if source.python is not None and dependencies is not None:
+            python_layer.add_to(layer, source.python, dependencies)
+
+
+def image_archive(recipe: Recipe, *, rootfs: Path, layer: Path) -> Archive:
+    """The image as an archive that an engine can load."""
+    return Archive(
+        recipe.reference,
+        [rootfs / ROOTFS, layer / LAYER],
+        recipe.source.config,
+        architecture=recipe.architecture,
+        labels={INPUTS: recipe.key},
+    )
+
+
+def _add_binaries(layer: Layer, recipe: Recipe, binaries: Path) -> None:
+    """Programs that go into baked images are not put into the image itself a second time."""
+    baked = {origin for image in recipe.source.baked for origin in image.files.values()}
+    assert recipe.source.go is not None  # noqa: S101 (for the type checker; the caller has looked)
+    for binary in recipe.source.go.binaries:
+        if f"bin:{binary.output}" not in baked:
+            layer.file(f"/usr/local/bin/{binary.output}", binaries / binary.output, mode=0o755)
+
+
+def _add_files(layer: Layer, source: Path, place: str) -> None:
+    if source.is_dir():
+        for path in files_below(source):
+            layer.file(f"{place}/{path.relative_to(source)}", path)
+    else:
+        layer.file(place, source)
+
+
+def _bake(baked: Baked, recipe: Recipe, target: Path, *, rootfs: Path, binaries: Path | None) -> Path:
+    """One small image as an archive of its own."""
+    layer_path = target / f"{baked.archive}.layer.tar"
+    with Layer(layer_path) as layer:
+        for folder in baked.directories:
+            layer.folder(folder)
+        for place, origin in baked.files.items():
+            kind, _, where = origin.partition(":")
+            if kind == "bin" and binaries is not None:
+                layer.file(place, binaries / where, mode=0o755)
+            else:
+                layer.content(place, read_member(rootfs / ROOTFS, where), mode=0o755)
+        for place, destination in baked.links.items():
+            layer.link(place, destination)
+    config = Config(entrypoint=baked.entrypoint, environment={"PATH": "/usr/bin:/bin"})
+    archive = Archive(baked.name, [layer_path], config, architecture=recipe.architecture, labels={})
+    path = target / baked.archive
+    archive.write(path)
+    layer_path.unlink()
+    layer_path.with_suffix(".sha256").unlink()
+    return path

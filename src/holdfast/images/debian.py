@@ -1,0 +1,87 @@
+"""The Debian root filesystem of an image, made by mmdebstrap from signed package lists.
+
+Not here: holdfast's own files; they come in a layer above.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.images.digest import key_of
+from holdfast.images.tools import find_mmdebstrap, run_tool
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from holdfast.images.sources import Debian
+
+_LEFT_OUT = (
+    "/usr/share/doc/*",
+    "/usr/share/man/*",
+    "/usr/share/info/*",
+    "/usr/share/locale/*",
+    "/usr/share/lintian/*",
+    "/var/cache/debconf/*",
+)
+_RECIPE = 1
+"""Raised when the way of making the filesystem changes, so that caches are not taken for the new way."""
+
+
+def rootfs_key(debian: Debian, architecture: str) -> str:
+    """What decides how the filesystem comes out. The mirror's state does not: `--refresh` asks for that."""
+    return key_of("debian", _RECIPE, debian.suite, sorted(debian.packages), architecture, _LEFT_OUT)
+
+
+def make_rootfs(
+    debian: Debian,
+    target: Path,
+    *,
+    log: Path,
+    tell: Callable[[str], None],
+    stop: threading.Event | None = None,
+) -> None:
+    """Write the root filesystem as one tar; signatures are checked by apt with Debian's own keyring."""
+    keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+    argv = [
+        find_mmdebstrap(),
+        "--variant=essential",
+        f"--include={','.join(('base-files', 'passwd', *debian.packages))}",
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT),
+        '--aptopt=Acquire::Retries "5"',
+        "--customize-hook=rm -rf $1/var/lib/apt/lists/* $1/etc/apt/sources.list* $1/var/log/*",
+        *([f"--keyring={keyring}"] if keyring.exists() else []),
+        debian.suite,
+        str(target),
+        *_mirrors(debian.suite),
+    ]
+    run_tool(
+        argv,
+        log=log,
+        environment={"SOURCE_DATE_EPOCH": "0", "TMPDIR": str(_roomy_tmp(target))},
+        on_line=lambda line: tell(line.removeprefix("I: ")) if line.startswith("I: ") else None,
+        stop=stop,
+    )
+
+
+def _mirrors(suite: str) -> list[str]:
+    """This machine's own package sources where it runs the same suite; else mmdebstrap's default."""
+    try:
+        release = Path("/etc/os-release").read_text()
+    except OSError:
+        return []
+    if "ID=debian" not in release.split() or f"VERSION_CODENAME={suite}" not in release.split():
+        return []
+    sources = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*.sources"))]
+    return [str(path) for path in sources if path.is_file() and path.stat().st_size > 0]
+
+
+def _roomy_tmp(target: Path) -> Path:
+    """mmdebstrap unpacks next to its result: /tmp is often a small memory filesystem."""
+    folder = target.parent / "unpacked"
+    folder.mkdir(exist_ok=True)
+    if os.geteuid() == 0:
+        folder.chmod(0o755)
+    return folder

@@ -1,0 +1,121 @@
+"""Where the image sources are (a clone's `images/`, or inside the installed package) and what they say.
+
+Each image has a folder with an `image.toml`; the models below are its whole vocabulary.
+Not here: building anything.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from holdfast.errors import DamagedFileError, UsageError
+
+NAMES = ("node", "gateway", "sandbox")
+
+
+class GoBinary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One program of the Go module."""
+
+    package: str
+    output: str
+
+
+class GoModule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Programs that are compiled from the image's own Go module."""
+
+    kubernetes: str
+    binaries: tuple[GoBinary, ...]
+    ldflags: tuple[str, ...] = ()
+
+
+class Debian(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The root filesystem: a Debian suite and the packages in it."""
+
+    suite: str
+    packages: tuple[str, ...]
+
+
+class Python(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """holdfast and its locked dependencies, put under one directory for Debian's own Python."""
+
+    version: str
+    prefix: str
+
+
+class Baked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An image inside the image, imported by the node when it boots.
+
+    `files` maps where a file goes to where it comes from: `bin:NAME` (a Go binary) or `rootfs:PATH`.
+    """
+
+    name: str
+    archive: str
+    files: dict[str, str]
+    entrypoint: tuple[str, ...] = ()
+    links: dict[str, str] = {}
+    directories: tuple[str, ...] = ()
+
+
+class Container(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a container of this image needs from its engine."""
+
+    capabilities: tuple[str, ...] = ()
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a container of this image starts."""
+
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    stop_signal: str = "SIGTERM"
+    working_dir: str = "/"
+    user: str = ""
+    healthcheck: tuple[str, ...] = ()
+    healthcheck_interval_seconds: float = 10.0
+
+
+class ImageSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that `image.toml` says. `files` maps paths of the sources to paths in the image."""
+
+    name: str
+    debian: Debian
+    config: Config
+    go: GoModule | None = None
+    python: Python | None = None
+    container: Container = Container()
+    baked: tuple[Baked, ...] = ()
+    files: dict[str, str] = {}
+    links: dict[str, str] = {}
+    directories: tuple[str, ...] = ()
+
+
+def sources_root() -> Path:
+    """The folder with one folder per image: inside the installed package, or beside a clone's `src`."""
+    package = Path(__file__).resolve().parents[1]
+    for candidate in (package / "_images", package.parents[1] / "images"):
+        if (candidate / "node" / "image.toml").is_file():
+            return candidate
+    raise DamagedFileError(
+        "this installation of holdfast has no image sources", hint="Install holdfast again, or use a clone."
+    )
+
+
+def load_source(name: str) -> tuple[Path, ImageSource]:
+    """The folder and the `image.toml` of one image."""
+    if name not in NAMES:
+        raise UsageError(f"there is no image {name!r}", hint=f"Images: {', '.join(NAMES)}.")
+    folder = sources_root() / name
+    try:
+        return folder, msgspec.toml.decode((folder / "image.toml").read_bytes(), type=ImageSource)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise DamagedFileError(f"{folder / 'image.toml'} cannot be read: {error}") from error
+
+
+def requirements_file() -> Path:
+    """The hashed lock of holdfast's own dependencies, in the package or in the clone."""
+    packaged = sources_root() / "requirements.txt"
+    return packaged if packaged.is_file() else sources_root().parent / "requirements" / "runtime.txt"

@@ -1,0 +1,72 @@
+"""One verified request to an API server, without the weight of a whole client library.
+
+For the question "does it answer me?", asked where start-up time counts. Everything else goes through the
+resilient clients of this floor.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import tempfile
+from urllib.parse import urlsplit
+
+from holdfast.errors import PermanentError, TemporaryError
+
+_OK = 200
+_REFUSED = (401, 403)
+
+
+class ApiUnreachableError(TemporaryError):
+    """The API server did not answer, or said that it is not ready."""
+
+    code = "api-unreachable"
+
+
+class ApiRefusedError(PermanentError):
+    """The API server answered, but does not take these credentials or cannot be verified."""
+
+    code = "api-refused"
+
+
+def answers(
+    server: str, path: str, *, ca: bytes, certificate: bytes, key: bytes, timeout: float = 5.0
+) -> bytes:
+    """The body of a GET that the server answered with 200; server and client are both verified."""
+    address = urlsplit(server)
+    connection = http.client.HTTPSConnection(
+        address.hostname or "",
+        address.port or 443,
+        timeout=timeout,
+        context=_verified(ca, certificate, key),
+    )
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read(1 << 20)
+    except ssl.SSLCertVerificationError as error:
+        raise ApiRefusedError(f"{server} is not the expected server: {error.verify_message}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise ApiUnreachableError(f"{server} does not answer: {error}") from error
+    finally:
+        connection.close()
+    if answer.status in _REFUSED:
+        raise ApiRefusedError(f"{server} refuses these credentials (HTTP {answer.status})")
+    if answer.status != _OK:
+        raise ApiUnreachableError(f"{server}{path} answers HTTP {answer.status}")
+    return body
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether trying again may help."""
+    return isinstance(error, ApiUnreachableError)
+
+
+def _verified(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=ca.decode())
+    # The standard library takes a client certificate only from a file: a private one, gone at once.
+    with tempfile.NamedTemporaryFile() as pair:
+        pair.write(certificate + b"\n" + key)
+        pair.flush()
+        context.load_cert_chain(pair.name)
+    return context

@@ -1,0 +1,79 @@
+"""The node's container: least privilege, loopback only, made anew only when a setting changed."""
+
+import msgspec
+import pytest
+
+from holdfast.containers.engine import EngineFacts
+from holdfast.errors import EngineUnfitError
+from holdfast.gateway.node_container import (
+    check_engine,
+    container_config,
+    host_config,
+    settings_fingerprint,
+)
+from holdfast.gateway.profile import HOLDFAST
+from holdfast.gateway.spec import GatewaySpec
+
+SPEC = GatewaySpec(name="Team_Blue", image="holdfast/node:1", port=26443)
+FACTS = EngineFacts(
+    id="x",
+    version="20.10.24",
+    api_version="1.41",
+    architecture="x86_64",
+    cgroup_version="1",
+    cgroup_driver="cgroupfs",
+    security_options=(),
+    data_root="/var/lib/docker",
+    memory_bytes=1,
+)
+
+
+def test_it_is_not_privileged_and_names_each_capability():
+    host = host_config(SPEC, HOLDFAST)
+    assert "Privileged" not in host
+    assert host["CapDrop"] == ["ALL"]
+    dangerous = {
+        "SYS_MODULE",
+        "SYS_BOOT",
+        "SYS_TIME",
+        "SYS_RAWIO",
+        "SYS_RESOURCE",
+        "MAC_ADMIN",
+        "MAC_OVERRIDE",
+    }
+    assert not dangerous & set(host["CapAdd"])
+    assert host["CgroupnsMode"] == "private"
+
+
+def test_nothing_is_published_beyond_loopback():
+    assert host_config(SPEC, HOLDFAST)["PortBindings"] == {
+        "6443/tcp": [{"HostIp": "127.0.0.1", "HostPort": "26443"}]
+    }
+
+
+def test_hostname_and_node_name_are_the_same_stable_name():
+    config = container_config(SPEC, HOLDFAST)
+    assert config["Hostname"] == "holdfast-team-blue"
+    assert "HOLDFAST_NODE_NAME=holdfast-team-blue" in config["Env"]
+
+
+def test_another_setting_changes_the_fingerprint_and_another_image_does_not():
+    assert settings_fingerprint(SPEC, HOLDFAST) != settings_fingerprint(
+        msgspec.structs.replace(SPEC, port=26444), HOLDFAST
+    )
+    assert settings_fingerprint(SPEC, HOLDFAST) == settings_fingerprint(
+        msgspec.structs.replace(SPEC, image="other"), HOLDFAST
+    )
+
+
+@pytest.mark.parametrize("cgroup_version", ["1", "2"])
+def test_an_ordinary_engine_is_fit_on_either_cgroup_version(cgroup_version):
+    check_engine(msgspec.structs.replace(FACTS, cgroup_version=cgroup_version))
+
+
+@pytest.mark.parametrize("option", ["name=rootless", "name=userns"])
+def test_an_engine_that_cannot_run_a_node_is_refused_with_a_reason(option):
+    with pytest.raises(EngineUnfitError) as caught:
+        check_engine(msgspec.structs.replace(FACTS, security_options=(option,)))
+    assert caught.value.exit_code == 3
+    assert caught.value.hint

@@ -1,0 +1,71 @@
+"""Archives and layers: the same content gives the same bytes; tar and JSON are what engines expect."""
+
+import io
+import json
+import tarfile
+
+import pytest
+
+from holdfast.images.archive import Archive
+from holdfast.images.layers import Layer, read_member
+from holdfast.images.sources import Config
+
+
+def make_layer(folder, name="layer.tar"):
+    folder.mkdir(exist_ok=True)
+    program = folder / "program"
+    program.write_bytes(b"#!/bin/sh\n")
+    program.chmod(0o755)
+    with Layer(folder / name) as layer:
+        layer.file("/usr/local/bin/program", program)
+        layer.content("/etc/thing", b"text")
+        layer.link("/usr/local/bin/alias", "program")
+        layer.folder("/sandbox")
+    return folder / name
+
+
+def make_archive(layer, **changes):
+    config = Config(entrypoint=("/usr/local/bin/program",), environment={"A": "1"}, healthcheck=("ok",))
+    return Archive("holdfast/x:1", [layer], config, architecture="amd64", labels={"k": "v", **changes})
+
+
+def test_the_same_content_gives_the_same_digest(tmp_path):
+    first = make_archive(make_layer(tmp_path / "a"))
+    second = make_archive(make_layer(tmp_path / "b"))
+    assert first.config_digest == second.config_digest
+    assert b"".join(first.stream()) == b"".join(second.stream())
+
+
+def test_another_label_gives_another_digest(tmp_path):
+    layer = make_layer(tmp_path / "a")
+    assert make_archive(layer).config_digest != make_archive(layer, k="w").config_digest
+
+
+def test_the_archive_is_what_engines_load(tmp_path):
+    layer = make_layer(tmp_path)
+    packed = io.BytesIO(b"".join(make_archive(layer).stream()))
+    with tarfile.open(fileobj=packed) as archive:
+        manifest = json.load(archive.extractfile("manifest.json"))[0]
+        config = json.load(archive.extractfile(manifest["Config"]))
+        packed_layer = archive.extractfile(manifest["Layers"][0]).read()
+    assert manifest["RepoTags"] == ["holdfast/x:1"]
+    assert packed_layer == layer.read_bytes()
+    assert config["config"]["Healthcheck"]["Test"] == ["CMD", "ok"]
+    assert config["config"]["Labels"] == {"k": "v"}
+    assert len(config["rootfs"]["diff_ids"]) == len(manifest["Layers"]) == 1
+
+
+def test_files_in_a_layer_belong_to_root_and_have_no_time(tmp_path):
+    with tarfile.open(make_layer(tmp_path)) as tar:
+        members = {member.name: member for member in tar}
+    assert {(member.uid, member.gid, member.mtime) for member in members.values()} == {(0, 0, 0)}
+    assert members["usr/local/bin/program"].mode == 0o755
+    assert members["usr/local/bin/alias"].linkname == "program"
+    assert members["sandbox"].isdir()
+
+
+def test_a_member_of_a_root_filesystem_can_be_read(tmp_path):
+    tar = make_layer(tmp_path)
+    assert read_member(tar, "/etc/thing") == b"text"
+    with pytest.raises(FileNotFoundError):
+        read_member(tar, "/etc/other")
