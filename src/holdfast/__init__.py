@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any
 
+    from holdfast.kube import resilient as resilient
+    from holdfast.retry import Policy as Policy
+    from holdfast.retry import retry as retry
+
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+__all__ = ["Policy", "__version__", "resilient", "retry"]
 
-_HOMES: dict[str, str] = {}
+_HOMES: dict[str, str] = {
+    "Policy": "holdfast.retry",
+    "resilient": "holdfast.kube",
+    "retry": "holdfast.retry",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -24,7 +32,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(home), name)
+    module = import_module(home)
+    # A name that is also a floor stays that module: `import holdfast.retry` must not be cut off by the decorator.
+    value = module if home == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -1,0 +1,487 @@
+"""Calls under a policy, sync and async by the same tests: what is retried, until when, and what is raised."""
+
+import contextlib
+import gc
+import math
+import threading
+import time
+import weakref
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import ArgumentError, ArgumentKindError, CancelledError, DeadlineError, TemporaryError
+from holdfast.retry import Budget, Deadline, Policy, constant, current_deadline, exponential, testing_mode
+
+quick = Policy(attempts=4, backoff=constant(1, jitter=0), retry_on=OSError)
+
+
+def test_a_success_is_returned_and_nothing_slept(driver, script):
+    with testing_mode() as clock:
+        assert driver.call(quick, script("fine")) == "fine"
+    assert clock.slept == []
+
+
+def test_a_failure_that_passes_is_retried(driver, script):
+    fn = script(OSError(), OSError(), 5)
+    with testing_mode() as clock:
+        assert driver.call(quick, fn) == 5
+    assert fn.calls == 3
+    assert clock.slept == [1, 1]
+
+
+def test_the_last_error_is_raised_as_itself_with_the_history_as_a_note(driver, script):
+    last = OSError("last words")
+    fn = script(OSError("first"), ConnectionResetError("second"), last)
+    with testing_mode(), pytest.raises(OSError) as caught:
+        driver.call(quick.with_(attempts=3), fn)
+    assert caught.value is last
+    (note,) = last.__notes__
+    assert "gave up after 3 attempts" in note
+    assert "no attempts left" in note
+    assert "attempt 1: OSError: first; waited 1.00 s" in note
+    assert "attempt 2: ConnectionResetError: second" in note
+
+
+def test_an_error_that_will_not_pass_is_raised_at_once_without_a_note(driver, script):
+    error = KeyError("no")
+    fn = script(error)
+    with testing_mode(), pytest.raises(KeyError) as caught:
+        driver.call(quick, fn)
+    assert caught.value is error
+    assert fn.calls == 1
+    assert not getattr(error, "__notes__", [])
+
+
+def test_an_error_that_will_not_pass_ends_a_row_of_those_that_may(driver, script):
+    fn = script(OSError(), KeyError("no"))
+    with testing_mode(), pytest.raises(KeyError) as caught:
+        driver.call(quick, fn)
+    assert fn.calls == 2
+    assert "it will not pass" in caught.value.__notes__[0]
+
+
+def test_one_error_raised_again_and_again_collects_one_note(driver, script):
+    error = OSError("same")
+    with testing_mode():
+        for _ in range(5):
+            with pytest.raises(OSError):
+                driver.call(quick, script(error))
+    assert len(error.__notes__) == 1
+
+
+def test_errors_of_attempts_do_not_chain_up(driver, script):
+    errors = [OSError(str(n)) for n in range(4)]
+    with testing_mode(), pytest.raises(OSError) as caught:
+        driver.call(quick, script(*errors))
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("stopper", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_is_no_exception_passes_through_even_a_predicate_that_wants_everything(driver, script, stopper):
+    fn = script(stopper)
+    policy = quick.with_(retry_on=lambda error: not isinstance(error, ValueError))
+    with testing_mode(), pytest.raises(stopper):
+        driver.call(policy, fn)
+    assert fn.calls == 1
+
+
+def test_a_predicate_decides(driver, script):
+    with testing_mode():
+        policy = quick.with_(retry_on=lambda error: "again" in str(error))
+        assert driver.call(policy, script(ValueError("again"), 1)) == 1
+        with pytest.raises(ValueError, match="never"):
+            driver.call(policy, script(ValueError("never"), 1))
+
+
+def test_a_predicate_that_raises_is_one_clear_error(driver, script):
+    def broken(error):
+        raise ZeroDivisionError
+
+    with testing_mode(), pytest.raises(ArgumentError, match=r"retry_on.*ZeroDivisionError.*OSError"):
+        driver.call(quick.with_(retry_on=broken), script(OSError()))
+
+
+def test_a_retry_after_source_that_raises_is_one_clear_error(driver, script):
+    def broken(error):
+        raise ZeroDivisionError
+
+    with testing_mode(), pytest.raises(ArgumentError, match=r"retry_after.*ZeroDivisionError"):
+        driver.call(quick.with_(retry_after=broken), script(OSError()))
+
+
+@pytest.mark.parametrize("asked", [math.nan, math.inf, -1.0, 0.0, None])
+def test_a_retry_after_that_makes_no_sense_falls_back_to_backoff(driver, script, asked):
+    with testing_mode() as clock:
+        driver.call(quick.with_(retry_after=lambda _: asked), script(OSError(), 1))
+    assert clock.slept == [1]
+
+
+def test_a_retry_after_is_never_undercut(driver, script):
+    with testing_mode() as clock:
+        driver.call(quick.with_(retry_after=lambda _: 7.0), script(OSError(), 1))
+    assert 7.0 <= clock.slept[0] <= 7.7
+
+
+# Deadlines -------------------------------------------------------------------------------------------------
+
+
+def test_without_attempts_it_goes_on_until_the_deadline(driver, script):
+    fn = script(OSError())
+    policy = quick.with_(attempts=None, deadline=60)
+    with testing_mode() as clock, pytest.raises(OSError) as caught:
+        driver.call(policy, fn)
+    assert 55 <= fn.calls <= 61
+    assert sum(clock.slept) < 60
+    assert "no time left" in caught.value.__notes__[0]
+    assert "earlier attempts left out" in caught.value.__notes__[0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    deadline=st.floats(0.1, 100),
+    first=st.floats(0.001, 10),
+    cap=st.floats(10, 50),
+    took=st.lists(st.floats(0, 5), min_size=1, max_size=5),
+    asked=st.none() | st.floats(-5, 60),
+)
+def test_no_attempt_begins_after_the_deadline_and_no_sleep_outlasts_it(deadline, first, cap, took, asked):
+    began = []
+    policy = Policy(
+        attempts=None,
+        deadline=deadline,
+        backoff=exponential(first, cap=cap),
+        retry_on=OSError,
+        retry_after=lambda _: asked,
+    )
+
+    def slow():
+        began.append(clock.monotonic())
+        clock.advance(took[len(began) % len(took)])
+        raise OSError
+
+    with testing_mode() as clock:
+        start = clock.monotonic()
+        with pytest.raises(OSError):
+            policy.call(slow)
+    assert max(began) - start < deadline
+    assert sum(clock.slept) < deadline
+
+
+def test_a_nested_policy_is_clipped_to_the_deadline_around_it(driver, script):
+    inner = script(OSError())
+    policy = quick.with_(attempts=None, deadline=1000)
+    with testing_mode() as clock, Deadline.after(10), pytest.raises(OSError):
+        driver.call(policy, inner)
+    assert sum(clock.slept) < 10
+
+
+def test_the_deadline_is_there_for_the_calls_own_timeout(driver):
+    seen = []
+
+    def look():
+        seen.append(current_deadline().clip(30))
+        return 1
+
+    with testing_mode():
+        driver.call(quick.with_(deadline=10), look)
+        with Deadline.after(3):
+            driver.call(quick.with_(deadline=10), look)
+        driver.call(quick.with_(deadline=100), look)
+    assert 9 < seen[0] <= 10
+    assert 2 < seen[1] <= 3
+    assert seen[2] == 30
+    assert current_deadline() is None
+
+
+def test_a_deadline_that_has_passed_means_not_begun(driver, script):
+    fn = script(1)
+    with testing_mode(), Deadline.after(0), pytest.raises(DeadlineError, match="not begun") as caught:
+        driver.call(quick, fn)
+    assert fn.calls == 0
+    assert isinstance(caught.value, TimeoutError)
+    assert isinstance(caught.value, TemporaryError)
+
+
+def test_one_deadline_can_be_shared_by_several_calls(driver, script):
+    with testing_mode() as clock:
+        shared = Deadline.after(10)
+        policy = quick.with_(attempts=None, deadline=shared)
+        with pytest.raises(OSError):
+            driver.call(policy, script(OSError()))
+        with pytest.raises((OSError, DeadlineError)):
+            driver.call(policy, script(OSError()))
+        clock.advance(10)
+        with pytest.raises(DeadlineError):
+            driver.call(policy, script(1))
+
+
+def test_a_shared_deadline_may_be_entered_by_many_threads():
+    deadline, problems = Deadline.after(60), []
+
+    def use():
+        try:
+            for _ in range(200):
+                with deadline, deadline:
+                    assert current_deadline().expires == deadline.expires
+                assert current_deadline() is None
+        except BaseException as error:  # noqa: BLE001
+            problems.append(error)
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert problems == []
+
+
+# Layers ----------------------------------------------------------------------------------------------------
+
+
+def test_layers_do_not_multiply_each_others_attempts(driver, script):
+    fn = script(OSError())
+
+    def layer():
+        return quick.call(fn)
+
+    with testing_mode(), pytest.raises(OSError):
+        driver.call(quick, layer)
+    assert fn.calls == 4
+
+
+def test_a_translated_error_counts_as_spent_too(driver, script):
+    fn = script(OSError())
+
+    def layer():
+        try:
+            return quick.call(fn)
+        except OSError as error:
+            raise TemporaryError("translated") from error
+
+    with testing_mode(), pytest.raises(TemporaryError):
+        driver.call(Policy(attempts=4), layer)
+    assert fn.calls == 4
+
+
+def test_what_the_inner_policy_would_not_retry_the_outer_one_may(driver, script):
+    fn = script(KeyError(), KeyError(), 1)
+
+    def layer():
+        return quick.call(fn)
+
+    with testing_mode():
+        assert driver.call(quick.with_(retry_on=KeyError), layer) == 1
+    assert fn.calls == 3
+
+
+def test_a_wait_until_a_deadline_goes_on_over_inner_policies(driver, script):
+    fn = script(*[OSError()] * 9, 1)
+
+    def layer():
+        return quick.call(fn)
+
+    with testing_mode():
+        assert driver.call(quick.with_(attempts=None, deadline=100), layer) == 1
+    assert fn.calls == 10
+
+
+def test_another_failure_after_a_swallowed_one_is_retried(driver, script):
+    inner, calls = script(OSError("inner")), []
+
+    def layer():
+        calls.append(1)
+        with contextlib.suppress(OSError):
+            quick.call(inner)
+        raise OSError("another")
+
+    with testing_mode(), pytest.raises(OSError, match="another"):
+        driver.call(quick, layer)
+    assert len(calls) == 4
+
+
+# Events, stop, state ---------------------------------------------------------------------------------------
+
+
+def test_each_retry_is_an_event(driver, script):
+    events = []
+    policy = quick.with_(on_retry=events.append, deadline=60)
+    with testing_mode():
+        driver.call(policy, script(OSError("one"), OSError("two\nsecret second line"), 1))
+    assert [event.attempt for event in events] == [1, 2]
+    assert [event.delay for event in events] == [1, 1]
+    assert [event.reason for event in events] == ["OSError: one", "OSError: two"]
+    assert events[0].operation.endswith("script.make.scripted")
+    assert 58 < events[1].time_left < 60
+
+
+def test_no_deadline_no_time_left(driver, script):
+    events = []
+    with testing_mode():
+        driver.call(quick.with_(on_retry=events.append, operation="asked"), script(OSError(), 1))
+    assert events[0].time_left is None
+    assert events[0].operation == "asked"
+
+
+def test_a_sink_that_breaks_does_not_break_the_call(driver, script):
+    def broken(event):
+        raise ValueError
+
+    with testing_mode(), pytest.raises(OSError) as caught:
+        driver.call(quick.with_(on_retry=broken), script(OSError()))
+    assert "on_retry raised ValueError" in caught.value.__notes__[0]
+
+
+def test_describe_keeps_words_out_of_events_and_notes(driver, script):
+    events = []
+    policy = quick.with_(describe=lambda error: type(error).__name__, on_retry=events.append)
+    with testing_mode(), pytest.raises(OSError) as caught:
+        driver.call(policy, script(OSError("token=hunter2")))
+    assert "hunter2" not in repr(events)
+    assert "hunter2" not in "".join(caught.value.__notes__)
+
+
+def test_stop_ends_a_wait_at_once(driver, script):
+    stop = threading.Event()
+    policy = quick.with_(backoff=constant(30), stop=stop)
+    threading.Timer(0.05, stop.set).start()
+    began = time.monotonic()
+    with pytest.raises(CancelledError) as caught:
+        driver.call(policy, script(OSError("cause")))
+    assert time.monotonic() - began < 10
+    assert isinstance(caught.value.cause, OSError)
+
+
+def test_stop_before_the_first_attempt(driver, script):
+    stop, fn = threading.Event(), script(1)
+    stop.set()
+    with pytest.raises(CancelledError):
+        driver.call(quick.with_(stop=stop), fn)
+    assert fn.calls == 0
+
+
+def test_stop_may_take_the_place_of_a_deadline(driver, script):
+    assert driver.call(quick.with_(attempts=None, stop=threading.Event()), script(1)) == 1
+
+
+def test_one_policy_serves_many_threads():
+    policy = quick.with_(attempts=3, backoff=constant(0))
+    wrong = []
+
+    def work(n):
+        for i in range(200):
+            left = [OSError()] * (i % 4)
+
+            def fn(left=left):
+                if left:
+                    raise left.pop()
+                return n
+
+            try:
+                if policy.call(fn) != n or i % 4 == 3:
+                    wrong.append(i)
+            except OSError:
+                if i % 4 != 3:
+                    wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert wrong == []
+
+
+def test_no_error_and_no_argument_is_kept_alive(driver):
+    class Big:
+        pass
+
+    gc.disable()
+    try:
+        kept = []
+
+        def use(big, fail):
+            kept.append(weakref.ref(big))
+            if fail[0]:
+                fail[0] -= 1
+                raise OSError
+            return 1
+
+        with testing_mode():
+            driver.call(quick, use, Big(), [2])
+        if driver.name == "sync":
+            assert all(ref() is None for ref in kept)
+    finally:
+        gc.enable()
+    gc.collect()
+    assert all(ref() is None for ref in kept)
+
+
+def test_testing_mode_can_lower_the_attempts(driver, script):
+    fn = script(OSError())
+    with testing_mode(attempts=2), pytest.raises(OSError):
+        driver.call(quick, fn)
+    assert fn.calls == 2
+
+
+def test_testing_modes_nest_and_end():
+    real = time.monotonic()
+    with testing_mode() as outer:
+        outer.advance(1000)
+        with testing_mode() as inner:
+            inner.advance(5)
+        assert Deadline.after(0).expires - real > 900
+    assert Deadline.after(0).expires - real < 900
+
+
+# What cannot be meant --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "argument"),
+    [
+        ({"attempts": 0}, "attempts"),
+        ({"attempts": -3}, "attempts"),
+        ({"attempts": 2.5}, "attempts"),
+        ({"attempts": True}, "attempts"),
+        ({"attempts": None}, "attempts"),
+        ({"deadline": 0}, "deadline"),
+        ({"deadline": -1}, "deadline"),
+        ({"deadline": math.nan}, "deadline"),
+        ({"deadline": math.inf}, "deadline"),
+        ({"deadline": "60"}, "deadline"),
+        ({"backoff": 2}, "backoff"),
+        ({"retry_on": KeyboardInterrupt}, "retry_on"),
+        ({"retry_on": BaseException}, "retry_on"),
+        ({"retry_on": (OSError, SystemExit)}, "retry_on"),
+        ({"retry_on": ()}, "retry_on"),
+        ({"retry_on": "OSError"}, "retry_on"),
+        ({"retry_on": (OSError, lambda e: True)}, "retry_on"),
+        ({"retry_after": 5}, "retry_after"),
+        ({"on_retry": "print"}, "on_retry"),
+        ({"budget": 5}, "budget"),
+        ({"stop": True}, "stop"),
+        ({"describe": None}, "describe"),
+    ],
+    ids=repr,
+)
+def test_a_policy_that_cannot_be_meant_is_refused_by_name(values, argument):
+    with pytest.raises(ArgumentError) as caught:
+        Policy(**values)
+    assert caught.value.argument == argument
+    with pytest.raises(ArgumentError):
+        Policy().with_(**values)
+
+
+def test_a_wrong_kind_is_a_type_error_too():
+    with pytest.raises(TypeError):
+        Policy(budget=Budget)
+    assert issubclass(ArgumentKindError, ValueError)
+
+
+def test_an_unknown_word_is_refused():
+    with pytest.raises(TypeError):
+        Policy(attempt=4)
+
+
+def test_a_policy_is_a_value():
+    assert Policy(attempts=3, deadline=5) == Policy(attempts=3, deadline=5)
+    with pytest.raises(AttributeError):
+        Policy().attempts = 5
