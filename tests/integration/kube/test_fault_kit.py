@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 import urllib3
 from kubernetes import client, config, watch
 
 from holdfast.testing.faults import rule
+from holdfast.testing.node_binary import node_binary
 
 pytestmark = pytest.mark.apiserver
 
@@ -70,6 +73,18 @@ def test_large_answers_pass_whole(api, kube_namespace):
         api.create_namespaced_config_map(kube_namespace, body)
     items = api.list_namespaced_config_map(kube_namespace).items
     assert sum(len(item.data["x"]) for item in items) == 1_000_000
+
+
+def test_kubectl_comes_through_as_well(faulty_kube, kube_namespace):
+    command = [node_binary(), "kubectl", "--kubeconfig", faulty_kube.kubeconfig, "-n", kube_namespace]
+    made = subprocess.run([*command, "create", "configmap", "a"], capture_output=True, text=True, check=True)
+    assert made.stdout.strip() == "configmap/a created"
+    with faulty_kube.faults(rule("unavailable", methods="DELETE", retry_after="absent")):
+        refused = subprocess.run(
+            [*command, "delete", "configmap", "a"], capture_output=True, text=True, check=False
+        )
+    assert refused.returncode == 1
+    assert "currently unable to handle the request" in refused.stderr
 
 
 def test_the_servers_own_refusals_pass_unchanged(api, kube_namespace):

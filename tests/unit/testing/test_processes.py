@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import TemporaryError, UsageError
+from holdfast.errors import HoldfastError, TemporaryError, ToolMissingError, UsageError
 from holdfast.testing.kube_components import free_ports
 from holdfast.testing.kube_server import KubeServer
 from holdfast.testing.node_binary import VARIABLE, node_binary
@@ -106,8 +106,12 @@ def test_the_binary_comes_from_the_environment_first(monkeypatch, tmp_path):
 
 def test_without_a_binary_the_error_says_how_to_get_one(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr("holdfast.testing.node_binary._cached", lambda: None)
-    with pytest.raises(UsageError, match="not built yet") as caught:
+
+    def unbuilt():
+        raise ToolMissingError("the node's programs are not built yet", hint="Run: holdfast image build")
+
+    monkeypatch.setattr("holdfast.images.artifacts.node_binary", unbuilt)
+    with pytest.raises(HoldfastError, match="not built yet") as caught:
         KubeServer().start()
     assert "holdfast image build" in caught.value.hint
 

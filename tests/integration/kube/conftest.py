@@ -1,0 +1,79 @@
+"""What these tests share: clients through the fault kit, the mix of faults, and how errors are read."""
+
+from __future__ import annotations
+
+import pytest
+from kubernetes import client, config
+
+from holdfast.testing.faults import Fault, rule
+from holdfast.testing.kube_server import KubeServer
+
+# Everything that may happen to a call and still leave it to succeed. What may follow a commit stands twice.
+PASSING = [
+    "reset-before",
+    "reset-after",
+    "reset-after",
+    "truncated",
+    Fault(kind="stall-headers", seconds=0.2, commit=True),
+    Fault(kind="stall-headers", seconds=0.2),
+    Fault(kind="stall-body", seconds=0.2),
+    Fault(kind="slow", seconds=0.1),
+    *(
+        Fault(kind=kind, commit=commit)
+        for kind in (
+            "request-timeout",
+            "internal-error",
+            "leader-changed",
+            "server-timeout",
+            "bad-gateway",
+            "gateway-timeout",
+        )
+        for commit in (True, False)
+    ),
+    Fault(kind="too-many-requests", retry_after=("0", "-5", "", "soon", "date:-30", "absent")),
+    Fault(kind="unavailable", retry_after=("0", "-5", "", "soon", "date:-30", "absent")),
+]
+
+
+@pytest.fixture
+def thirty_percent():
+    """30 % faults over all requests; once in a while the server asks everybody to wait for a second."""
+    asked = Fault(kind="too-many-requests", retry_after=("1", "date:+1"))
+    return (
+        rule(asked, name="asked to wait", probability=0.002),
+        rule(*PASSING, name="mix", probability=0.3),
+    )
+
+
+@pytest.fixture
+def bare_api(faulty_kube):
+    """The official client as it comes, through the fault kit."""
+    with config.new_client_from_config(str(faulty_kube.kubeconfig)) as made:
+        made.configuration.connection_pool_maxsize = 16
+        yield client.CoreV1Api(made)
+
+
+def bare_judge(call, error):
+    """What a caller of the bare client has to go by: an answer that refuses, or no answer."""
+    status = getattr(error, "status", None)
+    if status == 404 and call.verb == "read":
+        return "absent", ""
+    return ("not done", f"HTTP {status}") if status else ("unknown", type(error).__name__)
+
+
+@pytest.fixture(scope="session")
+def workload_server():
+    """A server of its own for the long runs, so that what they leave does not slow other tests."""
+    with KubeServer() as server:
+        yield server
+
+
+@pytest.fixture
+def say(capsys):
+    """Print figures so that they are seen although the test passes."""
+
+    def spoken(line):
+        with capsys.disabled():
+            print(f"\n    {line}", end="")  # noqa: T201
+
+    return spoken
