@@ -187,6 +187,7 @@ def test_a_request_in_chunks_is_forwarded_whole(proxy, upstream):
     [
         b"\x16\x03\x01 hello\r\n\r\n",
         b"GET\r\n\r\n",
+        b"GET http://[::1 HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: many\r\n\r\n",
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 from holdfast.testing.faults import inject
 from holdfast.testing.faults.connection import Client, Exchange, UpstreamLost, Watcher, reset
@@ -126,9 +125,9 @@ class Listener:
             return False
         head, body = message
         method, _, rest = head.first.partition(" ")
-        target = urlsplit(rest.rpartition(" ")[0])
-        record = self._log.open(method, target.path, target.query)
-        decided = self._decider.decide(Request(method, target.path, target.query, tuple(head.headers)))
+        path, _, query = rest.rpartition(" ")[0].partition("?")
+        record = self._log.open(method, path, query)
+        decided = self._decider.decide(Request(method, path, query, tuple(head.headers)))
         fault = None
         if decided is not None:
             rule, fault = decided
