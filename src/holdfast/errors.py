@@ -310,7 +310,7 @@ class StoreFullError(StoreError):
     """The disk would not take another record; nothing that was recorded is lost."""
 
     code = "store.full"
-    default_hint = "Free some space where the store lives and run the same command again; it goes on from here."
+    default_hint = "Free some space there and run the same command again; it goes on from here."
 
 
 class StoreVersionError(StoreError):

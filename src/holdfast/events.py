@@ -101,6 +101,16 @@ class StepFailed(Event, frozen=True, kw_only=True, tag="step.failed"):
     error: str
 
 
+class StoreDamaged(Event, frozen=True, kw_only=True, tag="store.damaged"):
+    """A store could not be believed and was set aside; what was lost is named, the run goes on."""
+
+    path: str
+    aside: str
+    reason: str
+    kept: int
+    lost: tuple[str, ...] = ()
+
+
 Subscriber: TypeAlias = Callable[[Event], None]
 
 

@@ -1,0 +1,229 @@
+"""The durable store: one SQLite file, WAL and synchronous=FULL, 0600, a digest on every row.
+
+Not here: the tables (`schema`), what is done with a damaged file (`salvage`), and the checks and words for
+files that cannot be used (`files`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.engine import files, salvage, schema
+from holdfast.engine.record import Record, RunRecord
+from holdfast.engine.schema import DIGEST_SIZE, DamageError, digest
+from holdfast.errors import StoreError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from holdfast.engine.store import Report
+
+T = TypeVar("T")
+
+_PUT_STEP = "INSERT OR REPLACE INTO steps (scope, name, body, digest) VALUES (?, ?, ?, ?)"
+_PUT_RUN = (
+    "INSERT INTO runs (id, running, body, digest) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET running=excluded.running, body=excluded.body, digest=excluded.digest"
+)
+_decode_record = msgspec.json.Decoder(Record).decode
+_decode_run = msgspec.json.Decoder(RunRecord).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class SQLiteStore:
+    """Checkpoints in one file; readable by others while a run writes.
+
+    `readonly` opens it to look only: nothing is created, migrated or set aside.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, readonly: bool = False) -> None:
+        self.path = Path(path)
+        self.readonly = readonly
+        self.commits = 0
+        self.unreadable = 0
+        self._meta: dict[str, str] = {}
+        self._con: sqlite3.Connection | None = None
+        self._report: Report = _ignore
+        self._guard = threading.RLock()
+
+    @property
+    def key(self) -> bytes:
+        return bytes.fromhex(self._meta["key"])
+
+    def open(self, report: Report | None = None) -> None:
+        self._report = report or _ignore
+        self.close()
+        files.check(self.path, readonly=self.readonly)
+        if self.readonly:
+            self._guarded(self._open_to_look)
+            return
+        if not self.path.exists():
+            self._create(None)
+        self._guarded(self._open_to_write)
+
+    def load(self, scope: str) -> dict[str, Record]:
+        return self._guarded(lambda con: self._load(con, scope))
+
+    def begin(self, run: RunRecord, died: Sequence[RunRecord] = ()) -> None:
+        self._guarded(lambda con: self._write(con, "", {}, (), (*died, run)))
+
+    def commit(self, scope: str, records: Mapping[str, Record], forget: Sequence[str] = ()) -> None:
+        self._guarded(lambda con: self._write(con, scope, records, forget, ()))
+
+    def end(
+        self, run: RunRecord, scope: str, records: Mapping[str, Record], forget: Sequence[str] = ()
+    ) -> None:
+        self._guarded(lambda con: self._write(con, scope, records, forget, (run,)))
+
+    def unfinished(self) -> list[RunRecord]:
+        return self._guarded(lambda con: self._runs(con, "WHERE running"))
+
+    def runs(self) -> list[RunRecord]:
+        return self._guarded(lambda con: self._runs(con, ""))
+
+    def drop_runs(self, ids: Iterable[str]) -> None:
+        wanted = [(one,) for one in ids]
+
+        def drop(con: sqlite3.Connection) -> None:
+            con.execute("BEGIN IMMEDIATE")
+            con.executemany("DELETE FROM runs WHERE id = ?", wanted)
+            con.execute("COMMIT")
+            con.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+        self._guarded(drop)
+
+    def close(self) -> None:
+        con, self._con = self._con, None
+        if con is not None:
+            with suppress(sqlite3.Error):
+                con.close()
+
+    def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do some work on the file; set a damaged one aside and do it on what could be saved."""
+        with self._guard:
+            try:
+                return self._translated(work)
+            except DamageError as damage:
+                if self.readonly:
+                    raise StoreError(
+                        f"{self.path} is damaged: {damage}",
+                        hint="The next run sets it aside and goes on from what it can observe.",
+                    ) from damage
+                self._set_aside(str(damage))
+                return self._translated(work)
+
+    def _translated(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        con = self._con
+        try:
+            if con is None:
+                con = self._con = self._connect()
+            return work(con)
+        except sqlite3.Error as error:
+            raise files.judged(error, self.path, writing=not self.readonly) from error
+        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, TypeError, OverflowError) as error:
+            raise DamageError(f"a row cannot be read: {error}") from error
+
+    def _connect(self) -> sqlite3.Connection:
+        uri = f"{self.path.absolute().as_uri()}?mode={'ro' if self.readonly else 'rw'}"
+        con = sqlite3.connect(uri, uri=True, timeout=5.0, isolation_level=None, check_same_thread=False)
+        con.text_factory = bytes
+        con.execute("PRAGMA cell_size_check=ON")
+        con.execute("PRAGMA trusted_schema=OFF")
+        return con
+
+    def _open_to_look(self, con: sqlite3.Connection) -> None:
+        self._meta = schema.check(con, str(self.path))
+
+    def _open_to_write(self, con: sqlite3.Connection) -> None:
+        self._meta = schema.check(con, str(self.path))
+        if con.execute("PRAGMA journal_mode=WAL").fetchone()[0] != b"wal":
+            raise StoreError(f"{self.path} is on a file system that cannot share memory between processes")
+        con.execute("PRAGMA synchronous=FULL")
+        schema.migrate(con, int(self._meta["schema"]), __version__)
+
+    def _load(self, con: sqlite3.Connection, scope: str) -> dict[str, Record]:
+        records: dict[str, Record] = {}
+        head = f"{scope}\0".encode()
+        # The digest is spelled out here: this loop is most of what a resume of thousands of steps costs.
+        for name, body, mark in con.execute("SELECT name, body, digest FROM steps WHERE scope = ?", (scope,)):
+            if blake2b(head + name + b"\0" + body, digest_size=DIGEST_SIZE).digest() != mark:
+                raise DamageError(
+                    f"the record of step {name.decode(errors='replace')!r} is not what was written"
+                )
+            records[name.decode()] = _decode_record(body)
+        return records
+
+    def _runs(self, con: sqlite3.Connection, where: str) -> list[RunRecord]:
+        found = []
+        self.unreadable = 0
+        query = f"SELECT id, body, digest FROM runs {where} ORDER BY seq DESC"  # noqa: S608
+        for name, body, mark in con.execute(query):
+            if isinstance(body, bytes) and digest("run", name.decode(errors="replace"), body) == mark:
+                found.append(_decode_run(body))
+            else:
+                self.unreadable += 1
+        return found
+
+    def _write(
+        self,
+        con: sqlite3.Connection,
+        scope: str,
+        records: Mapping[str, Record],
+        forget: Sequence[str],
+        runs: Sequence[RunRecord],
+    ) -> None:
+        con.execute("BEGIN IMMEDIATE")
+        try:
+            if records:
+                bodies = [(name, _encode(record)) for name, record in records.items()]
+                rows = [(scope, name, body.decode(), digest(scope, name, body)) for name, body in bodies]
+                con.executemany(_PUT_STEP, rows)
+            if forget:
+                con.executemany(
+                    "DELETE FROM steps WHERE scope = ? AND name = ?", [(scope, name) for name in forget]
+                )
+            for run in runs:
+                body = _encode(run)
+                row = (run.id, run.outcome == "running", body.decode(), digest("run", run.id, body))
+                con.execute(_PUT_RUN, row)
+            con.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                con.execute("ROLLBACK")
+            raise
+        self.commits += 1
+
+    def _create(self, key: bytes | None, fill: Callable[[sqlite3.Connection], None] | None = None) -> None:
+        """Make a complete store beside the name and link it into place: an empty file can only be damage."""
+        with files.new_beside(self.path) as beside:
+            con = sqlite3.connect(beside, isolation_level=None)
+            try:
+                schema.create(con, __version__, key)
+                if fill is not None:
+                    fill(con)
+            except sqlite3.Error as error:
+                raise files.judged(error, self.path, writing=True) from error
+            finally:
+                con.close()
+
+    def _set_aside(self, reason: str) -> None:
+        """Move the damaged file away, keep what can be believed, and tell."""
+        self.close()
+        aside = files.move_aside(self.path)
+        saved = salvage.read(aside, self.key if "key" in self._meta else None)
+        self._create(saved.key, lambda con: salvage.write(con, saved))
+        self._translated(self._open_to_write)
+        self._report(saved.event(self.path, aside, reason))
+
+
+def _ignore(_event: object) -> None:
+    """Nobody is listening."""
