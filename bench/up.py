@@ -1,0 +1,149 @@
+"""How long a gateway takes to come up, stop and start, against the same container started bare.
+
+The floor is the very container that `holdfast up` makes, started with the engine's own calls and watched by
+the node's own `wait`. Rounds are interleaved; medians and ranges are printed. Cleans up after itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import measured
+
+from holdfast.containers.commands import run_in
+from holdfast.containers.containers import create_container, remove_container, start_container
+from holdfast.containers.engine import Engine, connect
+from holdfast.containers.networks import create_network, create_volume, remove_network, remove_volume
+from holdfast.containers.ports import free_port, reserved_ports
+from holdfast.gateway.node_container import container_config, host_config, networking_config
+from holdfast.gateway.profile import HOLDFAST
+from holdfast.gateway.spec import GatewaySpec
+from holdfast.gateway.work import DEFAULT_IMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAME = f"bench-{uuid.uuid4().hex[:6]}"
+IDLE_SECONDS = 30
+MIB = 1 << 20
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer rounds, a shorter rest before memory is read"
+    )
+    quick = parser.parse_args().quick
+    engine = connect()
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["HOLDFAST_HOME"] = home
+        try:
+            return measured.report(
+                claims(engine, rounds=2 if quick else 5, rest=5 if quick else IDLE_SECONDS)
+            )
+        finally:
+            clear(engine)
+
+
+def claims(engine: Engine, *, rounds: int, rest: float):
+    floor, up, stop, start = [], [], [], []
+    for _ in range(rounds):
+        clear(engine)
+        floor.append(timed(lambda: bare(engine)))
+        clear(engine)
+        up.append(timed(lambda: holdfast("up", NAME)))
+        stop.append(timed(lambda: holdfast("stop", NAME)))
+        start.append(timed(lambda: holdfast("start", NAME)))
+    bare_floor = statistics.median(floor)
+    yield claim(
+        "holdfast up, from nothing to ready",
+        up,
+        ("the same container, started bare", bare_floor),
+        at_most=1.5,
+    )
+    yield claim(
+        "holdfast start after stop", start, ("the same container, started bare", bare_floor), at_most=1.5
+    )
+    yield claim("holdfast stop", stop, None)
+    noop = [timed(lambda: holdfast("up", NAME)) for _ in range(rounds * 2)]
+    imports = [timed(import_only) for _ in range(rounds * 2)]
+    above = statistics.median(noop) - statistics.median(imports)
+    yield measured.claim(
+        "up again, above what its imports cost", above, "s", at_most=0.4,
+        up_again=round(statistics.median(noop), 3), imports=round(statistics.median(imports), 3),
+    )  # fmt: skip
+    time.sleep(rest)
+    yield measured.claim("idle node, resident memory", resident(engine) / MIB, "MiB", at_most=500.0)
+
+
+def claim(name: str, times: list[float], baseline: tuple[str, float] | None, **bounds: float):
+    spread = [round(min(times), 2), round(max(times), 2)]
+    return measured.claim(name, statistics.median(times), "s", baseline=baseline, range=spread, **bounds)
+
+
+def bare(engine: Engine) -> None:
+    """The floor: network, volume and container by plain engine calls, watched until ready."""
+    spec = GatewaySpec(name=NAME, image=DEFAULT_IMAGE, port=free_port(reserved=reserved_ports(engine)))
+    name = f"holdfast-{NAME}"
+    create_network(engine, name, gateway=NAME)
+    create_volume(engine, name, gateway=NAME)
+    create_container(
+        engine, name, image=spec.image, config=container_config(spec, HOLDFAST),
+        host_config=host_config(spec, HOLDFAST), networking=networking_config(spec),
+    )  # fmt: skip
+    start_container(engine, name)
+    ended = run_in(engine, name, [*HOLDFAST.wait_command, "--timeout", "120s"])
+    if ended.exit_code != 0:
+        raise SystemExit(f"the bare node did not become ready: {ended.output}")
+
+
+def holdfast(*words: str) -> None:
+    subprocess.run(
+        [*python(), str(Path(sys.executable).parent / "holdfast"), *words], check=True, capture_output=True
+    )
+
+
+def import_only() -> None:
+    """What `up` imports on its way, and nothing else."""
+    own = "holdfast.cli.gateway, holdfast.gateway.commands, holdfast.engine.runner, holdfast.engine.sqlite"
+    subprocess.run([*python(), "-c", f"import {own}, docker, sqlite3, yaml, http.client, ssl"], check=True)
+
+
+def python() -> list[str]:
+    return [sys.executable]
+
+
+def resident(engine: Engine) -> int:
+    """Memory of all processes in the container, by their own account; shared pages counted once each."""
+    total = 0
+    for line in engine.client.top(f"holdfast-{NAME}", "-o pid")["Processes"]:
+        for row in Path(f"/proc/{line[0]}/smaps_rollup").read_text().splitlines():
+            if row.startswith("Pss:"):
+                total += int(row.split()[1]) * 1024
+    return total
+
+
+def clear(engine: Engine) -> None:
+    name = f"holdfast-{NAME}"
+    remove_container(engine, name)
+    remove_network(engine, name)
+    remove_volume(engine, name)
+
+
+def timed(action: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    sys.exit(main())

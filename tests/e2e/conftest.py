@@ -1,0 +1,36 @@
+"""Real gateways for end-to-end tests: one that all read from, and fresh ones for tests that break things."""
+
+import uuid
+
+import pytest
+from tests.support.commands import Holdfast
+from tests.support.gateways import TestGateway
+
+
+@pytest.fixture(scope="session")
+def holdfast(tmp_path_factory):
+    """The command line with a home of its own."""
+    return Holdfast(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="session")
+def new_gateway(holdfast):
+    """Makes gateways and takes them away again at the end, data and all."""
+    made = []
+
+    def make(label, **options):
+        gateway = TestGateway(f"t-{label}-{uuid.uuid4().hex[:6]}", options.pop("holdfast", holdfast))
+        made.append(gateway)
+        return gateway
+
+    yield make
+    for gateway in made:
+        gateway.holdfast.run("destroy", gateway.name, "--data", "--yes", gateway.name)
+
+
+@pytest.fixture(scope="session")
+def gateway(new_gateway):
+    """One gateway that is up; tests leave it as they found it."""
+    made = new_gateway("shared")
+    made.up()
+    return made

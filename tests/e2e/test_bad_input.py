@@ -1,0 +1,139 @@
+"""Doing it wrong, with real parts: one clear line, the right exit code, and nothing half-made in the way."""
+
+import os
+import signal
+import socket
+import subprocess
+
+import pytest
+from tests.support.commands import Holdfast
+
+from holdfast.containers.containers import find_container
+from holdfast.containers.engine import connect
+from holdfast.containers.networks import create_network, find_network, find_volume
+from holdfast.images.archive import Archive
+from holdfast.images.layers import Layer
+from holdfast.images.sources import Config
+
+pytestmark = pytest.mark.engine
+
+
+def assert_refused(ended, exit_code, *words):
+    assert ended.returncode == exit_code, ended.stderr
+    assert "Traceback" not in ended.stderr
+    for word in words:
+        assert word in ended.stderr
+
+
+def test_an_illegal_name(holdfast):
+    assert_refused(holdfast.run("up", "no/slashes"), 2, "illegal-name", "no/slashes")
+
+
+def test_a_taken_port_names_its_holder_and_the_next_up_goes_on(new_gateway):
+    gateway = new_gateway("port")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        ended = gateway.holdfast.run("up", gateway.name, "--port", port)
+        assert_refused(ended, 3, "port-taken", port, f"process {os.getpid()}", "--port auto")
+    gateway.up("--port", port)
+    gateway.destroy()
+
+
+def test_no_engine_and_a_wrong_docker_host(tmp_path):
+    lost = Holdfast(tmp_path, DOCKER_HOST=f"unix://{tmp_path}/none.sock")
+    for command in (["up"], ["status", "x"], ["image", "build"]):
+        assert_refused(lost.run(*command), 3, "engine-unreachable", "DOCKER_HOST")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user without rights")
+def test_no_permission_on_the_socket(tmp_path, holdfast):
+    guarded = tmp_path / "docker.sock"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(guarded))
+        server.listen()
+        guarded.chmod(0o600)
+        for folder in (tmp_path, *tmp_path.parents[:2]):
+            folder.chmod(0o755)
+        nobody = Holdfast(tmp_path / "h", DOCKER_HOST=f"unix://{guarded}")
+        probe = (
+            "import os, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534); "
+            "from holdfast.cli.ending import exit_code_of; from holdfast.cli import cli; "
+            "sys.exit(exit_code_of(cli, ['up', 'x']))"
+        )
+        import sys
+
+        environment = {**nobody.environment, "HOME": "/nonexistent"}
+        ended = subprocess.run(
+            [sys.executable, "-c", f"import docker, holdfast.gateway.commands; {probe}"],
+            env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert_refused(ended, 3, "engine-permission", "usermod -aG docker")
+
+
+def test_an_image_that_is_nowhere(new_gateway):
+    gateway = new_gateway("nowhere")
+    ended = gateway.holdfast.run("up", gateway.name, "--image", "localhost:1/no/such:image")
+    assert_refused(ended, 3, "image-missing", "localhost:1/no/such:image", "holdfast image build")
+    assert find_container(connect(), gateway.container) is None
+
+
+def test_an_image_that_is_no_node_image(new_gateway, tmp_path):
+    with Layer(tmp_path / "layer.tar") as layer:
+        layer.content("/hello", b"x")
+    engine = connect()
+    archive = Archive(
+        "holdfast/not-a-node:test", [tmp_path / "layer.tar"], Config(), architecture="amd64", labels={}
+    )
+    for _ in engine.client.load_image(archive.stream()):
+        pass
+    gateway = new_gateway("unfit")
+    try:
+        ended = gateway.holdfast.run("up", gateway.name, "--image", "holdfast/not-a-node:test")
+        assert_refused(ended, 3, "image-unfit", "dev.holdfast.contract")
+    finally:
+        engine.client.remove_image("holdfast/not-a-node:test")
+
+
+def test_a_foreign_network_of_our_name_is_not_touched(new_gateway):
+    gateway, engine = new_gateway("foreign"), connect()
+    create_network(engine, gateway.container, gateway="somebody-else")
+    try:
+        assert_refused(gateway.holdfast.run("up", gateway.name), 3, "foreign-object", gateway.container)
+        assert find_network(engine, gateway.container) is not None
+        assert_refused(
+            gateway.holdfast.run("destroy", gateway.name, "--yes", gateway.name), 3, "foreign-object"
+        )
+    finally:
+        engine.client.remove_network(gateway.container)
+
+
+def test_destroy_wants_the_exact_name(gateway):
+    ended = gateway.holdfast.run("destroy", gateway.name, "--data", "--yes", "another")
+    assert_refused(ended, 2, "another", gateway.name, "nothing was changed")
+    ended = gateway.holdfast.run("destroy", gateway.name, "--data")
+    assert_refused(ended, 2, "has to be confirmed")
+    assert find_volume(connect(), gateway.container) is not None
+
+
+def test_stop_start_and_logs_of_a_gateway_that_is_not_there(holdfast):
+    for command in ("stop", "start", "logs", "kubeconfig"):
+        assert_refused(holdfast.run(command, "ghost"), 2, "unknown-gateway", "ghost")
+
+
+@pytest.mark.parametrize(
+    "moment", ["ensure-network", "ensure-container", "start-container", "wait-node-ready"]
+)
+def test_ctrl_c_at_any_time_leaves_nothing_in_the_way(new_gateway, moment):
+    gateway = new_gateway("ctrlc")
+    running = gateway.holdfast.start("up", gateway.name, "--json")
+    for line in running.stderr:
+        if f'"{moment}"' in line:
+            running.send_signal(signal.SIGINT)
+            break
+    _, rest = running.communicate(timeout=60)
+    assert running.returncode in (130, 0), rest
+    assert "Traceback" not in rest
+    gateway.up()
+    gateway.destroy()

@@ -1,0 +1,94 @@
+"""A gateway's life with real parts: what was written before a stop, crash or removal is there afterwards."""
+
+import os
+import signal
+
+import pytest
+from tests.support.gateways import claim, pod
+
+from holdfast.containers.engine import connect
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def keeper(new_gateway):
+    """A gateway with a pod that has written a file into its volume."""
+    made = new_gateway("keeper")
+    made.up()
+    made.apply(claim("work"), pod("keeper", claim="work"))
+    made.wait_ready("keeper")
+    made.execute("keeper", "sh", "-c", "head -c 300000 /dev/urandom > /data/blob && sync")
+    made.checksum = made.execute("keeper", "sha256sum", "/data/blob")
+    return made
+
+
+def assert_kept(gateway):
+    gateway.wait_ready("keeper")
+    assert gateway.execute("keeper", "sha256sum", "/data/blob") == gateway.checksum
+    (node,) = gateway.get("nodes")["items"]
+    assert node["metadata"]["name"] == f"holdfast-{gateway.name}"
+
+
+def test_stop_and_start_bring_the_pod_back_with_its_data(keeper):
+    uid = keeper.get("pod", "keeper")["metadata"]["uid"]
+    keeper.holdfast("stop", keeper.name)
+    state = keeper.inspect()["State"]
+    assert (state["Status"], state["ExitCode"]) == ("exited", 0)
+    assert "stopped" in keeper.holdfast.run("status", keeper.name).stdout
+    keeper.holdfast("start", keeper.name)
+    assert_kept(keeper)
+    assert keeper.get("pod", "keeper")["metadata"]["uid"] == uid
+
+
+def test_a_killed_node_comes_back_by_itself(keeper):
+    before = keeper.inspect()["State"]
+    os.kill(before["Pid"], signal.SIGKILL)
+    for event in connect().client.events(
+        decode=True, filters={"container": keeper.container, "event": "start"}
+    ):
+        assert event["status"] == "start"
+        break
+    keeper.up()
+    after = keeper.inspect()
+    assert after["RestartCount"] >= 1
+    assert_kept(keeper)
+
+
+def test_a_removed_container_is_made_again_on_the_same_volume(keeper):
+    connect().client.remove_container(keeper.container, force=True)
+    assert "data-only" in keeper.holdfast.run("status", keeper.name).stdout
+    keeper.up()
+    assert_kept(keeper)
+
+
+def test_a_removed_network_is_made_again_and_the_container_attached(keeper):
+    client = connect().client
+    client.stop(keeper.container)
+    client.disconnect_container_from_network(keeper.container, keeper.container, force=True)
+    client.remove_network(keeper.container)
+    keeper.up()
+    assert_kept(keeper)
+
+
+def test_another_port_remakes_the_container_and_keeps_the_data(keeper):
+    from holdfast.containers.ports import free_port, reserved_ports
+
+    port = free_port(reserved=reserved_ports(connect()))
+    assert keeper.up("--port", str(port))["server"] == f"https://127.0.0.1:{port}"
+    assert_kept(keeper)
+
+
+def test_destroy_keeps_the_data_and_up_brings_it_back(keeper):
+    keeper.holdfast("destroy", keeper.name, "--yes", keeper.name)
+    assert keeper.name not in keeper.holdfast("list")
+    keeper.up()
+    assert_kept(keeper)
+
+
+def test_up_again_changes_nothing_and_says_so(keeper):
+    before = keeper.inspect()
+    assert keeper.up()["changed"] == []
+    assert "Nothing had to be changed" in keeper.holdfast("up", keeper.name)
+    after = keeper.inspect()
+    assert (before["Id"], before["State"]["StartedAt"]) == (after["Id"], after["State"]["StartedAt"])

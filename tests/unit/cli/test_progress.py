@@ -1,0 +1,63 @@
+"""Progress: one line for what ended, signs of life for what takes long, JSON for programs."""
+
+import json
+
+import pytest
+
+from holdfast.cli import progress
+from holdfast.events import RetryScheduled, StepFailed, StepFinished, StepProgress, StepSkipped, StepStarted
+
+
+def draw(subscriber, *events):
+    with subscriber as shown:
+        for event in events:
+            shown(event)
+
+
+def test_plain_lines_say_what_was_done_skipped_and_failed(capsys):
+    draw(
+        progress.PlainProgress(),
+        StepStarted(step="a", title="Network"),
+        StepFinished(step="a", title="Network", seconds=1.25, note="made"),
+        StepSkipped(step="b", title="Volume", reason="it is there"),
+        StepFailed(step="c", title="Start", seconds=0.1, code="x", error="no"),
+        RetryScheduled(operation="c", attempt=1, delay=0.5, reason="reset"),
+    )
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        "✓ Network: made (1.2 s)",
+        "✓ Volume: skipped: it is there",
+        "x Start (0.1 s)",
+        "  … reset; try 2 in 0.5 s",
+    ]
+
+
+def test_a_long_step_gives_a_sign_of_life_now_and_then(capsys, monkeypatch):
+    clock = iter(range(0, 1000, 4))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    draw(
+        progress.PlainProgress(),
+        *(StepProgress(step="a", message=f"m{n}", fraction=n / 10) for n in range(10)),
+    )
+    lines = capsys.readouterr().err.splitlines()
+    assert 1 < len(lines) < 6
+    assert lines[0].endswith("%)")
+
+
+def test_json_lines_are_events(capsys):
+    draw(progress.JsonProgress(), StepFinished(step="a", title="A", seconds=1.0, at=5.0))
+    assert json.loads(capsys.readouterr().err)["event"] == "step.finished"
+
+
+@pytest.mark.parametrize("fraction", [None, 0.5])
+def test_the_live_picture_ends_with_the_lines_that_stay(capsys, fraction):
+    from holdfast.cli.live import LiveProgress
+
+    draw(
+        LiveProgress(),
+        StepStarted(step="a", title="Network"),
+        StepProgress(step="a", message="half", fraction=fraction),
+        StepFinished(step="a", title="Network", seconds=1.0),
+    )
+    assert "Network" in capsys.readouterr().err
