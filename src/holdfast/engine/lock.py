@@ -131,6 +131,7 @@ class FileLock:
             fd, self._fd = self._fd, None
             if _same_file(fd, self.path):
                 os.ftruncate(fd, 0)
+            fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
     def _open(self) -> int:

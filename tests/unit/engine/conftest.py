@@ -1,0 +1,76 @@
+"""Small workflows that write down what they did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.engine import Context, FileLock, SQLiteStore, Step, Verdict, Workflow, absent, done
+from holdfast.events import Bus, Event
+
+
+@dataclass
+class World:
+    """What the effects of steps are in: a set of things, and the order in which they were made."""
+
+    things: dict[str, Any] = field(default_factory=dict)
+    made: list[str] = field(default_factory=list)
+    probed: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    bus: Bus = field(default_factory=Bus)
+
+    def __post_init__(self) -> None:
+        self.bus.subscribe(self.events.append)
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+class Make(Step):
+    """Makes a thing of its own name; its probe looks whether the thing is there."""
+
+    def __init__(self, world: World, name: str, needs: tuple[str, ...] = (), *, reads: str | None = None) -> None:
+        super().__init__(name, needs=needs)
+        self.world = world
+        self.read = reads
+
+    def inputs(self, ctx: Context) -> dict[str, Any]:
+        params = ctx.params or {}
+        return {"colour": params[self.name]} if self.name in params else {}
+
+    def probe(self, ctx: Context) -> Verdict:
+        self.world.probed.append(self.name)
+        return done("it is there") if self.name in self.world.things else absent("it is not there")
+
+    def run(self, ctx: Context) -> Any:
+        colour = (ctx.params or {}).get(self.name, "grey")
+        seen = ctx.result(self.read) if self.read else None
+        self.world.things[self.name] = colour
+        self.world.made.append(self.name)
+        return {"colour": colour, "seen": seen}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SQLiteStore:
+    return SQLiteStore(tmp_path / "state.db")
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> FileLock:
+    return FileLock(tmp_path / "lock")
+
+
+@pytest.fixture
+def chain(world: World) -> Workflow:
+    """a ← b ← c, and d on its own."""
+    return Workflow(
+        "chain", [Make(world, "a"), Make(world, "b", ("a",)), Make(world, "c", ("b",)), Make(world, "d")]
+    )

@@ -1,0 +1,169 @@
+"""The lock: one holder, known by name, freed by the kernel, lost when its file is replaced."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+from holdfast.engine import CommandLock, FileLock, Holder
+from holdfast.errors import LockedError, LockLostError, StoreError, TemporaryError
+
+HOLD = """
+import sys, signal
+from holdfast.engine import FileLock, Holder
+FileLock(sys.argv[1]).acquire(Holder.me("up", "run-1"))
+print("held", flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture(params=["file", "command"])
+def make(request, tmp_path):
+    if request.param == "command" and shutil.which("flock") is None:
+        pytest.skip("needs flock of util-linux")
+    path = tmp_path / "lock"
+    return (lambda: FileLock(path)) if request.param == "file" else (lambda: CommandLock(str(path)))
+
+
+def test_a_second_one_is_refused_with_the_holder(make):
+    first, second = make(), make()
+    first.acquire(Holder.me("up", "run-1"))
+    with pytest.raises(LockedError, match=rf"process {os.getpid()} on .* \(up\), for \d+ s, since 20") as caught:
+        second.acquire(Holder.me())
+    assert caught.value.exit_code == 4
+    assert second.holder().run == "run-1"
+    first.check()
+    first.release()
+    second.acquire(Holder.me())
+    second.check()
+    second.release()
+
+
+def test_not_held_is_lost(make):
+    lock = make()
+    with pytest.raises(LockLostError):
+        lock.check()
+    lock.release()
+
+
+def test_taken_twice_by_one_process_is_refused(make):
+    lock = make()
+    lock.acquire(Holder.me())
+    with pytest.raises(LockedError, match="already held by this process"):
+        lock.acquire(Holder.me())
+    lock.release()
+
+
+def test_killing_the_holder_frees_it(make, tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path / "lock"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "held\n"
+        with pytest.raises(LockedError, match=f"process {child.pid} "):
+            make().acquire(Holder.me())
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.communicate()
+    lock = make()
+    lock.acquire(Holder.me())
+    lock.release()
+
+
+def test_a_fork_does_not_keep_it(tmp_path):
+    """A child that outlives its parent must not hold the parent's lock."""
+    lock = FileLock(tmp_path / "lock")
+    lock.acquire(Holder.me())
+    (reader, writer), (awake, here) = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(writer)
+        os.write(here, b"!")
+        os.read(reader, 1)  # lives until the parent has let go
+        os._exit(0)
+    os.close(reader)
+    os.read(awake, 1)
+    os.close(lock._fd)  # as the kernel does when the parent dies: no unlocking
+    lock._fd = None
+    other = FileLock(tmp_path / "lock")
+    other.acquire(Holder.me())
+    other.release()
+    os.close(writer)
+    os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_taken_away_is_noticed(tmp_path, how):
+    lock = FileLock(tmp_path / "lock")
+    lock.acquire(Holder.me())
+    lock.path.unlink()
+    if how == "replaced":
+        FileLock(lock.path).acquire(Holder.me())
+    with pytest.raises(LockLostError, match="removed or replaced"):
+        lock.check()
+    lock.release()
+
+
+def test_a_dead_session_is_noticed(tmp_path):
+    lock = CommandLock(str(tmp_path / "lock"))
+    lock.acquire(Holder.me())
+    lock._child.kill()
+    lock._child.wait()
+    with pytest.raises(LockLostError, match="has ended"):
+        lock.check()
+    lock.release()
+
+
+def test_a_command_that_cannot_lock_says_so(tmp_path):
+    with pytest.raises(TemporaryError, match="cannot be taken"):
+        CommandLock(str(tmp_path / "none" / "lock")).acquire(Holder.me())
+    with pytest.raises(TemporaryError, match="cannot be taken"):
+        CommandLock("x", ["/nonexistent/ssh"]).acquire(Holder.me())
+
+
+def test_a_prefix_gets_the_script_as_one_word(tmp_path):
+    """As ssh does: everything after the host is joined and given to a shell over there."""
+    fake = tmp_path / "ssh"
+    fake.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    fake.chmod(0o755)
+    lock = CommandLock(str(tmp_path / "the lock"), [str(fake), "me@host"])
+    lock.acquire(Holder.me("it's \"up\" $HOME"))
+    assert FileLock(tmp_path / "the lock").holder().command == "it's \"up\" $HOME"
+    with pytest.raises(LockedError, match="me@host"):
+        CommandLock(str(tmp_path / "the lock"), [str(fake), "me@host"]).acquire(Holder.me())
+    lock.release()
+
+
+def test_a_lock_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be opened"):
+        FileLock(tmp_path / "file" / "lock").acquire(Holder.me())
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(StoreError):
+        FileLock(tmp_path / "lock").acquire(Holder.me())
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_holder_that_has_only_just_begun(tmp_path):
+    first = FileLock(tmp_path / "lock")
+    first.acquire(Holder.me())
+    os.truncate(tmp_path / "lock", 0)
+    with pytest.raises(LockedError, match="only just begun"):
+        FileLock(tmp_path / "lock").acquire(Holder.me())
+    first.release()
+
+
+def test_age_does_not_follow_the_clock(monkeypatch):
+    holder = Holder.me()
+    monkeypatch.setattr(time, "time", lambda: holder.since - 86400)
+    assert 0 <= holder.age() < 60
+    elsewhere = msgspec.structs.replace(holder, boot="another boot")
+    assert elsewhere.age() == 0

@@ -1,0 +1,107 @@
+"""A preview says skip, verify or run for every step, with the reason, and changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+from holdfast.engine import SQLiteStore, Step, Workflow, absent, done, unknown
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from .conftest import Make, World
+from .test_changed_inputs import build, graphs
+
+
+def actions(plan):
+    return {step.step: step.action for step in plan}
+
+
+def test_before_during_and_after(chain, store, world: World):
+    plan = chain.plan(store=store)
+    assert set(actions(plan).values()) == {"run"}
+    assert plan.changes
+    assert not store.path.exists()
+    chain.run(store=store)
+    plan = chain.plan(store=store)
+    assert set(actions(plan).values()) == {"skip"}
+    assert not plan.changes
+    del world.things["b"]
+    plan = chain.plan(store=store)
+    assert actions(plan) == {"a": "skip", "b": "run", "c": "verify", "d": "skip"}
+    assert {step.step: step.reason for step in plan}["b"] == "drift: it is not there"
+    assert world.made == ["a", "b", "c", "d"] or sorted(world.made) == ["a", "b", "c", "d"]
+
+
+def test_a_changed_input_shows_the_whole_cascade(chain, store):
+    chain.run(store=store)
+    plan = chain.plan({"a": "red"}, store=store)
+    assert actions(plan) == {"a": "run", "b": "run", "c": "run", "d": "skip"}
+    assert next(iter(plan)).reason == "changed: colour"
+
+
+def test_says_which_data_is_touched_and_what_may_happen_twice():
+    plan = Workflow(
+        "w", [Step("mail", run=lambda ctx: None, repeat="at-least-once", touches=["outbox"])]
+    ).plan()
+    (step,) = plan
+    assert (step.touches, step.at_least_once) == (("outbox",), True)
+    assert "mail" in str(plan)
+
+
+def test_steps_that_only_look_do_run_so_that_others_can_be_judged():
+    seen = []
+    look = Step("look", run=lambda ctx: seen.append(ctx.previewing) or {"v": 1}, repeat="always")
+    use = Step("use", needs=["look"], inputs=lambda ctx: {"v": ctx.result("look")["v"]}, run=lambda ctx: 1, repeat="safe")
+    plan = Workflow("w", [look, use]).plan()
+    assert seen == [True]
+    assert actions(plan) == {"look": "verify", "use": "run"}
+
+
+def test_what_depends_on_a_result_that_is_yet_to_come(store):
+    there = []
+    make = Step("make", probe=lambda ctx: done() if there else absent("gone"), run=lambda ctx: there.append(1) or {"id": len(there)})
+    use = Step("use", needs=["make"], inputs=lambda ctx: {"id": ctx.result("make")["id"]}, run=lambda ctx: 1, repeat="safe")
+    after = Step("after", needs=["use"], run=lambda ctx: 1, repeat="safe")
+    flow = Workflow("w", [make, use, after])
+    assert actions(flow.plan(store=store)) == {"make": "run", "use": "run", "after": "run"}
+    flow.run(store=store)
+    there.clear()
+    plan = flow.plan(store=store)
+    assert actions(plan)["make"] == "run"
+    assert actions(plan)["use"] == "verify"
+
+
+def test_an_unknown_state_is_not_waited_for():
+    flow = Workflow("w", [Step("x", probe=lambda ctx: unknown("no answer"), run=lambda ctx: None)])
+    (step,) = flow.plan()
+    assert (step.action, step.reason) == ("verify", "cannot be told: no answer")
+
+
+def test_a_probe_that_fails_is_told():
+    def probe(ctx):
+        raise ConnectionRefusedError("refused")
+
+    (step,) = Workflow("w", [Step("x", probe=probe, run=lambda ctx: None)]).plan()
+    assert (step.action, step.reason) == ("verify", "cannot be told: refused")
+
+
+def test_the_store_is_not_touched(chain, tmp_path):
+    path = tmp_path / "deep" / "s.db"
+    chain.run(store=SQLiteStore(path))
+    before = {p.name: p.read_bytes() for p in path.parent.iterdir()}
+    chain.plan(store=SQLiteStore(path))
+    assert {p.name: p.read_bytes() for p in path.parent.iterdir() if p.suffix == ".db"} == before
+
+
+@given(graphs(), st.sets(st.sampled_from("pqr")))
+@settings(max_examples=60, deadline=None)
+@pytest.mark.filterwarnings("ignore")
+def test_a_preview_foretells_the_run(shape, changed):
+    from holdfast.engine import MemoryStore
+
+    ran, store = [], MemoryStore()
+    flow = build(shape, ran)
+    before = {"p": 1, "q": 1, "r": 1}
+    flow.run(before, store=store)
+    after = {**before, **dict.fromkeys(changed, 2)}
+    plan = flow.plan(after, store=store)
+    assert {s.step for s in plan if s.action == "run"} == set(flow.run(after, store=store).changed)
