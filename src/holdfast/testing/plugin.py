@@ -1,5 +1,6 @@
 """The pytest plugin: fixtures that start what a test needs and stop just that."""
 
+from holdfast.testing.crash_fixture import crash_matrix
 from holdfast.testing.kube_fixtures import faulty_kube, kube_namespace, kube_server
 
-__all__ = ["faulty_kube", "kube_namespace", "kube_server"]
+__all__ = ["crash_matrix", "faulty_kube", "kube_namespace", "kube_server"]

@@ -1,0 +1,138 @@
+"""The crash matrix: kills a workflow at every step and in every way, runs it again, and asserts that it converges.
+
+    def build(world: Path) -> Workflow: ...          # at the top of a module; effects go below `world`
+
+    def test_it_survives(crash_matrix):
+        crash_matrix(build)
+
+Not here: pytest (`crash_fixture`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.testing import crash_cases as cases
+from holdfast.testing.crash_lab import Case, Lab
+from holdfast.testing.crash_report import Finding, Report
+
+if TYPE_CHECKING:
+    from holdfast.engine import Workflow
+
+    Build = Callable[[Path], Workflow]
+
+
+class CrashMatrix:
+    """All the trouble that one workflow is put through.
+
+    - `build(world)` makes the workflow; children import it, so it stands at the top of a module.
+    - `params` are given to every run, `changed` to the one that tries a changed input.
+    - `edited` builds the same workflow with other code; without it the same code is loaded anew.
+    - `observe(world)` describes the world when all is done: every case must end as an untroubled run does.
+    - `effects(world)` counts effects by step, where the world keeps count; none but at-least-once may exceed one.
+    - `moments` is how many lines inside each step are tried.
+    """
+
+    def __init__(  # noqa: PLR0913  one keyword for each part of the matrix
+        self,
+        build: Build,
+        root: Path,
+        *,
+        params: Any = None,
+        changed: Any = None,
+        edited: Build | None = None,
+        observe: Callable[[Path], Any] | None = None,
+        effects: Callable[[Path], Mapping[str, int]] | None = None,
+        moments: int = 3,
+        seed: int = 1,
+    ) -> None:
+        self._lab = Lab(build, root / "runs", params=params)
+        self._edited = Lab(edited or build, root / "edited", params=params)
+        self._changed = changed
+        self._observe = observe
+        self._effects = effects
+        self._moments = moments
+        self._seed = seed
+        self._expected: Any = None
+        self._took = 0.0
+        self._lines: dict[str, int] = {}
+        workflow = build(root / "nowhere")
+        self._steps = [step.name for step in workflow.steps if step.repeat != "always"]
+        self._may_repeat = {step.name for step in workflow.steps if step.repeat is not None}
+        self.report = Report(
+            workflow.name, tuple(step.name for step in workflow.steps if step.repeat == "at-least-once")
+        )
+
+    def run(self) -> Report:
+        """Everything but random moments."""
+        with self._lab as lab, self._edited as edited:
+            self._untroubled()
+            steps = self._steps
+            self._judge(cases.kills(lab, steps, self._lines, self._moments))
+            self._judge(
+                chain(
+                    cases.torn_store(lab, steps, self._seed),
+                    cases.full_disk(lab, steps),
+                    cases.read_only(lab, steps),
+                    cases.two_at_once(lab, steps),
+                    cases.changes(lab, steps, self._changed),
+                    cases.changed_code(lab, edited, steps),
+                )
+            )
+        return self.report
+
+    def run_random(self, count: int) -> Report:
+        """SIGKILL at random moments of a run."""
+        with self._lab as lab:
+            self._untroubled()
+            self._judge(cases.random_kills(lab, count, self._took, self._seed))
+        return self.report
+
+    def _untroubled(self) -> None:
+        """One run without trouble: it must work, and it says what the world looks like when all is done."""
+        case = self._lab.case()
+        began = time.monotonic()
+        code = case.run()
+        self._took = time.monotonic() - began
+        if code != 0:
+            raise AssertionError(f"the workflow fails without any trouble: exit {code}\n{case.log()}")
+        self._expected = self._observe(case.home / "world") if self._observe else None
+        counted = self._lab.case()
+        counted.run(count=True)
+        self._lines = counted.lines()
+
+    def _judge(self, told: Iterable[cases.Told] | Iterator[cases.Told]) -> None:
+        for group, name, case, wrong in told:
+            found = [*wrong]
+            changed = group == "changed input"
+            if not changed and not found:
+                found += self._differences(case)
+            twice, repeated = self._twice(case)
+            found += [] if changed else [f"the effect of {step} happened twice" for step in twice]
+            self.report.findings.append(
+                Finding(
+                    group, name, tuple(case.codes), tuple(found), tuple(repeated), case.log() if found else ""
+                )
+            )
+
+    def _differences(self, case: Case) -> list[str]:
+        if self._observe is None:
+            return []
+        try:
+            seen = self._observe(case.home / "world")
+        except Exception as error:  # noqa: BLE001  a world that cannot be described is a finding too
+            return [f"the world cannot be described: {type(error).__name__}: {error}"]
+        return [] if seen == self._expected else [f"the world is {seen!r}, not {self._expected!r}"]
+
+    def _twice(self, case: Case) -> tuple[list[str], list[str]]:
+        """Steps whose effect happened twice though they can be resolved, and those that may repeat."""
+        counts = {step: times for step, times in case.effects().items() if step in self._steps}
+        if self._effects is not None:
+            for step, times in self._effects(case.home / "world").items():
+                counts[step] = max(times, counts.get(step, 0))
+        more = [step for step, times in counts.items() if times > 1]
+        return [s for s in more if s not in self._may_repeat], [s for s in more if s in self._may_repeat]

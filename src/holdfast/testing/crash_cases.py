@@ -1,0 +1,154 @@
+"""The cases of the crash matrix: kills at every step, and the troubles a store and a machine can have.
+
+Each case makes trouble, then runs the workflow until it is done, as a person would: with the same command and
+nothing else. Not here: processes (`crash_lab`), and what counts as wrong (`crash`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.testing.crash_child import TRACEBACK
+from holdfast.testing.crash_lab import Case, Lab
+
+LOCKED = 4
+Told = tuple[str, str, Case, list[str]]
+"""group, case, the case, what is wrong so far"""
+
+
+def kills(lab: Lab, steps: Sequence[str], lines: dict[str, int], moments: int) -> Iterator[Told]:
+    """SIGKILL before, inside and after every step, then run to the end."""
+    for step in steps:
+        places: list[dict[str, Any]] = [{"at": "before"}]
+        places += [{"at": "inside", "line": line} for line in _spread(lines.get(step, 0), moments)]
+        places += [{"at": "after"}]
+        for place in places:
+            case = lab.case()
+            words = f"line {place['line']}" if place["at"] == "inside" else str(place["at"])
+            case.run(kill={"step": step, **place})
+            yield "killed", f"{step}, {words}", case, _finish(case)
+
+
+def random_kills(lab: Lab, count: int, seconds: float, seed: int) -> Iterator[Told]:
+    """SIGKILL at random moments, several in a row, then run to the end."""
+    rng = random.Random(seed)  # noqa: S311  a script, not a secret
+    for number in range(count):
+        case = lab.case()
+        for _ in range(rng.randint(1, 3)):
+            case.run(kill_after=rng.uniform(0, seconds))
+        yield "killed at random", f"moment {number + 1}", case, _finish(case)
+
+
+def torn_store(lab: Lab, steps: Sequence[str], seed: int) -> Iterator[Told]:
+    """Cut a file of the store short, or flip a bit of it, after a kill in the middle."""
+    rng = random.Random(seed)  # noqa: S311
+    middle = steps[len(steps) // 2]
+    for suffix, flip in (("", False), ("", True), ("-wal", False), ("-wal", True), ("", None)):
+        case = lab.case()
+        case.run(kill={"step": middle, "at": "after"})
+        path = case.home / f"state.db{suffix}"
+        how = "emptied" if flip is None else "a bit flipped" if flip else "cut short"
+        if path.exists():
+            _damage(path, flip, rng)
+        yield "torn store", f"state.db{suffix} {how}", case, _finish(case)
+
+
+def full_disk(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:
+    """Let no file grow past a limit: while the store is made, and while it is written."""
+    for limit in (1, 8_192, 24_576, 49_152):
+        case = lab.case()
+        if limit > 8_192:  # noqa: PLR2004  the larger ones meet a store with something in it
+            case.run(kill={"step": steps[len(steps) // 2], "at": "before"})
+        case.run(limit=limit)
+        wrong = ["a traceback"] if case.codes[-1] == TRACEBACK else []
+        yield "disk full", f"at {limit:,} bytes", case, wrong + _finish(case)
+
+
+def read_only(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:
+    """Take the right to write the store away; nothing may be done then."""
+    for what in ("file", "directory"):
+        case = lab.case()
+        case.run(kill={"step": steps[len(steps) // 2], "at": "before"})
+        begun = case.effects("enter")
+        _set_modes(case.home, what, 0o400, 0o500)
+        code = case.run(unprivileged=True)
+        _set_modes(case.home, what, 0o600, 0o700)
+        wrong = [] if code not in {0, TRACEBACK} else [f"exit {code} in place of a clear refusal"]
+        if case.effects("enter") != begun:
+            wrong += ["an effect without a store"]
+        yield "read-only store", what, case, wrong + _finish(case)
+
+
+def two_at_once(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:
+    """Start a second run while the first is at work; then kill the first and go on."""
+    case = lab.case()
+    pid = case.run_until_stopped(steps[0])
+    wrong = []
+    if pid is None:
+        wrong += ["the first run never reached its first step"]
+    else:
+        begun = case.effects("enter")
+        if case.run() != LOCKED:
+            wrong += [f"the second run ended with {case.codes[-1]}, not {LOCKED}"]
+        if str(pid) not in case.log():
+            wrong += ["the second run did not say who holds the lock"]
+        if case.effects("enter") != begun:
+            wrong += ["the second run had an effect"]
+        case.kill(pid)
+    yield "two runs at once", "the holder killed", case, wrong + _finish(case)
+
+
+def changes(lab: Lab, steps: Sequence[str], changed: Any) -> Iterator[Told]:
+    """Go on after a kill with other parameters, and with the clock set back and forth."""
+    middle = steps[len(steps) // 2]
+    if changed is not None:
+        case = lab.case()
+        case.run(kill={"step": middle, "at": "after"})
+        yield "changed input", "after a kill", case, _finish(case, params=changed)
+    for words, jump in (("a day back", -86_400), ("ten years on", 315_360_000)):
+        case = lab.case()
+        case.run(kill={"step": middle, "at": "after"})
+        yield "clock jump", words, case, _finish(case, clock=jump)
+
+
+def changed_code(before: Lab, after: Lab, steps: Sequence[str]) -> Iterator[Told]:
+    """Go on after a kill with a program whose steps were edited."""
+    case = before.case()
+    case.run(kill={"step": steps[len(steps) // 2], "at": "after"})
+    moved = Case.__new__(Case)
+    moved.home, moved.codes, moved._lab = case.home, case.codes, after  # noqa: SLF001  the same story, other code
+    yield "changed code", "after a kill", moved, _finish(moved)
+
+
+def _finish(case: Case, **job: Any) -> list[str]:
+    if case.run_to_the_end(**job):
+        return ["a traceback"] if TRACEBACK in case.codes else []
+    return [f"not done after {len(case.codes)} runs"]
+
+
+def _spread(count: int, wanted: int) -> list[int]:
+    """Up to `wanted` of the numbers 1 … count, the first and the last among them."""
+    if count <= wanted:
+        return list(range(1, count + 1))
+    return sorted({1 + round(i * (count - 1) / (wanted - 1)) for i in range(wanted)}) if wanted > 1 else [1]
+
+
+def _damage(path: Path, flip: bool | None, rng: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    if flip is None or not data:
+        data.clear()
+    elif flip:
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    else:
+        del data[rng.randrange(len(data)) :]
+    path.write_bytes(data)
+
+
+def _set_modes(home: Path, what: str, file: int, directory: int) -> None:
+    for path in home.glob("state.db*"):
+        path.chmod(file)
+    if what == "directory":
+        home.chmod(directory)

@@ -1,0 +1,97 @@
+"""What the crash matrix found: one finding a case, printed as a table; anything wrong is a failure.
+
+Not here: how it was found (`crash_cases`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import groupby
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One case and how it ended."""
+
+    group: str
+    """the kind of trouble: killed, torn store, disk full, …"""
+    case: str
+    runs: tuple[int, ...]
+    """exit codes of the runs, negative for a signal"""
+    wrong: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
+    """steps that ran twice, and may: safe to repeat, or declared at-least-once"""
+    log: str = ""
+
+
+@dataclass
+class Report:
+    """All findings over one workflow."""
+
+    workflow: str
+    at_least_once: tuple[str, ...] = ()
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def failures(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.wrong]
+
+    def __str__(self) -> str:
+        rows = [("trouble", "case", "runs", "converged", "effect twice", "ran again, as it may")]
+        for group, found in groupby(self.findings, key=lambda each: each.group):
+            rows += [_row(group, finding) for finding in _folded(list(found))]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        good = len(self.findings) - len(self.failures)
+        lines += [
+            "",
+            f"{self.workflow}: {good} of {len(self.findings)} cases converged without an effect twice",
+        ]
+        if self.at_least_once:
+            lines += [f"at least once, as declared: {', '.join(self.at_least_once)}"]
+        return "\n".join(lines)
+
+    def check(self) -> None:
+        """Raise with everything that went wrong."""
+        if self.failures:
+            told = [
+                f"{one.group}, {one.case}: {'; '.join(one.wrong)}\n{_tail(one.log)}" for one in self.failures
+            ]
+            raise AssertionError(
+                f"{len(told)} of {len(self.findings)} crash cases failed\n\n" + "\n\n".join(told)
+            )
+
+
+def _folded(findings: list[Finding]) -> Iterable[Finding]:
+    """Good cases of one step in one line, bad ones each in a line of its own."""
+    for name, found in groupby(findings, key=lambda each: (each.case.partition(",")[0], bool(each.wrong))):
+        same = list(found)
+        if len(same) == 1 or same[0].wrong:
+            yield from same
+            continue
+        places = ", ".join(each.case.partition(", ")[2] for each in same)
+        repeated = tuple(dict.fromkeys(step for each in same for step in each.repeated))
+        runs = tuple(sorted({code for each in same for code in each.runs}))
+        yield Finding(
+            same[0].group,
+            f"{name[0]}, {places}" if len(places) < 60 else f"{name[0]}, {len(same)} moments",
+            runs,
+            (),
+            repeated,
+        )  # noqa: E501, PLR2004
+
+
+def _row(group: str, finding: Finding) -> tuple[str, ...]:
+    twice = [word for word in finding.wrong if "twice" in word]
+    converged = "yes" if len(twice) == len(finding.wrong) else "NO"
+    codes = " ".join("killed" if code == -9 else str(code) for code in finding.runs)  # noqa: PLR2004
+    return (group, finding.case, codes, converged, "YES" if twice else "no", ", ".join(finding.repeated))
+
+
+def _tail(log: str, lines: int = 15) -> str:
+    return "\n".join(f"    {line}" for line in log.splitlines()[-lines:])

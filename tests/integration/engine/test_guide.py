@@ -1,0 +1,83 @@
+"""The example of the guide, taken from the page, run as a command and put through the crash matrix."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "make-your-own-command-resumable.md"
+
+
+@pytest.fixture
+def publish(tmp_path):
+    """The first code block of the guide, as a module."""
+    code = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL).group(1)
+    path = tmp_path / "publish.py"
+    path.write_text(code)
+    spec = importlib.util.spec_from_file_location("publish", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["publish"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["publish"]
+
+
+def command(publish, world, title):
+    return subprocess.run(
+        [sys.executable, publish.__file__, world, title], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_command_of_the_guide(publish, tmp_path):
+    world = tmp_path / "world"
+    world.mkdir()
+    first = command(publish, world, "Q3")
+    assert (first.returncode, first.stdout) == (0, "done: 5 steps ran, 0 had nothing to do\n"), first.stderr
+    assert command(publish, world, "Q3").stdout == "done: 0 steps ran, 5 had nothing to do\n"
+    (world / "report.txt").unlink()
+    assert command(publish, world, "Q3").stdout == "done: 1 steps ran, 4 had nothing to do\n"
+    assert command(publish, world, "Q4").stdout == "done: 4 steps ran, 1 had nothing to do\n"
+
+
+def test_a_failure_of_the_command_says_what_to_do(publish, tmp_path):
+    world = tmp_path / "world"
+    world.mkdir()
+    (world / "server").write_text("in the way")
+    failed = command(publish, world, "Q3")
+    assert failed.returncode == 1
+    assert "Run the same command again; it goes on from here." in failed.stderr
+    assert "Traceback" not in failed.stderr
+    (world / "server").unlink()
+    assert command(publish, world, "Q3").stdout == "done: 3 steps ran, 2 had nothing to do\n"
+
+
+def observe(world: Path):
+    """What must be the same after any trouble: ids differ from run to run."""
+    (upload,) = (world / "server").iterdir()
+    return {
+        "uploaded": upload.read_text() == f"Q3 ({upload.name})\n",
+        "listed": (world / "index").read_text().splitlines() == [upload.name],
+        "announced": "Q3 is out" in (world / "outbox").read_text(),
+    }
+
+
+def effects(world: Path):
+    return {"list-in-index": max(Counter((world / "index").read_text().splitlines()).values())}
+
+
+def test_the_example_survives_the_crash_matrix(publish, crash_matrix):
+    report = crash_matrix(
+        publish.build, params={"title": "Q3"}, changed={"title": "Q4"}, observe=observe, effects=effects
+    )
+    assert report.at_least_once == ("announce",)
+    groups = {finding.group for finding in report.findings}
+    assert groups == {
+        "killed", "torn store", "disk full", "read-only store", "two runs at once", "changed input",
+        "changed code", "clock jump",
+    }  # fmt: skip
