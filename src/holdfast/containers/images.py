@@ -68,6 +68,22 @@ def load_image(engine: Engine, archive: Iterable[bytes]) -> None:
             _raise_if_error(answer, "loading an image into the engine")
 
 
+def remove_unused_image(engine: Engine, image_id: str) -> bool:
+    """Remove an image that has no name any more and that no container uses; False when it had to stay."""
+    import docker.errors
+
+    with translated(f"removing image {image_id}", engine.address):
+        try:
+            if find_image(engine, image_id) is None or engine.client.inspect_image(image_id)["RepoTags"]:
+                return False
+            engine.client.remove_image(image_id)
+        except docker.errors.APIError as error:
+            if error.status_code in (404, 409):
+                return False
+            raise
+    return True
+
+
 def pull_image(engine: Engine, reference: str, *, progress: Callable[[str, float | None], None]) -> None:
     """Pull an image once, telling how far it is; a name that no registry has is an error of its own."""
     import docker.errors

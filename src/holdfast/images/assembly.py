@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.images.recipe import Recipe
-    from holdfast.images.sources import Baked
+    from holdfast.images.sources import Baked, GoModule
 
 BAKED_FOLDER = "/usr/share/holdfast/images"
 LAYER, ROOTFS = "layer.tar", "rootfs.tar"
@@ -33,7 +33,7 @@ def write_layer(
         for folder in source.directories:
             layer.folder(folder)
         if binaries is not None and source.go is not None:
-            _add_binaries(layer, recipe, binaries)
+            _add_binaries(layer, source.go, binaries)
         for path, place in source.files.items():
             _add_files(layer, recipe.folder / path, place)
         for place, destination in source.links.items():
@@ -57,13 +57,10 @@ def image_archive(recipe: Recipe, *, rootfs: Path, layer: Path) -> Archive:
     )
 
 
-def _add_binaries(layer: Layer, recipe: Recipe, binaries: Path) -> None:
-    """Programs that go into baked images are not put into the image itself a second time."""
-    baked = {origin for image in recipe.source.baked for origin in image.files.values()}
-    assert recipe.source.go is not None  # noqa: S101 (for the type checker; the caller has looked)
-    for binary in recipe.source.go.binaries:
-        if f"bin:{binary.output}" not in baked:
-            layer.file(f"/usr/local/bin/{binary.output}", binaries / binary.output, mode=0o755)
+def _add_binaries(layer: Layer, module: GoModule, binaries: Path) -> None:
+    for binary in module.binaries:
+        if binary.install:
+            layer.file(binary.install, binaries / binary.output, mode=0o755)
 
 
 def _add_files(layer: Layer, source: Path, place: str) -> None:
@@ -86,9 +83,9 @@ def _bake(baked: Baked, recipe: Recipe, target: Path, *, rootfs: Path, binaries:
                 layer.file(place, binaries / where, mode=0o755)
             else:
                 layer.content(place, read_member(rootfs / ROOTFS, where), mode=0o755)
-        for place, destination in baked.links.items():
-            layer.link(place, destination)
-    config = Config(entrypoint=baked.entrypoint, environment={"PATH": "/usr/bin:/bin"})
+        for applet in baked.applets:
+            layer.link(f"/bin/{applet}", "busybox")
+    config = Config(entrypoint=baked.entrypoint, environment={"PATH": "/bin"})
     archive = Archive(baked.name, [layer_path], config, architecture=recipe.architecture, labels={})
     path = target / baked.archive
     archive.write(path)

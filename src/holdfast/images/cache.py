@@ -6,6 +6,7 @@ that a later run could take for finished. Not here: when a stage is stale; its k
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -18,6 +19,8 @@ from holdfast.errors import DiskFullError, LockedError, PermanentError
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+_DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 _KEEP = 2
 """Finished versions of a stage that stay: the newest, and the one before for a quick way back."""
@@ -51,6 +54,8 @@ class Cache:
             if not finished.is_dir():
                 unfinished.rename(finished)
         except OSError as error:
+            if error.errno not in _DISK_TROUBLE:
+                raise
             raise _explained(error, self.root) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -90,8 +95,6 @@ def _made(folder: Path) -> Path:
 
 
 def _explained(error: OSError, root: Path) -> PermanentError:
-    import errno
-
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(f"no space left in the image cache {root}")
     return PermanentError(

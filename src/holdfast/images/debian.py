@@ -26,6 +26,14 @@ _LEFT_OUT = (
     "/usr/share/lintian/*",
     "/var/cache/debconf/*",
 )
+_PROGRESS = {
+    "I: running apt-get update...": "reading package lists",
+    "I: downloading packages with apt...": "downloading packages",
+    "I: extracting archives...": "unpacking",
+    "I: installing essential packages...": "configuring the base",
+    "I: installing remaining packages inside the chroot...": "installing packages",
+    "I: creating tarball...": "packing",
+}
 _RECIPE = 1
 """Raised when the way of making the filesystem changes, so that caches are not taken for the new way."""
 
@@ -61,7 +69,7 @@ def make_rootfs(
         argv,
         log=log,
         environment={"SOURCE_DATE_EPOCH": "0", "TMPDIR": str(_roomy_tmp(target))},
-        on_line=lambda line: tell(line.removeprefix("I: ")) if line.startswith("I: ") else None,
+        on_line=lambda line: tell(_PROGRESS[line]) if line in _PROGRESS else None,
         stop=stop,
     )
 

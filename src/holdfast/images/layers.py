@@ -72,11 +72,10 @@ class Layer:
         return entry
 
     def _parents(self, name: str) -> None:
-        """Nothing for folders that the root filesystem has: a layer entry would reset their mode."""
+        """Name every folder on the way: an engine makes unnamed ones so that only root may enter them."""
         parts = name.split("/")[:-1]
-        if parts and parts[0] in ("opt", "sandbox"):
-            for depth in range(1, len(parts) + 1):
-                self.folder("/".join(parts[:depth]))
+        for depth in range(1, len(parts) + 1):
+            self.folder("/".join(parts[:depth]))
 
 
 def read_member(archive: Path, name: str) -> bytes:

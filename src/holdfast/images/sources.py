@@ -16,10 +16,11 @@ NAMES = ("node", "gateway", "sandbox")
 
 
 class GoBinary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One program of the Go module."""
+    """One program of the Go module, and where it goes in the image (nowhere: only into a baked image)."""
 
     package: str
     output: str
+    install: str = ""
 
 
 class GoModule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,20 +49,15 @@ class Baked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An image inside the image, imported by the node when it boots.
 
     `files` maps where a file goes to where it comes from: `bin:NAME` (a Go binary) or `rootfs:PATH`.
+    `applets` are names under which its /bin/busybox answers.
     """
 
     name: str
     archive: str
     files: dict[str, str]
     entrypoint: tuple[str, ...] = ()
-    links: dict[str, str] = {}
+    applets: tuple[str, ...] = ()
     directories: tuple[str, ...] = ()
-
-
-class Container(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a container of this image needs from its engine."""
-
-    capabilities: tuple[str, ...] = ()
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,7 +82,6 @@ class ImageSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     config: Config
     go: GoModule | None = None
     python: Python | None = None
-    container: Container = Container()
     baked: tuple[Baked, ...] = ()
     files: dict[str, str] = {}
     links: dict[str, str] = {}

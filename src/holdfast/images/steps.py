@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.containers.images import find_image, load_image
+from holdfast.containers.images import find_image, load_image, remove_unused_image
 from holdfast.containers.labels import INPUTS
 from holdfast.engine import Step, Verdict, absent, done, partial
 from holdfast.images.assembly import ROOTFS, image_archive, write_layer
 from holdfast.images.debian import make_rootfs
+from holdfast.images.digest import files_below
 from holdfast.images.golang import build_binaries
 from holdfast.images.python_layer import install_dependencies
 
@@ -42,6 +43,7 @@ class Stage(Step):
     def run(self, ctx: Context) -> None:
         with self.cache.building(self.name, self.key) as target:
             self.build(ctx, target)
+            ctx.note(f"{sum(path.stat().st_size for path in files_below(target)) / 1e6:.0f} MB")
 
     def build(self, ctx: Context, target: Path) -> None:
         """Write the stage's files into the folder."""
@@ -154,7 +156,11 @@ class LoadImage(Step):
 
     def run(self, ctx: Context) -> None:
         archive = image_archive(self._recipe, rootfs=self._rootfs.folder(), layer=self._layer.folder())
+        replaced = find_image(self._engine, self._recipe.reference)
         load_image(self._engine, _counted(archive, ctx))
+        if replaced is not None:
+            remove_unused_image(self._engine, replaced.id)
+        ctx.note("loaded into the engine")
 
 
 def _counted(archive: Archive, ctx: Context) -> Iterator[bytes]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from kubernetes import client, config
 
 from holdfast.testing.faults import Fault, rule
-from holdfast.testing.kube_server import KubeServer
 
 # Everything that may happen to a call and still leave it to succeed. What may follow a commit stands twice.
 PASSING = [
@@ -46,26 +44,16 @@ def thirty_percent():
 
 
 @pytest.fixture
-def bare_api(faulty_kube):
-    """The official client as it comes, through the fault kit."""
-    with config.new_client_from_config(str(faulty_kube.kubeconfig)) as made:
-        made.configuration.connection_pool_maxsize = 16
-        yield client.CoreV1Api(made)
-
-
-def bare_judge(call, error):
+def bare_judge():
     """What a caller of the bare client has to go by: an answer that refuses, or no answer."""
-    status = getattr(error, "status", None)
-    if status == 404 and call.verb == "read":
-        return "absent", ""
-    return ("not done", f"HTTP {status}") if status else ("unknown", type(error).__name__)
 
+    def judge(call, error):
+        status = getattr(error, "status", None)
+        if status == 404 and call.verb == "read":
+            return "absent", ""
+        return ("not done", f"HTTP {status}") if status else ("unknown", type(error).__name__)
 
-@pytest.fixture(scope="session")
-def workload_server():
-    """A server of its own for the long runs, so that what they leave does not slow other tests."""
-    with KubeServer() as server:
-        yield server
+    return judge
 
 
 @pytest.fixture

@@ -62,6 +62,7 @@ def test_files_in_a_layer_belong_to_root_and_have_no_time(tmp_path):
     assert members["usr/local/bin/program"].mode == 0o755
     assert members["usr/local/bin/alias"].linkname == "program"
     assert members["sandbox"].isdir()
+    assert members["usr/local"].mode == 0o755
 
 
 def test_a_member_of_a_root_filesystem_can_be_read(tmp_path):

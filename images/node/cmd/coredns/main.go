@@ -6,6 +6,7 @@ import (
 	"github.com/coredns/coredns/coremain"
 
 	// Each import registers one plugin; the order in which they run is dnsserver.Directives below.
+	_ "github.com/coredns/coredns/plugin/acl"
 	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
@@ -23,7 +24,7 @@ import (
 func main() {
 	// A query walks the plugins in this order: kubernetes must come before forward, or every Service name would be sent upstream.
 	dnsserver.Directives = []string{
-		"reload", "bind", "health", "ready", "log", "errors", "cache", "loadbalance", "hosts", "kubernetes", "loop", "forward",
+		"reload", "bind", "health", "ready", "log", "errors", "acl", "cache", "loadbalance", "hosts", "kubernetes", "loop", "forward",
 	}
 	coremain.Run()
 }

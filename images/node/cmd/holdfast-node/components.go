@@ -17,25 +17,41 @@ import (
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+
+	"holdfast.dev/node/internal/applet"
 )
 
-func main() {
-	switch os.Args[1] {
-	case "etcd":
-		etcdmain.Main(os.Args[1:])
-	case "a":
-		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
-	case "b":
-		os.Exit(cli.Run(controllermanager.NewControllerManagerCommand()))
-	case "c":
-		os.Exit(cli.Run(scheduler.NewSchedulerCommand()))
-	case "d":
-		os.Exit(cli.Run(kubelet.NewKubeletCommand(context.Background())))
-	case "e":
-		os.Exit(cli.Run(proxy.NewProxyCommand()))
-	case "f":
-		c := kubectl.NewDefaultKubectlCommand()
-		kubectlutil.CheckErr(cli.RunNoErrOutput(c))
+func components() map[string]applet.Func {
+	return map[string]applet.Func{
+		"etcd":                    runEtcd,
+		"kubectl":                 runKubectl,
+		"kube-apiserver":          command(func() *cobra.Command { return apiserver.NewAPIServerCommand() }),
+		"kube-controller-manager": command(func() *cobra.Command { return controllermanager.NewControllerManagerCommand() }),
+		"kube-scheduler":          command(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
+		"kubelet":                 command(func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) }),
+		"kube-proxy":              command(func() *cobra.Command { return proxy.NewProxyCommand() }),
 	}
-	_ = cobra.Command{}
+}
+
+// command defers the construction: each component registers flags and metrics that the others must not see.
+func command(build func() *cobra.Command) applet.Func {
+	return func(args []string) int {
+		os.Args = args // Some components look at os.Args besides what cobra hands them.
+		return cli.Run(build())
+	}
+}
+
+func runEtcd(args []string) int {
+	// etcd reads its flags through a global set that is parsed from os.Args in places.
+	os.Args = args
+	etcdmain.Main(args)
+	return 0
+}
+
+func runKubectl(args []string) int {
+	os.Args = args
+	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+		kubectlutil.CheckErr(err)
+	}
+	return 0
 }

@@ -1,0 +1,24 @@
+package applet
+
+import (
+	"fmt"
+	"os"
+
+	"holdfast.dev/node/internal/layout"
+	"holdfast.dev/node/internal/node"
+	"holdfast.dev/node/internal/settings"
+)
+
+// runInit is PID 1 of the node.
+func runInit([]string) int {
+	s, err := settings.FromEnv(os.Getenv)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "holdfast-node: %v\n", err)
+		return ExitNeedsPerson
+	}
+	if err := node.New(layout.Default(), s).Main(); err != nil {
+		fmt.Fprintf(os.Stderr, "holdfast-node: %v\n", err)
+		return ExitFailed
+	}
+	return ExitDone
+}

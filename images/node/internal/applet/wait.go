@@ -1,0 +1,86 @@
+package applet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"holdfast.dev/node/internal/layout"
+	"holdfast.dev/node/internal/status"
+)
+
+// runWait streams states until the level is reached.
+func runWait(args []string) int {
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	level := flags.String("for", "ready", "level to wait for: "+strings.Join(slices.Sorted(maps.Keys(status.Levels)), ", "))
+	timeout := flags.Duration("timeout", 60*time.Second, "give up after this time")
+	if err := flags.Parse(args[1:]); err != nil {
+		return ExitUsage
+	}
+	if _, known := status.Levels[*level]; !known || flags.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "holdfast-node wait: --for takes one of %v\n", slices.Sorted(maps.Keys(status.Levels)))
+		return ExitUsage
+	}
+	return waitFor(layout.Default().StatusSocket(), *level, *timeout, json.NewEncoder(os.Stdout))
+}
+
+// outcome is the last line.
+type outcome struct {
+	State   string         `json:"state"`
+	Seconds float64        `json:"seconds"`
+	Detail  string         `json:"detail,omitempty"`
+	Missing []status.Entry `json:"missing,omitempty"`
+}
+
+func waitFor(socket, level string, timeout time.Duration, out *json.Encoder) int {
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	entries, err := follow(ctx, socket, level, out)
+	result := outcome{State: "ready", Seconds: float64(time.Since(begun).Milliseconds()) / 1000}
+	code := ExitDone
+	if err != nil {
+		code = ExitFailed
+		result.State, result.Missing, result.Detail = "failed", status.Missing(level, entries), err.Error()
+		if errors.Is(err, context.DeadlineExceeded) {
+			result.State, result.Detail = "timeout", explain(result.Missing)
+		}
+	}
+	_ = out.Encode(result)
+	return code
+}
+
+// follow prints entries until none is missing. A supervisor that hangs up is booting again, or the container ends and we with it.
+func follow(ctx context.Context, socket, level string, out *json.Encoder) ([]status.Entry, error) {
+	for {
+		var entries []status.Entry
+		err := status.Watch(ctx, socket, func(entry status.Entry) bool {
+			_ = out.Encode(entry)
+			entries = slices.DeleteFunc(entries, func(e status.Entry) bool { return e.Component == entry.Component })
+			entries = append(entries, entry)
+			return len(status.Missing(level, entries)) > 0
+		})
+		if err == nil || ctx.Err() != nil {
+			return entries, err
+		}
+	}
+}
+
+func explain(missing []status.Entry) string {
+	var parts []string
+	for _, entry := range missing {
+		text := entry.Component + " is " + entry.State
+		if entry.Detail != "" {
+			text += " (" + entry.Detail + ")"
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,162 @@
+"""One call of one method of an API object: which arguments it has, what an attempt of it is, and its last look.
+
+Not here: finding the method and repeating the attempt (`proxy`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from holdfast.kube import stamp, writes
+from holdfast.kube.exchange import Link, exchange
+from holdfast.kube.status import http_status
+from holdfast.kube.verbs import Method, Verb, verb_of_call
+from holdfast.retry import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.kube.steps import Steps
+    from holdfast.retry import Policy
+
+_SUFFIX = "_with_http_info"
+_NOT_FOUND = 404
+# Below this a last look is not worth its request.
+_SHORTEST_LOOK = 0.05
+
+
+class CallPlan:
+    """What all calls of one method have in common; made once for each method."""
+
+    def __init__(self, link: Link, api: Any, name: str, method: Method, fn: Callable[..., Any]) -> None:
+        self.link, self.api, self.method, self.fn = link, api, method, fn
+        self.operation = f"{type(api).__name__}.{name}"
+        self.parameters = list(inspect.signature(fn).parameters)
+        self.reader = self._find_reader(name)
+
+    def _find_reader(self, name: str) -> tuple[Callable[..., Any], list[str]] | None:
+        """The method that reads what this one writes, and which arguments it needs."""
+        if self.method.verb not in {Verb.CREATE, Verb.REPLACE, Verb.DELETE}:
+            return None
+        suffix = _SUFFIX if name.endswith(_SUFFIX) else ""
+        for first in ("read", "get"):
+            reader = getattr(self.api, f"{first}_{self.method.resource}{suffix}", None)
+            if reader is not None:
+                wanted = inspect.signature(reader).parameters.values()
+                return reader, [each.name for each in wanted if each.default is inspect.Parameter.empty]
+        return None
+
+    def argument(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One argument of a call, however it was passed."""
+        if name in kwargs:
+            return kwargs[name]
+        try:
+            index = self.parameters.index(name)
+        except ValueError:
+            return None
+        return args[index] if index < len(args) else None
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        return Call(self, args, kwargs)
+
+
+class Call:
+    """One call, over all of its attempts."""
+
+    __slots__ = ("_args", "_kwargs", "_plan", "_until", "policy", "verb", "write")
+
+    def __init__(self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._plan, self._args, self._kwargs = plan, args, kwargs
+        verb, body = plan.method.verb, None
+        if verb is not Verb.READ:
+            body = plan.argument("body", args, kwargs)
+            verb = verb_of_call(verb, body, dry_run=bool(plan.argument("dry_run", args, kwargs)))
+        self.verb = verb
+        self.write = writes.Write(body)
+        if verb is Verb.CREATE:
+            self.write.stamp()
+        self.policy: Policy = plan.link.policy_for(verb, plan.operation)
+        self._until = self.policy.deadline
+        if isinstance(self._until, int | float):
+            self._until = Deadline.after(self._until)
+
+    def attempt(self) -> Steps[Any]:
+        """One attempt, with all that belongs to it."""
+        if self.verb in {Verb.READ, Verb.ASK}:
+            return self._request()
+        if self.verb is Verb.CREATE:
+            return writes.create(self.write, self._post, self._read if self._plan.reader else None)
+        if self.verb is Verb.REPLACE:
+            return writes.replace(
+                self.write, self._request, self._read if self._plan.reader else None, self._plain
+            )
+        if self.verb is Verb.DELETE:
+            return writes.delete(self.write, self._request, self._gone)
+        return writes.once(self.write, self._request)
+
+    def settle(self, error: BaseException) -> None:
+        is_write = self.verb not in {Verb.READ, Verb.ASK}
+        self._plan.link.settle(error, self._plan.method, self.write if is_write else None)
+
+    def last_look(self) -> Steps[Any]:
+        """After giving up on a write that may have happened: look once. None if it cannot be said to be done."""
+        read, until = self._reading(stamp.name_of(self.write.body)), self._until
+        left = until.remaining() if isinstance(until, Deadline) else self._plan.link.timeout
+        if read is None or left < _SHORTEST_LOOK:
+            return None
+        try:
+            live = yield partial(read, _request_timeout=min(left, self._plan.link.timeout))
+        except Exception as error:  # noqa: BLE001 - then it stays unknown, and the first error tells more
+            return self._gone() if self.verb is Verb.DELETE and http_status(error) == _NOT_FOUND else None
+        return live if self.verb is Verb.CREATE and self.write.is_ours(live) else None
+
+    def _request(self) -> Steps[Any]:
+        return self._exchange(lambda timeout: self._plan.fn(*self._args, **self._timed(timeout)))
+
+    def _post(self, body: Any) -> Steps[Any]:
+        kwargs, args = self._kwargs, self._args
+        if "body" in kwargs:
+            kwargs = {**kwargs, "body": body}
+        else:
+            index = self._plan.parameters.index("body")
+            args = (*args[:index], body, *args[index + 1 :])
+        return self._exchange(lambda timeout: self._plan.fn(*args, **self._timed(timeout, kwargs)))
+
+    def _read(self, name: str | None = None) -> Steps[Any]:
+        reading = self._reading(name or stamp.name_of(self.write.body))
+        if reading is None:
+            raise LookupError("no way to read this back")
+        return self._exchange(lambda timeout: reading(_request_timeout=timeout))
+
+    def _exchange(self, request: Callable[[float], Any]) -> Steps[Any]:
+        return exchange(self._plan.link, self._plan.method, request)
+
+    def _plain(self, value: Any) -> Any:
+        """A model as the JSON that would be sent."""
+        return self._plan.link.api_client.sanitize_for_serialization(value)
+
+    def _gone(self) -> Any:
+        """What a delete returns whose object is no longer there to be returned."""
+        name = self._plan.argument("name", self._args, self._kwargs)
+        if type(self._plan.api).__name__ == "CustomObjectsApi":
+            return {"kind": "Status", "apiVersion": "v1", "status": "Success", "details": {"name": name}}
+        models = import_module(type(self._plan.api).__module__.partition(".api.")[0])
+        return models.V1Status(status="Success", details=models.V1StatusDetails(name=name))
+
+    def _timed(self, timeout: float, kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Give the request a timeout, unless it has one or is a stream, which lasts as long as it lasts."""
+        kwargs = self._kwargs if kwargs is None else kwargs
+        if "_request_timeout" in kwargs or kwargs.get("watch") or kwargs.get("follow"):
+            return kwargs
+        return {**kwargs, "_request_timeout": timeout}
+
+    def _reading(self, name: str | None) -> Callable[..., Any] | None:
+        if self._plan.reader is None:
+            return None
+        reader, wanted = self._plan.reader
+        given = {each: self._plan.argument(each, self._args, self._kwargs) for each in wanted}
+        given["name"] = name or given.get("name")
+        return None if any(value is None for value in given.values()) else partial(reader, **given)

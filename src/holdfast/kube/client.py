@@ -1,0 +1,77 @@
+"""Builds clients of the official library from a kubeconfig: no retries inside, sane timeouts, new credentials at hand.
+
+A 401 makes them read their kubeconfig again, which is where rotated tokens and certificates turn up. Not here:
+any request.
+"""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import ArgumentError
+from holdfast.kube.credentials import credentials_of
+from holdfast.kube.harden import harden
+
+if TYPE_CHECKING:
+    import os
+
+    import kubernetes.aio.client as aio
+    from kubernetes.client import ApiClient
+
+
+def api_client(kubeconfig: str | os.PathLike[str], *, context: str | None = None) -> ApiClient:
+    """A client in threads for the cluster of a kubeconfig file."""
+    from kubernetes import client, config
+
+    path = _existing(kubeconfig)
+
+    def load(configuration: Any) -> None:
+        config.load_kube_config(str(path), context=context, client_configuration=configuration)
+
+    configuration = client.Configuration()
+    load(configuration)
+    configuration.retries = False
+    made = client.ApiClient(configuration)
+    harden(made)
+    kept = weakref.ref(made)
+
+    def refresh() -> None:
+        living = kept()
+        if living is not None:
+            load(living.configuration)
+            _renew_certificates(living)
+
+    credentials_of(made, refresh)
+    return made
+
+
+async def async_api_client(
+    kubeconfig: str | os.PathLike[str], *, context: str | None = None
+) -> aio.ApiClient:
+    """A client in tasks for the cluster of a kubeconfig file; close it with `async with` or `await close()`."""
+    from kubernetes.aio import client, config
+
+    path = _existing(kubeconfig)
+    configuration = client.Configuration()
+    await config.load_kube_config(str(path), context=context, client_configuration=configuration)
+    made = client.ApiClient(configuration)
+    harden(made)
+    return made
+
+
+def _existing(kubeconfig: str | os.PathLike[str]) -> Path:
+    path = Path(kubeconfig)
+    if not path.is_file():
+        raise ArgumentError("kubeconfig", f"there is no file {path}")
+    return path
+
+
+def _renew_certificates(made: Any) -> None:
+    """Let new connections use the client certificate that the configuration names now."""
+    configuration, manager = made.configuration, made.rest_client.pool_manager
+    manager.connection_pool_kw["cert_file"] = configuration.cert_file
+    manager.connection_pool_kw["key_file"] = configuration.key_file
+    manager.connection_pool_kw["ca_certs"] = configuration.ssl_ca_cert
+    manager.clear()

@@ -1,0 +1,62 @@
+"""After a 401: fetch new credentials, once for everybody who was refused with the old ones.
+
+Many threads or tasks may be refused at the same moment; one of them refreshes, the others wait for it and use
+what it got. Not here: 403, which no new credentials cure, and how a client finds its first credentials.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_kept: weakref.WeakKeyDictionary[Any, Credentials] = weakref.WeakKeyDictionary()
+_keeping = threading.Lock()
+
+
+class Credentials:
+    """The credentials of one client, counted in generations."""
+
+    def __init__(self, refresh: Callable[[], None] | None) -> None:
+        self.generation = 0
+        self._refresh = refresh
+        self._lock = threading.Lock()
+
+    def renew(self, refused: int) -> bool:
+        """Whether there are credentials newer than generation `refused`; fetches them if nobody did yet."""
+        if self._refresh is None:
+            return False
+        with self._lock:
+            if self.generation == refused:
+                self._refresh()
+                self.generation += 1
+            return True
+
+
+def credentials_of(api_client: Any, refresh: Callable[[], None] | None = None) -> Credentials:
+    """The one Credentials of a client; `refresh` replaces the way in which the client gets new ones."""
+    with _keeping:
+        kept = _kept.get(api_client)
+        if kept is None or refresh is not None:
+            kept = _kept[api_client] = Credentials(refresh or _own_way(api_client))
+        return kept
+
+
+def _own_way(api_client: Any) -> Callable[[], None] | None:
+    """How a client refreshes by itself: the hook of its configuration, which every request asks anyway."""
+    configuration = api_client.configuration
+    hook = getattr(configuration, "refresh_api_key_hook", None)
+    if hook is None:
+        return None
+    # Weakly: the table above is keyed by the client, and a value that holds its key would keep both for ever.
+    client = weakref.ref(api_client)
+
+    def refresh() -> None:
+        kept = client()
+        if kept is not None:
+            kept.configuration.refresh_api_key_hook(kept.configuration)
+
+    return refresh

@@ -1,0 +1,111 @@
+"""One request through a client: its timeout cut to the time that is left, new credentials after a 401, watched.
+
+Used for each attempt of everything that talks to an API server. Not here: repeating it (`policy_table`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.kube.credentials import Credentials, credentials_of
+from holdfast.kube.harden import LARGEST_ANSWER, harden
+from holdfast.kube.outcome import Done, classify, mark
+from holdfast.kube.policy_table import DEFAULT, budget_of, policy_for
+from holdfast.kube.redact import redact
+from holdfast.kube.status import http_status
+from holdfast.retry import Policy, current_deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.kube.steps import Steps
+    from holdfast.kube.telemetry import Observer
+    from holdfast.kube.verbs import Method, Verb
+    from holdfast.kube.writes import Write
+
+DEFAULT_TIMEOUT = 30.0
+_UNAUTHORIZED = 401
+# A timeout of nothing would be taken for no timeout.
+_LEAST = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A client and the terms on which it is used."""
+
+    api_client: Any
+    policy: Policy
+    credentials: Credentials
+    timeout: float = DEFAULT_TIMEOUT
+    observers: tuple[Observer, ...] = ()
+    policies: dict[tuple[Verb, str], Policy] = field(default_factory=dict)
+
+    def policy_for(self, verb: Verb, operation: str) -> Policy:
+        """The policy of one verb, made once."""
+        key = (verb, operation)
+        policy = self.policies.get(key)
+        if policy is None:
+            policy = self.policies[key] = policy_for(verb, self.policy, operation)
+        return policy
+
+    def timeout_now(self) -> float:
+        """How long a request that begins now may take."""
+        deadline = current_deadline()
+        return self.timeout if deadline is None else max(_LEAST, deadline.clip(self.timeout))
+
+    def settle(self, error: BaseException, method: Method, write: Write | None) -> None:
+        """Make an error fit to leave: nothing secret in it, and what it says about the server's state."""
+        redact(error, sensitive=method.sensitive, configuration=self.api_client.configuration)
+        if write is not None:
+            mark(error, Done.UNKNOWN if write.unknown else Done.NO)
+
+
+def link(
+    api_client: Any,
+    *,
+    policy: Policy | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    refresh: Callable[[], None] | None = None,
+    observers: tuple[Observer, ...] = (),
+    largest_answer: int = LARGEST_ANSWER,
+) -> Link:
+    """Prepare a client and say how it is used; the budget is shared by all who talk to the same server."""
+    harden(api_client, largest=largest_answer)
+    base = DEFAULT if policy is None else policy
+    if base.budget is None:
+        base = base.with_(budget=budget_of(str(api_client.configuration.host)))
+    return Link(api_client, base, credentials_of(api_client, refresh), timeout, observers)
+
+
+def exchange(link: Link, method: Method, request: Callable[[float], Any]) -> Steps[Any]:
+    """One attempt: `request` is given its timeout; a 401 is answered with new credentials, once."""
+    generation = link.credentials.generation
+    try:
+        return (yield from _watched(link, method, request))
+    except Exception as error:
+        if http_status(error) != _UNAUTHORIZED:
+            raise
+        if not (yield partial(link.credentials.renew, generation)):
+            raise
+    return (yield from _watched(link, method, request))
+
+
+def _watched(link: Link, method: Method, request: Callable[[float], Any]) -> Steps[Any]:
+    ask = partial(request, link.timeout_now())
+    if not link.observers:
+        return (yield ask)
+    endings = [begin(method.verb.value, method.resource) for begin in link.observers]
+    outcome = "cancelled"
+    try:
+        result = yield ask
+        outcome = "ok"
+    except Exception as error:
+        outcome = classify(error).value
+        raise
+    else:
+        return result
+    finally:
+        for end in endings:
+            end(outcome)

@@ -1,0 +1,103 @@
+"""Prepares a client of the official library: no retries of its own, and no answer larger than memory allows.
+
+Inner retries multiply with ours and know no backoff (urllib3 makes three by default). Done to the ApiClient in
+place and once, as all API objects on it share its connections. Not here: building clients (`client`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors import TemporaryError
+
+# Lists of a large cluster are tens of MiB; beyond this it is no Kubernetes answer any more.
+LARGEST_ANSWER = 128 * 1024 * 1024
+# An error is a sentence. What is longer is cut, as its status has already said what it means.
+LARGEST_ERROR = 64 * 1024
+_CHUNK = 1024 * 1024
+_MARK = "_holdfast_hardened"
+
+
+class AnswerTooLargeError(TemporaryError):
+    """The answer was larger than any answer should be; reading was stopped."""
+
+    code = "answer-too-large"
+
+
+def harden(api_client: Any, *, largest: int = LARGEST_ANSWER) -> None:
+    """Switch off inner retries and bound what an answer may take; a second time changes nothing."""
+    if getattr(api_client, _MARK, False):
+        return
+    rest, configuration = api_client.rest_client, api_client.configuration
+    configuration.retries = False
+    configuration.client_go_retries = False
+    is_async = hasattr(rest, "ssl_context")
+    if is_async:
+        rest._effective_retry_options = None  # noqa: SLF001 - no public way to switch it off afterwards
+    else:
+        rest.pool_manager.connection_pool_kw["retries"] = False
+        rest.pool_manager.clear()
+    rest.request = _bounded_async(rest.request, largest) if is_async else _bounded(rest.request, largest)
+    setattr(api_client, _MARK, True)
+
+
+def _bounded(request: Any, largest: int) -> Any:
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        response = request(*args, **kwargs)
+        response.read = lambda: _read(response, _limit(response, largest))
+        return response
+
+    return bounded
+
+
+def _bounded_async(request: Any, largest: int) -> Any:
+    async def bounded(*args: Any, **kwargs: Any) -> Any:
+        response = await request(*args, **kwargs)
+
+        async def read() -> bytes:
+            return await _aread(response, _limit(response, largest))
+
+        response.read = read
+        return response
+
+    return bounded
+
+
+def _limit(response: Any, largest: int) -> int:
+    return largest if 200 <= response.status < 300 else LARGEST_ERROR  # noqa: PLR2004 - success
+
+
+def _read(response: Any, limit: int) -> bytes:
+    if response.data is None:
+        raw, chunks, size = response.response, [], 0
+        while size <= limit and (chunk := raw.read(min(_CHUNK, limit + 1 - size), decode_content=True)):
+            chunks.append(chunk)
+            size += len(chunk)
+        if size > limit:
+            raw.close()
+        else:
+            raw.release_conn()
+        response.data = _checked(b"".join(chunks), limit)
+    return bytes(response.data)
+
+
+async def _aread(response: Any, limit: int) -> bytes:
+    if response.data is None:
+        raw, chunks, size = response.response, [], 0
+        while size <= limit and (chunk := await raw.content.read(min(_CHUNK, limit + 1 - size))):
+            chunks.append(chunk)
+            size += len(chunk)
+        if size > limit:
+            raw.close()
+        else:
+            raw.release()
+        response.data = _checked(b"".join(chunks), limit)
+    return bytes(response.data)
+
+
+def _checked(data: bytes, limit: int) -> bytes:
+    if len(data) <= limit:
+        return data
+    if limit == LARGEST_ERROR:
+        return data[:limit]
+    raise AnswerTooLargeError(f"the answer was larger than {limit} bytes and was not read on")

@@ -1,0 +1,231 @@
+"""Helpers for any object, in threads (`Objects`) and in tasks (`AsyncObjects`).
+
+    objects = Objects(api_client("~/.kube/config"))
+    objects.ensure(pod("hello", "busybox", command=["true"]), namespace="default")
+    objects.wait("Pod", "hello", pod_done, namespace="default", deadline=60)
+
+They return what they did and raise errors of `holdfast.errors` only. Not here: what the helpers do
+(`operations`), and the plain calls of the official client (`resilient`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import ArgumentKindError
+from holdfast.kube.exchange import DEFAULT_TIMEOUT, Link, link
+from holdfast.kube.manifest import Target, target
+from holdfast.kube.operations import FIELD_MANAGER, Operations
+from holdfast.kube.request import AsyncWire, Wire
+from holdfast.kube.result import Result, translated
+from holdfast.kube.steps import adrive, drive
+from holdfast.kube.verbs import Method, Verb
+
+if TYPE_CHECKING:
+    from holdfast.kube.conditions import Until
+    from holdfast.kube.steps import Steps
+    from holdfast.kube.telemetry import Observer
+    from holdfast.kube.writes import Write
+    from holdfast.retry import Policy
+
+_READS = {Verb.READ, Verb.ASK}
+
+
+def _linked(
+    api_client: Any, policy: Policy | None, timeout: float, observers: tuple[Observer, ...], *, aio: bool
+) -> Link:
+    rest = getattr(api_client, "rest_client", None)
+    if rest is None or hasattr(rest, "ssl_context") is not aio:
+        kind = "kubernetes.aio.client.ApiClient" if aio else "kubernetes.client.ApiClient"
+        raise ArgumentKindError("api_client", f"must be a {kind}, not {type(api_client).__name__}")
+    return link(api_client, policy=policy, timeout=timeout, observers=observers)
+
+
+class _Terms:
+    """How steps are carried out under a policy: the part that threads and tasks have in common."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+
+    def policy(self, verb: Verb, doing: str, where: Target, terms: dict[str, Any] | None) -> Policy:
+        policy = self.link.policy_for(verb, f"{doing} {where.kind}")
+        return policy.with_(**terms) if terms else policy
+
+    def settled(
+        self, error: Exception, verb: Verb, doing: str, where: Target, write: Write | None
+    ) -> Exception:
+        self.link.settle(error, Method(verb, where.kind.lower()), write)
+        return translated(error, doing, where, writes=verb not in _READS)
+
+
+class Objects:
+    """Ensure, apply, delete, read and wait for objects, in threads."""
+
+    def __init__(
+        self,
+        api_client: Any,
+        policy: Policy | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        observers: tuple[Observer, ...] = (),
+    ) -> None:
+        self._terms = _Terms(_linked(api_client, policy, timeout, observers, aio=False))
+        self._steps = Operations(self._terms.link, Wire(api_client), self._perform)
+
+    def get(
+        self, kind: str, name: str, *, namespace: str | None = None, api_version: str | None = None
+    ) -> dict[str, Any] | None:
+        """The object as the server has it, or None."""
+        return drive(self._steps.get(target(kind, name, namespace, api_version)))
+
+    def ensure(self, manifest: Any, *, namespace: str | None = None, owner: str | None = None) -> Result:
+        """Create it once, whatever gets lost on the way: *created*, *unchanged* or *adopted*, else a conflict."""
+        return drive(self._steps.ensure(manifest, namespace, owner))
+
+    def apply(
+        self,
+        manifest: Any,
+        *,
+        namespace: str | None = None,
+        manager: str = FIELD_MANAGER,
+        force: bool = False,
+    ) -> Result:
+        """Make it be like this (server-side apply): *created*, *changed* or *unchanged*, else a conflict."""
+        return drive(self._steps.apply(manifest, namespace, manager, force=force))
+
+    def delete(
+        self,
+        kind: str,
+        name: str,
+        *,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        uid: str | None = None,
+        propagation: str | None = None,
+        wait: float | None = None,
+    ) -> Result:
+        """Delete this very object: *deleted* or *absent*. `wait`: seconds in which it must be gone."""
+        where = target(kind, name, namespace, api_version)
+        return drive(self._steps.delete(where, uid, propagation, wait))
+
+    def wait(
+        self,
+        kind: str,
+        name: str,
+        until: Until,
+        *,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        deadline: float = 180.0,
+    ) -> dict[str, Any] | None:
+        """Watch until a condition of `holdfast.kube.conditions`, or your own, holds."""
+        return drive(self._steps.wait(target(kind, name, namespace, api_version), until, deadline))
+
+    def _perform(
+        self,
+        verb: Verb,
+        doing: str,
+        where: Target,
+        attempt: Any,
+        write: Write | None,
+        terms: dict[str, Any] | None = None,
+    ) -> Any:
+        policy = self._terms.policy(verb, doing, where, terms)
+        try:
+            return policy.call(partial(_run, attempt))
+        except Exception as error:
+            better = self._terms.settled(error, verb, doing, where, write)
+            if better is error:
+                raise
+            raise better from error
+
+
+class AsyncObjects:
+    """Ensure, apply, delete, read and wait for objects, in tasks; the same as `Objects`, awaited."""
+
+    def __init__(
+        self,
+        api_client: Any,
+        policy: Policy | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        observers: tuple[Observer, ...] = (),
+    ) -> None:
+        self._terms = _Terms(_linked(api_client, policy, timeout, observers, aio=True))
+        self._steps = Operations(self._terms.link, AsyncWire(api_client), self._perform)
+
+    async def get(
+        self, kind: str, name: str, *, namespace: str | None = None, api_version: str | None = None
+    ) -> dict[str, Any] | None:
+        return await adrive(self._steps.get(target(kind, name, namespace, api_version)))
+
+    async def ensure(
+        self, manifest: Any, *, namespace: str | None = None, owner: str | None = None
+    ) -> Result:
+        return await adrive(self._steps.ensure(manifest, namespace, owner))
+
+    async def apply(
+        self,
+        manifest: Any,
+        *,
+        namespace: str | None = None,
+        manager: str = FIELD_MANAGER,
+        force: bool = False,
+    ) -> Result:
+        return await adrive(self._steps.apply(manifest, namespace, manager, force=force))
+
+    async def delete(
+        self,
+        kind: str,
+        name: str,
+        *,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        uid: str | None = None,
+        propagation: str | None = None,
+        wait: float | None = None,
+    ) -> Result:
+        where = target(kind, name, namespace, api_version)
+        return await adrive(self._steps.delete(where, uid, propagation, wait))
+
+    async def wait(
+        self,
+        kind: str,
+        name: str,
+        until: Until,
+        *,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        deadline: float = 180.0,
+    ) -> dict[str, Any] | None:
+        where = target(kind, name, namespace, api_version)
+        return await adrive(self._steps.wait(where, until, deadline))
+
+    async def _perform(
+        self,
+        verb: Verb,
+        doing: str,
+        where: Target,
+        attempt: Any,
+        write: Write | None,
+        terms: dict[str, Any] | None = None,
+    ) -> Any:
+        policy = self._terms.policy(verb, doing, where, terms)
+        try:
+            return await policy.acall(partial(_arun, attempt))
+        except Exception as error:
+            better = self._terms.settled(error, verb, doing, where, write)
+            if better is error:
+                raise
+            raise better from error
+
+
+def _run(attempt: Any) -> Any:
+    steps: Steps[Any] = attempt()
+    return drive(steps)
+
+
+async def _arun(attempt: Any) -> Any:
+    steps: Steps[Any] = attempt()
+    return await adrive(steps)

@@ -1,0 +1,165 @@
+"""Raw requests over a client of the official library: plain JSON objects in and out, streams of watch events.
+
+The client brings address, TLS and credentials; its models are not used, so that any kind of object goes. Not
+here: which requests to make, and what to do when they fail.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import TemporaryError
+from holdfast.kube.verbs import Method, Verb
+
+_SUCCESS = range(200, 300)
+_LONGEST_LINE = 32 * 1024 * 1024
+_CHUNK = 64 * 1024
+
+
+class UnreadableAnswerError(TemporaryError):
+    """The server said yes, and what followed was no Kubernetes object."""
+
+    code = "unreadable-answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request to the API server."""
+
+    verb: Verb
+    path: str
+    resource: str
+    http: str = "GET"
+    query: dict[str, Any] = field(default_factory=dict)
+    body: Any = None
+    content_type: str = "application/json"
+
+    @property
+    def method(self) -> Method:
+        return Method(self.verb, self.resource)
+
+
+def _arguments(request: Request) -> dict[str, Any]:
+    headers = {"Accept": "application/json"}
+    if request.body is not None:
+        headers["Content-Type"] = request.content_type
+    return {
+        "method": request.http,
+        "resource_path": request.path,
+        "query_params": [(key, value) for key, value in request.query.items() if value is not None],
+        "header_params": headers,
+        "body": request.body,
+        "auth_settings": ["BearerToken"],
+    }
+
+
+def _object(client_module: str, response: Any, data: bytes) -> dict[str, Any]:
+    """The object in an answer; an ApiException for a refusal."""
+    if response.status not in _SUCCESS:
+        from importlib import import_module
+
+        failure = import_module(f"{client_module}.exceptions").ApiException
+        raise failure.from_response(http_resp=response, body=data.decode("utf-8", "replace"), data=None)
+    try:
+        parsed = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableAnswerError(f"HTTP {response.status}, but no JSON in it", cause=error) from error
+    if not isinstance(parsed, dict):
+        raise UnreadableAnswerError(f"HTTP {response.status}, but no object in it")
+    return parsed
+
+
+class Wire:
+    """Makes requests in threads."""
+
+    def __init__(self, api_client: Any) -> None:
+        self.api_client = api_client
+
+    def send(self, request: Request, timeout: float) -> Any:
+        serialized = self.api_client.param_serialize(**_arguments(request))
+        response = self.api_client.call_api(*serialized, _request_timeout=timeout)
+        return _object("kubernetes.client", response, response.read())
+
+    def stream(self, request: Request, timeout: float, silence: float) -> Any:
+        serialized = self.api_client.param_serialize(**_arguments(request))
+        response = self.api_client.call_api(*serialized, _request_timeout=(timeout, silence))
+        if response.status not in _SUCCESS:
+            _object("kubernetes.client", response, response.read())
+        return EventStream(response.response)
+
+
+class AsyncWire:
+    """Makes requests in tasks."""
+
+    def __init__(self, api_client: Any) -> None:
+        self.api_client = api_client
+
+    async def send(self, request: Request, timeout: float) -> Any:  # noqa: ASYNC109 - the client's own timeout
+        serialized = await self.api_client.param_serialize(**_arguments(request))
+        response = await self.api_client.call_api(*serialized, _request_timeout=timeout)
+        return _object("kubernetes.aio.client", response, await response.read())
+
+    async def stream(self, request: Request, timeout: float, silence: float) -> Any:  # noqa: ASYNC109
+        serialized = await self.api_client.param_serialize(**_arguments(request))
+        response = await self.api_client.call_api(*serialized, _request_timeout=timeout + silence)
+        if response.status not in _SUCCESS:
+            _object("kubernetes.aio.client", response, await response.read())
+        return AsyncEventStream(response.response)
+
+
+class _Lines:
+    """Cuts what arrives into lines, and lines into events."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+        self._buffer = bytearray()
+
+    def _event(self) -> dict[str, Any] | None:
+        """The next whole event in the buffer."""
+        while (end := self._buffer.find(b"\n")) >= 0:
+            line = bytes(self._buffer[:end])
+            del self._buffer[: end + 1]
+            if line.strip():
+                return _parse(line)
+        if len(self._buffer) > _LONGEST_LINE:
+            raise UnreadableAnswerError("a watch event without an end")
+        return None
+
+    def close(self) -> None:
+        self.raw.close()
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableAnswerError("a watch event that is no JSON", cause=error) from error
+    if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+        raise UnreadableAnswerError("a watch event without an object")
+    return event
+
+
+class EventStream(_Lines):
+    """Watch events, one by one; None at the end."""
+
+    def next(self) -> dict[str, Any] | None:
+        while (event := self._event()) is None:
+            chunk = self.raw.read1(_CHUNK)
+            if not chunk:
+                return None
+            self._buffer += chunk
+        return event
+
+
+class AsyncEventStream(_Lines):
+    """Watch events, one by one; None at the end."""
+
+    async def next(self) -> dict[str, Any] | None:
+        while (event := self._event()) is None:
+            chunk = await self.raw.content.readany()
+            if not chunk:
+                return None
+            self._buffer += chunk
+        return event
