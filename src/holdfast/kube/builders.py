@@ -1,4 +1,4 @@
-"""Manifests of the objects that are made most often: pods, jobs, registry secrets, secrets of environment values.
+"""Manifests of the objects that are made most often: pods, jobs, registry and environment secrets.
 
 Plain dicts, to be changed before they are sent. Not here: sending them (`objects`).
 """

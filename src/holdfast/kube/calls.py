@@ -1,4 +1,4 @@
-"""One call of one method of an API object: which arguments it has, what an attempt of it is, and its last look.
+"""One call of one method of an API object: its arguments, what an attempt of it is, and its last look.
 
 Not here: finding the method and repeating the attempt (`proxy`).
 """
@@ -102,7 +102,7 @@ class Call:
         self._plan.link.settle(error, self._plan.method, self.write if is_write else None)
 
     def last_look(self) -> Steps[Any]:
-        """After giving up on a write that may have happened: look once. None if it cannot be said to be done."""
+        """After giving up on a write that may have happened: look once. None if that does not tell."""
         read, until = self._reading(stamp.name_of(self.write.body)), self._until
         left = until.remaining() if isinstance(until, Deadline) else self._plan.link.timeout
         if read is None or left < _SHORTEST_LOOK:

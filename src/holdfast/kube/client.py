@@ -1,7 +1,7 @@
-"""Builds clients of the official library from a kubeconfig: no retries inside, sane timeouts, new credentials at hand.
+"""Builds clients of the official library from a kubeconfig: no retries inside, new credentials at hand.
 
-A 401 makes them read their kubeconfig again, which is where rotated tokens and certificates turn up. Not here:
-any request.
+A 401 makes them read their kubeconfig again, which is where rotated tokens and certificates turn up. Not
+here: any request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def api_client(kubeconfig: str | os.PathLike[str], *, context: str | None = None
     path = _existing(kubeconfig)
 
     def load(configuration: Any) -> None:
-        config.load_kube_config(str(path), context=context, client_configuration=configuration)
+        config.load_kube_config(  # type: ignore[no-untyped-call]
+            str(path), context=context, client_configuration=configuration
+        )
 
     configuration = client.Configuration()
     load(configuration)
@@ -50,12 +52,14 @@ def api_client(kubeconfig: str | os.PathLike[str], *, context: str | None = None
 async def async_api_client(
     kubeconfig: str | os.PathLike[str], *, context: str | None = None
 ) -> aio.ApiClient:
-    """A client in tasks for the cluster of a kubeconfig file; close it with `async with` or `await close()`."""
+    """A client in tasks for the cluster of a kubeconfig file; close it with `await close()`."""
     from kubernetes.aio import client, config
 
     path = _existing(kubeconfig)
     configuration = client.Configuration()
-    await config.load_kube_config(str(path), context=context, client_configuration=configuration)
+    await config.load_kube_config(  # type: ignore[no-untyped-call]
+        str(path), context=context, client_configuration=configuration
+    )
     made = client.ApiClient(configuration)
     harden(made)
     return made

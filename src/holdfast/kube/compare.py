@@ -1,6 +1,7 @@
-"""Whether an object that is there is what was sent: every field that was sent is alike, others are the server's.
+"""Whether an object that is there is what was sent: every sent field is alike, the others are the server's.
 
-Names paths only, never values: the object may be a Secret. Not here: what follows from a difference (`ensure`).
+Names paths only, never values: the object may be a Secret. Not here: what follows from a difference
+(`ensure`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _IGNORED = {
     "status",
     "metadata.annotations.holdfast.dev/operation-id",
+    "metadata.annotations.holdfast.dev/owner",
     "metadata.creationTimestamp",
     "metadata.generateName",
     "metadata.managedFields",
@@ -26,6 +28,7 @@ _IGNORED = {
     "metadata.uid",
 }
 _MOST = 20
+_LONGEST = 40
 
 
 def differences(sent: Any, live: Any) -> list[str]:
@@ -59,7 +62,7 @@ def _walk(sent: Any, live: Any, path: str, found: list[str]) -> None:
 
 
 def _walk_list(sent: list[Any], live: list[Any], path: str, found: list[str]) -> None:
-    """Items are matched by name where they have one; else any alike will do, as servers add items of their own."""
+    """Items are matched by name where they have one; else any alike will do: servers add some."""
     if all(isinstance(item, dict) for item in sent):
         for index, item in enumerate(sent):
             name = item.get("name")
@@ -94,15 +97,15 @@ def _alike(sent: Any, live: Any) -> bool:
 
 
 def quantity(value: Any) -> Decimal | None:
-    """A resource quantity as a number: `500m` and `0.5` are the same to the server, which stores one of them."""
+    """A resource quantity as a number: `500m` and `0.5` are one and the same to the server."""
     if isinstance(value, int) and not isinstance(value, bool):
         return Decimal(value)
-    match = _QUANTITY.fullmatch(value) if isinstance(value, str) and len(value) < 40 else None  # noqa: PLR2004
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST else None
     if match is None:
         return None
     number, unit = Decimal(match[1]), match[2] or ""
     if unit in _BINARY:
-        return number * 1024 ** _BINARY[unit]
+        return number * Decimal(1024) ** _BINARY[unit]
     if unit in _UNITS:
         return number.scaleb(_UNITS[unit])
     return number.scaleb(int(unit[1:]))

@@ -1,7 +1,7 @@
 """What can be waited for: pure readings of an object as the server shows it.
 
-Each takes the object, or None while there is none, and says whether the wait is over, can no longer succeed, or
-what it sees meanwhile. Not here: the waiting (`watch`).
+Each takes the object, or None while there is none, and says whether the wait is over, can no longer succeed,
+or what it sees meanwhile. Not here: the waiting (`watch`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One request through a client: its timeout cut to the time that is left, new credentials after a 401, watched.
+"""One request through a client: its timeout cut to the time left, new credentials after a 401, observed.
 
 Used for each attempt of everything that talks to an API server. Not here: repeating it (`policy_table`).
 """
@@ -15,7 +15,7 @@ from holdfast.kube.outcome import Done, classify, mark
 from holdfast.kube.policy_table import DEFAULT, budget_of, policy_for
 from holdfast.kube.redact import redact
 from holdfast.kube.status import http_status
-from holdfast.retry import Policy, current_deadline
+from holdfast.retry import Policy, causes, current_deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,8 @@ class Link:
 
     def settle(self, error: BaseException, method: Method, write: Write | None) -> None:
         """Make an error fit to leave: nothing secret in it, and what it says about the server's state."""
-        redact(error, sensitive=method.sensitive, configuration=self.api_client.configuration)
+        for each in causes(error):
+            redact(each, sensitive=method.sensitive, configuration=self.api_client.configuration)
         if write is not None:
             mark(error, Done.UNKNOWN if write.unknown else Done.NO)
 

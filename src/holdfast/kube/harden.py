@@ -1,7 +1,7 @@
 """Prepares a client of the official library: no retries of its own, and no answer larger than memory allows.
 
-Inner retries multiply with ours and know no backoff (urllib3 makes three by default). Done to the ApiClient in
-place and once, as all API objects on it share its connections. Not here: building clients (`client`).
+Inner retries multiply with ours and know no backoff (urllib3 makes three by default). Done to the ApiClient
+in place and once, as all API objects on it share its connections. Not here: building clients (`client`).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ClusterRefusedError
 from holdfast.kube.request import Request
+from holdfast.kube.status import http_status
 from holdfast.kube.verbs import Verb
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from holdfast.kube.manifest import Target
     from holdfast.kube.steps import Steps
+
+_NOT_FOUND = 404
 
 # kind: (API version, plural, lives in a namespace)
 _COMMON: dict[str, tuple[str, str, bool]] = {
@@ -80,7 +83,12 @@ def home_of(api_client: Any, where: Target, send: Callable[[Request], Any]) -> S
     key = (where.api_version, where.kind)
     if key not in known:
         root = root_of(where.api_version)
-        answer = yield lambda: send(Request(Verb.READ, root, "api_resources"))
+        try:
+            answer = yield lambda: send(Request(Verb.READ, root, "api_resources"))
+        except ClusterRefusedError as error:
+            if error.cause is None or http_status(error.cause) != _NOT_FOUND:
+                raise
+            answer = {}
         known.update(_homes(where.api_version, root, answer))
     if key not in known:
         raise ClusterRefusedError(

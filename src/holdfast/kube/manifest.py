@@ -1,7 +1,7 @@
 """Takes objects from callers: dicts or models of the official client, checked before anything is sent.
 
-What cannot be meant is refused with one error that names the field; no value is ever quoted. Not here: whether
-the server will like the object.
+What cannot be meant is refused with one error that names the field; no value is ever quoted. Not here:
+whether the server will like the object.
 """
 
 from __future__ import annotations
@@ -101,6 +101,4 @@ def _check_secret(kind: str, body: dict[str, Any]) -> None:
         return
     both = set(body.get("data") or {}) & set(body.get("stringData") or {})
     if both:
-        raise ArgumentError(
-            "manifest.stringData", f"contradicts manifest.data on the key {sorted(both)[0]!r}"
-        )
+        raise ArgumentError("manifest.stringData", f"contradicts manifest.data on the key {min(both)!r}")

@@ -80,7 +80,7 @@ class Objects:
         return drive(self._steps.get(target(kind, name, namespace, api_version)))
 
     def ensure(self, manifest: Any, *, namespace: str | None = None, owner: str | None = None) -> Result:
-        """Create it once, whatever gets lost on the way: *created*, *unchanged* or *adopted*, else a conflict."""
+        """Create it once, whatever gets lost on the way: *created*, *unchanged*, *adopted*, or a conflict."""
         return drive(self._steps.ensure(manifest, namespace, owner))
 
     def apply(

@@ -1,7 +1,7 @@
 """Ensure, apply, delete, read and wait for any object, as steps for threads and tasks alike.
 
-Intent, not requests: each looks before it acts where it has to, tolerates "is there" after verifying that it is
-ours, tolerates "is gone", and says what it did. Not here: how steps are carried out (`objects`).
+Intent, not requests: each looks before it acts where it has to, tolerates "is there" after verifying that it
+is ours, tolerates "is gone", and says what it did. Not here: how steps are carried out (`objects`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Operations:
         write = writes.Write(body)
         write.stamp(owner)
         attempt = partial(self._ensure_attempt, write, home, where, owner)
-        return (yield partial(self._perform, Verb.CREATE, "create", where, attempt, write))
+        result: Result = yield partial(self._perform, Verb.CREATE, "create", where, attempt, write)
+        return result
 
     def _ensure_attempt(
         self, write: writes.Write, home: Home, where: Target, owner: str | None
@@ -70,8 +71,9 @@ class Operations:
         except Exception as error:
             if not is_already_exists(error):
                 raise
-            live = yield from read(stamp.name_of(write.body) or "")
-            return _judged(write.body, live, where.named(stamp.name_of(write.body)), owner)
+        name = stamp.name_of(write.body)
+        live = yield from read(name or "")
+        return _judged(write.body, live, where.named(name), owner)
 
     def apply(self, value: Any, namespace: str | None, manager: str, *, force: bool) -> Steps[Result]:
         """Make it be like this: server-side apply, which owns just the fields that were sent."""
@@ -153,12 +155,13 @@ class Operations:
         terms = {"attempts": None, "deadline": deadline, "retry_on": goes_on}
         run = partial(self._perform, Verb.READ, "wait for", where, watching.attempt, None, terms)
         try:
-            return (yield run)
+            found: dict[str, Any] | None = yield run
         except Exception as error:
             if not goes_on(error) and not isinstance(error, DeadlineError):
                 raise
             said = f"{where} was not as awaited within {deadline:g} s; last seen: {watching.sight.seen}"
             raise DeadlineError(said, cause=error) from error
+        return found
 
     # Parts -----------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The four outcome classes of a failed request, and what a failure says about the server's state.
 
-An HTTP status, where there is one, is decisive; the cause chain is read only without one. Not here: which verb
-is retried after which outcome (`policy_table`).
+An HTTP status, where there is one, is decisive; the cause chain is read only without one. Not here: which
+verb is retried after which outcome (`policy_table`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Done(Enum):
 
 
 _AMBIGUOUS = {408, 500, 502, 504}
+_SUCCESS = range(200, 300)
 _TRACES = {
     Trace.NOT_SENT: Outcome.NOT_SENT,
     Trace.LOST: Outcome.AMBIGUOUS,
@@ -47,9 +48,7 @@ def classify(error: BaseException) -> Outcome:
     """The outcome class of any error that a client's call can raise."""
     status = http_status(error)
     if status is None:
-        if _is_unreadable(error):
-            return Outcome.AMBIGUOUS
-        return _TRACES[trace(error)]
+        return Outcome.AMBIGUOUS if _is_unreadable(error) else _TRACES[trace(error)]
     if status == 429:  # noqa: PLR2004 - status codes are their own names
         return Outcome.REJECTED
     if status == 503:  # noqa: PLR2004
@@ -58,9 +57,8 @@ def classify(error: BaseException) -> Outcome:
         return Outcome.REJECTED if read_status(error).genuine else Outcome.AMBIGUOUS
     if status in _AMBIGUOUS:
         return Outcome.REJECTED if _is_failed_webhook(error) else Outcome.AMBIGUOUS
-    if 200 <= status < 300:  # noqa: PLR2004 - the answer was yes, but it could not be read
-        return Outcome.AMBIGUOUS
-    return Outcome.DEFINITE
+    # A 2xx was a yes that could not be read.
+    return Outcome.AMBIGUOUS if status in _SUCCESS else Outcome.DEFINITE
 
 
 def _is_unreadable(error: BaseException) -> bool:
@@ -80,7 +78,7 @@ def _is_failed_webhook(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """An error in a few words that hold nothing of any body or header: its status and reason, or its types."""
+    """An error in a few words that hold nothing of any body or header: its status, or its types."""
     status = http_status(error)
     if status is not None:
         reason = read_status(error).reason

@@ -1,4 +1,4 @@
-"""Verb × outcome: what is done after a failure. The one table; docs/reference/kube-outcomes.md explains it.
+"""Verb by outcome: what is done after a failure. The one table; docs/reference/kube-outcomes.md explains it.
 
 Not here: how a write is resolved (`writes`), and how long anything waits (`holdfast.retry`).
 """
@@ -77,7 +77,7 @@ def budget_of(host: str) -> Budget:
 
 
 def policy_for(verb: Verb, base: Policy, operation: str) -> Policy:
-    """The caller's numbers with our words: what is transient, how long the server asks for, what may be told."""
+    """The caller's numbers with our words: what is transient, how long to wait, what may be told."""
     return base.with_(
         retry_on=may_repeat(verb), retry_after=retry_after, describe=describe, operation=operation
     )

@@ -1,8 +1,8 @@
 """`resilient(api)`: any API object of the official client, sync or aio, whose calls survive a bad server.
 
-The proxy has the methods, the type and the attributes of what it wraps. A successful call is the wrapped call; a
-failed one is repeated as docs/reference/kube-outcomes.md says, and its last error is raised as itself.
-Not here: helpers that do more than one call (`objects`).
+The proxy has the methods, the type and the attributes of what it wraps. A successful call is the wrapped
+call; a failed one is repeated as docs/reference/kube-outcomes.md says, and its last error is raised as
+itself. Not here: helpers that do more than one call (`objects`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def resilient(
 ) -> Api:
     """The same API object, retrying what may be retried.
 
-    - `policy`: attempts, backoff, deadline, budget, on_retry, stop; what is transient is decided here. Without a
+    - `policy`: attempts, backoff, deadline, budget, on_retry, stop; what is transient is decided here.
+    Without a
       budget of its own it shares one with everybody who talks to the same server.
     - `timeout`: seconds for one request that names none; cut to what is left of the deadline.
     - `refresh_credentials`: called once after a 401, whoever was refused; by default the client's own hook.
@@ -76,7 +77,7 @@ class _Resilient:
 
     @property
     def __class__(self) -> Any:
-        """`isinstance` sees what was wrapped. `type()` does not: that is how two layers tell each other apart."""
+        """`isinstance` sees what was wrapped. `type()` does not: so that two layers can be told apart."""
         return type(self._api)
 
     @__class__.setter

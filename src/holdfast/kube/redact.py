@@ -1,4 +1,4 @@
-"""Takes out of an error what nobody may see: bodies of secret objects, and the bearer token wherever it turns up.
+"""Takes out of an error what nobody may see: bodies of secret objects, and the bearer token anywhere.
 
 Works on the client's own exception in place, so that the error is still raised as itself. Not here: our own
 messages, which never quote a body.

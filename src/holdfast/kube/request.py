@@ -96,7 +96,7 @@ class AsyncWire:
     def __init__(self, api_client: Any) -> None:
         self.api_client = api_client
 
-    async def send(self, request: Request, timeout: float) -> Any:  # noqa: ASYNC109 - the client's own timeout
+    async def send(self, request: Request, timeout: float) -> Any:  # noqa: ASYNC109 - handed on
         serialized = await self.api_client.param_serialize(**_arguments(request))
         response = await self.api_client.call_api(*serialized, _request_timeout=timeout)
         return _object("kubernetes.aio.client", response, await response.read())

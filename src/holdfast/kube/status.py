@@ -1,7 +1,7 @@
 """Reads what an API server says of a failure: its `Status` object, or whatever came in its place.
 
-Everything here takes text from outside and never raises: HTML, half a JSON document and binary rubbish are all
-"nothing readable". Not here: what a reason means for a retry (`outcome`).
+Everything here takes text from outside and never raises: HTML, half a JSON document and binary rubbish are
+all "nothing readable". Not here: what a reason means for a retry (`outcome`).
 """
 
 from __future__ import annotations

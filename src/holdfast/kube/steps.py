@@ -1,7 +1,7 @@
 """Lets logic be written once and be carried out by threads or by tasks.
 
-A piece of logic is a generator that yields calls to make and is sent their results, or has their errors thrown
-in. Two drivers make the calls: one plain, one awaiting. Not here: any logic.
+A piece of logic is a generator that yields calls to make and is sent their results, or has their errors
+thrown in. Two drivers make the calls: one plain, one awaiting. Not here: any logic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def drive(steps: Steps[R]) -> R:
         while True:
             try:
                 answer = ask()
-            except Exception as error:  # noqa: BLE001 - handed to the steps, which raise what they do not handle
+            except Exception as error:  # noqa: BLE001 - the steps raise what they do not handle
                 ask = steps.throw(error)
             else:
                 ask = steps.send(answer)

@@ -1,7 +1,7 @@
 """From a client method's name and arguments to what the call does to the cluster.
 
-The official client names its methods `<verb>_<scope>_<resource>`; what a PATCH or PUT does depends on its body.
-Not here: what follows from a verb (`policy_table`).
+The official client names its methods `<verb>_<scope>_<resource>`; what a PATCH or PUT does depends on its
+body. Not here: what follows from a verb (`policy_table`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _SUFFIX = "_with_http_info"
 
 
 def method_of(name: str) -> Method | None:
-    """What the method called `name` does; None for what is no request, and for connections (exec, proxies)."""
+    """What the method called `name` does; None for what is no request, and for exec and proxies."""
     first, _, rest = name.removesuffix(_SUFFIX).partition("_")
     verb = _FIRST_WORDS.get(first)
     if verb is None or not rest:

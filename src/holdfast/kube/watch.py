@@ -1,7 +1,7 @@
 """Waits by watching: one list, then events, until a condition holds or one deadline has passed.
 
-A dropped connection is resumed at the last version seen; "too old" (410) lists again, after a backoff; an error
-inside the stream is an answer like any other. Not here: what is waited for (`conditions`) and sleeping.
+A dropped connection is resumed at the last version seen; "too old" (410) lists again, after a backoff; an
+error inside the stream is an answer like any other. Not here: what is waited for (`conditions`) and sleeping.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One attempt of a write that may have happened before: make it, and if it was done already, see by whom.
 
-Each is a sequence of steps, for threads and tasks alike, repeated by a policy around it. What one attempt learns
-is kept in a `Write` for the next. Not here: which writes are repeated at all (`policy_table`).
+Each is a sequence of steps, for threads and tasks alike, repeated by a policy around it. What one attempt
+learns is kept in a `Write` for the next. Not here: which writes are repeated at all (`policy_table`).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def create(
 
 
 def replace(write: Write, put: Request, read: Request | None, plain: Callable[[Any], Any]) -> Steps[Any]:
-    """PUT of a known version; a Conflict after a lost answer is looked into: the object may be as we sent it."""
+    """PUT of a known version; a Conflict after a lost answer is looked into: it may be as we sent it."""
     try:
         return (yield from put())
     except Exception as error:
