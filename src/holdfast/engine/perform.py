@@ -135,7 +135,7 @@ class Performer:
         seconds = time.monotonic() - began
         note = self._session.vault.redact(context.noted or reason)
         record = None if looks else self._record(task, "done", seconds, raw, note=note)
-        log = self._log(task, "finished", seconds, note=note)
+        log = self._log(task, "finished", seconds, note=note, reason=self._session.vault.redact(reason))
         self._session.bus.emit(StepFinished(step=step.name, title=label(step), seconds=seconds, note=note))
         return Outcome(step.name, record=record, log=log, forgets=getattr(step, "forgets", ""))
 

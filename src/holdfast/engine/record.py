@@ -48,6 +48,7 @@ class StepLog(msgspec.Struct, omit_defaults=True, kw_only=True):
     at: float = 0.0
     seconds: float = 0.0
     tries: int = 0
+    reason: str = ""
     note: str = ""
     error: str = ""
     code: str = ""

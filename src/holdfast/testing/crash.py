@@ -1,4 +1,4 @@
-"""The crash matrix: kills a workflow at every step and in every way, runs it again, and asserts that it converges.
+"""The crash matrix: kills a workflow at every step and in every way, and asserts that it converges.
 
     def build(world: Path) -> Workflow: ...          # at the top of a module; effects go below `world`
 
@@ -11,9 +11,7 @@ Not here: pytest (`crash_fixture`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.testing import crash_cases as cases
@@ -21,6 +19,9 @@ from holdfast.testing.crash_lab import Case, Lab
 from holdfast.testing.crash_report import Finding, Report
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
     from holdfast.engine import Workflow
 
     Build = Callable[[Path], Workflow]
@@ -33,7 +34,8 @@ class CrashMatrix:
     - `params` are given to every run, `changed` to the one that tries a changed input.
     - `edited` builds the same workflow with other code; without it the same code is loaded anew.
     - `observe(world)` describes the world when all is done: every case must end as an untroubled run does.
-    - `effects(world)` counts effects by step, where the world keeps count; none but at-least-once may exceed one.
+    - `effects(world)` counts effects by step, where the world keeps count; none but at-least-once may
+      exceed one.
     - `moments` is how many lines inside each step are tried.
     """
 

@@ -7,14 +7,17 @@ nothing else. Not here: processes (`crash_lab`), and what counts as wrong (`cras
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.crash_child import TRACEBACK
 from holdfast.testing.crash_lab import Case, Lab
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
 LOCKED = 4
+_ROOM_TO_BEGIN = 8_192
 Told = tuple[str, str, Case, list[str]]
 """group, case, the case, what is wrong so far"""
 
@@ -46,7 +49,7 @@ def random_kills(lab: Lab, count: int, seconds: float, seed: int) -> Iterator[To
 
 def torn_store(lab: Lab, steps: Sequence[str], seed: int) -> Iterator[Told]:
     """Cut a file of the store short, or flip a bit of it, after a kill in the middle."""
-    rng = random.Random(seed)  # noqa: S311
+    rng = random.Random(seed)  # noqa: S311  a script, not a secret
     middle = steps[len(steps) // 2]
     for suffix, flip in (("", False), ("", True), ("-wal", False), ("-wal", True), ("", None)):
         case = lab.case()
@@ -62,7 +65,7 @@ def full_disk(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:
     """Let no file grow past a limit: while the store is made, and while it is written."""
     for limit in (1, 8_192, 24_576, 49_152):
         case = lab.case()
-        if limit > 8_192:  # noqa: PLR2004  the larger ones meet a store with something in it
+        if limit > _ROOM_TO_BEGIN:
             case.run(kill={"step": steps[len(steps) // 2], "at": "before"})
         case.run(limit=limit)
         wrong = ["a traceback"] if case.codes[-1] == TRACEBACK else []
@@ -120,8 +123,7 @@ def changed_code(before: Lab, after: Lab, steps: Sequence[str]) -> Iterator[Told
     """Go on after a kill with a program whose steps were edited."""
     case = before.case()
     case.run(kill={"step": steps[len(steps) // 2], "at": "after"})
-    moved = Case.__new__(Case)
-    moved.home, moved.codes, moved._lab = case.home, case.codes, after  # noqa: SLF001  the same story, other code
+    moved = case.carried_on_in(after)
     yield "changed code", "after a kill", moved, _finish(moved)
 
 

@@ -1,8 +1,9 @@
 """The process that is killed: runs a workflow in forked children, and dies on command at a chosen moment.
 
-`python -m holdfast.testing.crash_child` reads one job a line and answers each with one line. It imports the workflow
-once and forks for every run, so that thousands of kills are affordable. Each child is a real process with a real store and a
-real lock. Not here: which moments are tried and what is made of it (`crash`).
+`python -m holdfast.testing.crash_child` reads one job a line and answers each with one line. It imports the
+workflow once and forks for every run, so that thousands of kills are affordable. Each child is a real
+process with a real store and a real lock. Not here: which moments are tried and what is made of it
+(`crash`).
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import FileLock, SQLiteStore, Step, Workflow
 from holdfast.errors import HoldfastError
 from holdfast.events import Bus, Event, StoreDamaged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, FrameType, ModuleType
 
 TRACEBACK = 70
 """the exit code of a run that ended with something that is no error of holdfast's tree"""

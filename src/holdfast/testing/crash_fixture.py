@@ -5,13 +5,14 @@ Not here: the matrix itself, which is loaded when a test asks for it (`crash`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from holdfast.testing.crash_report import Report
 
 

@@ -11,22 +11,27 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from holdfast.engine import Workflow
 
 
 class Case:
     """One story: a directory, the runs in it, and what they did."""
 
-    def __init__(self, lab: Lab, home: Path) -> None:
+    def __init__(self, lab: Lab, home: Path, codes: list[int] | None = None) -> None:
         self.home = home
-        self.codes: list[int] = []
+        self.codes = codes if codes is not None else []
         self._lab = lab
-        (home / "world").mkdir(parents=True)
+        (home / "world").mkdir(parents=True, exist_ok=True)
+
+    def carried_on_in(self, lab: Lab) -> Case:
+        """The same story, told on with other code."""
+        return Case(lab, self.home, self.codes)
 
     def run(self, **job: Any) -> int:
         """Run the workflow in a child; the exit code, negative for a signal."""

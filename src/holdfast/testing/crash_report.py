@@ -5,9 +5,12 @@ Not here: how it was found (`crash_cases`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ class Report:
         return [finding for finding in self.findings if finding.wrong]
 
     def __str__(self) -> str:
-        rows = [("trouble", "case", "runs", "converged", "effect twice", "ran again, as it may")]
+        rows: list[tuple[str, ...]] = [
+            ("trouble", "case", "runs", "converged", "effect twice", "ran again, as it may")
+        ]
         for group, found in groupby(self.findings, key=lambda each: each.group):
             rows += [_row(group, finding) for finding in _folded(list(found))]
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -67,6 +72,10 @@ class Report:
             )
 
 
+_WIDEST = 60
+KILLED = -9
+
+
 def _folded(findings: list[Finding]) -> Iterable[Finding]:
     """Good cases of one step in one line, bad ones each in a line of its own."""
     for name, found in groupby(findings, key=lambda each: (each.case.partition(",")[0], bool(each.wrong))):
@@ -77,19 +86,14 @@ def _folded(findings: list[Finding]) -> Iterable[Finding]:
         places = ", ".join(each.case.partition(", ")[2] for each in same)
         repeated = tuple(dict.fromkeys(step for each in same for step in each.repeated))
         runs = tuple(sorted({code for each in same for code in each.runs}))
-        yield Finding(
-            same[0].group,
-            f"{name[0]}, {places}" if len(places) < 60 else f"{name[0]}, {len(same)} moments",
-            runs,
-            (),
-            repeated,
-        )  # noqa: E501, PLR2004
+        case = f"{name[0]}, {places}" if len(places) <= _WIDEST else f"{name[0]}, {len(same)} moments"
+        yield Finding(same[0].group, case, runs, (), repeated)
 
 
 def _row(group: str, finding: Finding) -> tuple[str, ...]:
     twice = [word for word in finding.wrong if "twice" in word]
     converged = "yes" if len(twice) == len(finding.wrong) else "NO"
-    codes = " ".join("killed" if code == -9 else str(code) for code in finding.runs)  # noqa: PLR2004
+    codes = " ".join("killed" if code == KILLED else str(code) for code in finding.runs)
     return (group, finding.case, codes, converged, "YES" if twice else "no", ", ".join(finding.repeated))
 
 

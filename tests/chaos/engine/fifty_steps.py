@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.engine import Step, Workflow, absent, done
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COUNT = 50
 WIDTH = 5

@@ -9,6 +9,7 @@ import sys
 import textwrap
 
 import pytest
+
 from holdfast.engine import SQLiteStore
 
 PROGRAM = """

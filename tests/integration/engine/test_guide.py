@@ -30,7 +30,11 @@ def publish(tmp_path):
 
 def command(publish, world, title):
     return subprocess.run(
-        [sys.executable, publish.__file__, world, title], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, publish.__file__, world, title],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast.engine import Context, FileLock, SQLiteStore, Step, Verdict, Workflow, absent, done
 from holdfast.events import Bus, Event
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass
@@ -32,7 +34,9 @@ class World:
 class Make(Step):
     """Makes a thing of its own name; its probe looks whether the thing is there."""
 
-    def __init__(self, world: World, name: str, needs: tuple[str, ...] = (), *, reads: str | None = None) -> None:
+    def __init__(
+        self, world: World, name: str, needs: tuple[str, ...] = (), *, reads: str | None = None
+    ) -> None:
         super().__init__(name, needs=needs)
         self.world = world
         self.read = reads

@@ -7,6 +7,7 @@ import math
 import os
 
 import pytest
+
 from holdfast.engine import Secret, SQLiteStore, Step, Workflow, absent
 from holdfast.errors import ResultError, SecretLeakError, StoreError, WorkflowError
 
@@ -111,7 +112,9 @@ def test_reading_a_result_that_need_not_be_there(store):
     "value", [object(), {1, 2}, b"bytes", math.nan, {"x": object()}, "\ud800", {("a",): 1}], ids=repr
 )
 def test_a_result_that_cannot_be_stored(store, world: World, value):
-    flow = Workflow("w", [Make(world, "first"), step("a", "first", run=lambda ctx: value), Make(world, "b", ("a",))])
+    flow = Workflow(
+        "w", [Make(world, "first"), step("a", "first", run=lambda ctx: value), Make(world, "b", ("a",))]
+    )
     with pytest.raises(ResultError, match="what step 'a' returned cannot be stored"):
         flow.run(store=store)
     assert world.made == ["first"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from holdfast.engine import MemoryStore, Secret, SQLiteStore, Step, Workflow, done
-from holdfast.errors import TemporaryError, WorkflowError
-from holdfast.events import Bus, StepFinished
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from holdfast.engine import MemoryStore, Secret, SQLiteStore, Step, Workflow, done
+from holdfast.errors import CancelledError, TemporaryError, WorkflowError
+from holdfast.events import Bus, StepFinished
 
 from .conftest import Make, World
 
@@ -94,7 +95,11 @@ def test_the_reason_names_the_input_that_changed(store, world: World):
     flow = Workflow("w", [Make(world, "a"), Make(world, "b", ("a",))])
     flow.run({"a": "red"}, store=store)
     notes = []
-    flow.run({"a": "blue"}, store=store, bus=Bus(lambda e: notes.append(e) if isinstance(e, StepFinished) else None))
+    flow.run(
+        {"a": "blue"},
+        store=store,
+        bus=Bus(lambda e: notes.append(e) if isinstance(e, StepFinished) else None),
+    )
     assert [(e.step, e.note) for e in notes] == [
         ("a", "changed: colour"),
         ("b", "something that it needs has changed"),
@@ -111,11 +116,13 @@ def test_a_change_is_not_lost_when_the_run_dies_before_the_effect_and_the_probe_
         applied.append(ctx.params)
 
     def flow(colour):
-        return Workflow("w", [Step("x", inputs={"colour": colour}, probe=lambda ctx: done("something is there"), run=run)])
+        return Workflow(
+            "w", [Step("x", inputs={"colour": colour}, probe=lambda ctx: done("something is there"), run=run)]
+        )
 
     flow("red").run("red", store=store)  # adopted: it is there already
     assert applied == []
-    with pytest.raises(BaseException):
+    with pytest.raises(CancelledError):
         flow("blue").run("dies", store=store)
     flow("blue").run("again", store=store)
     assert applied == ["again"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from holdfast.engine.decide import Facts, decide
 from holdfast.engine.record import Record
 from holdfast.engine.verdict import absent, done, partial, unknown
@@ -47,7 +48,10 @@ def test_each_row(record, same, verdict, action, words):
 
 
 def test_changes_are_named():
-    assert decide(Facts(record=DONE, same=False, changed_inputs=["image", "port"])).reason == "changed: image, port"
+    assert (
+        decide(Facts(record=DONE, same=False, changed_inputs=["image", "port"])).reason
+        == "changed: image, port"
+    )
     facts = Facts(record=DONE, changed_reads=["a"], verdict=done())
     assert decide(facts).reason == "the result of a has changed"
 

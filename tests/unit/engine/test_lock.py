@@ -11,6 +11,7 @@ import time
 
 import msgspec
 import pytest
+
 from holdfast.engine import CommandLock, FileLock, Holder
 from holdfast.errors import LockedError, LockLostError, StoreError, TemporaryError
 
@@ -34,7 +35,9 @@ def make(request, tmp_path):
 def test_a_second_one_is_refused_with_the_holder(make):
     first, second = make(), make()
     first.acquire(Holder.me("up", "run-1"))
-    with pytest.raises(LockedError, match=rf"process {os.getpid()} on .* \(up\), for \d+ s, since 20") as caught:
+    with pytest.raises(
+        LockedError, match=rf"process {os.getpid()} on .* \(up\), for \d+ s, since 20"
+    ) as caught:
         second.acquire(Holder.me())
     assert caught.value.exit_code == 4
     assert second.holder().run == "run-1"
@@ -61,7 +64,9 @@ def test_taken_twice_by_one_process_is_refused(make):
 
 
 def test_killing_the_holder_frees_it(make, tmp_path):
-    child = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path / "lock"], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path / "lock"], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert child.stdout.readline() == "held\n"
         with pytest.raises(LockedError, match=f"process {child.pid} "):
@@ -131,8 +136,8 @@ def test_a_prefix_gets_the_script_as_one_word(tmp_path):
     fake.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
     fake.chmod(0o755)
     lock = CommandLock(str(tmp_path / "the lock"), [str(fake), "me@host"])
-    lock.acquire(Holder.me("it's \"up\" $HOME"))
-    assert FileLock(tmp_path / "the lock").holder().command == "it's \"up\" $HOME"
+    lock.acquire(Holder.me('it\'s "up" $HOME'))
+    assert FileLock(tmp_path / "the lock").holder().command == 'it\'s "up" $HOME'
     with pytest.raises(LockedError, match="me@host"):
         CommandLock(str(tmp_path / "the lock"), [str(fake), "me@host"]).acquire(Holder.me())
     lock.release()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from holdfast.engine import SQLiteStore, Step, Workflow, absent, done, unknown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .conftest import Make, World
+from holdfast.engine import SQLiteStore, Step, Workflow, absent, done, unknown
+
 from .test_changed_inputs import build, graphs
+
+if TYPE_CHECKING:
+    from .conftest import World
 
 
 def actions(plan):
@@ -50,7 +55,13 @@ def test_says_which_data_is_touched_and_what_may_happen_twice():
 def test_steps_that_only_look_do_run_so_that_others_can_be_judged():
     seen = []
     look = Step("look", run=lambda ctx: seen.append(ctx.previewing) or {"v": 1}, repeat="always")
-    use = Step("use", needs=["look"], inputs=lambda ctx: {"v": ctx.result("look")["v"]}, run=lambda ctx: 1, repeat="safe")
+    use = Step(
+        "use",
+        needs=["look"],
+        inputs=lambda ctx: {"v": ctx.result("look")["v"]},
+        run=lambda ctx: 1,
+        repeat="safe",
+    )
     plan = Workflow("w", [look, use]).plan()
     assert seen == [True]
     assert actions(plan) == {"look": "verify", "use": "run"}
@@ -58,8 +69,18 @@ def test_steps_that_only_look_do_run_so_that_others_can_be_judged():
 
 def test_what_depends_on_a_result_that_is_yet_to_come(store):
     there = []
-    make = Step("make", probe=lambda ctx: done() if there else absent("gone"), run=lambda ctx: there.append(1) or {"id": len(there)})
-    use = Step("use", needs=["make"], inputs=lambda ctx: {"id": ctx.result("make")["id"]}, run=lambda ctx: 1, repeat="safe")
+    make = Step(
+        "make",
+        probe=lambda ctx: done() if there else absent("gone"),
+        run=lambda ctx: there.append(1) or {"id": len(there)},
+    )
+    use = Step(
+        "use",
+        needs=["make"],
+        inputs=lambda ctx: {"id": ctx.result("make")["id"]},
+        run=lambda ctx: 1,
+        repeat="safe",
+    )
     after = Step("after", needs=["use"], run=lambda ctx: 1, repeat="safe")
     flow = Workflow("w", [make, use, after])
     assert actions(flow.plan(store=store)) == {"make": "run", "use": "run", "after": "run"}

@@ -7,6 +7,7 @@ import sqlite3
 import stat
 
 import pytest
+
 from holdfast.engine import SQLiteStore, Step, Workflow, schema
 from holdfast.engine.record import Record, RunRecord
 from holdfast.errors import StoreError, StoreFullError, StoreVersionError
@@ -26,7 +27,9 @@ def filled(path, count=3):
 
 def test_what_is_written_is_read_back(store):
     store.open()
-    record = Record(state="done", run="r", fingerprint="f", inputs={"a": "b"}, reads={"c": "d"}, tries=2, note="é")
+    record = Record(
+        state="done", run="r", fingerprint="f", inputs={"a": "b"}, reads={"c": "d"}, tries=2, note="é"
+    )
     store.commit("w", {"x": record, "y": Record(state="intent", run="r")})
     store.commit("other", {"x": Record(state="failed", run="r", error="e")})
     store.commit("w", {}, forget=["y"])
@@ -100,7 +103,9 @@ def test_an_older_store_is_migrated_in_one_transaction(tmp_path, monkeypatch):
 def test_a_store_that_cannot_be_migrated_is_set_aside_with_its_rows_kept(tmp_path, monkeypatch):
     filled(tmp_path / "s.db")
     monkeypatch.setattr(schema, "VERSION", 2)
-    monkeypatch.setattr(schema, "MIGRATIONS", {1: ("CREATE TABLE extra (x)", "INSERT INTO nowhere VALUES (1)")})
+    monkeypatch.setattr(
+        schema, "MIGRATIONS", {1: ("CREATE TABLE extra (x)", "INSERT INTO nowhere VALUES (1)")}
+    )
     events: list[StoreDamaged] = []
     store = SQLiteStore(tmp_path / "s.db")
     store.open(events.append)
@@ -152,7 +157,9 @@ def test_a_row_moved_to_another_name_is_not_believed(tmp_path):
     assert set(damaged(tmp_path / "s.db", events)) == {"s0", "s2"}
 
 
-@pytest.mark.parametrize("statement", ["DROP TABLE runs", "DELETE FROM meta WHERE name = 'schema'", "PRAGMA user_version=77"])
+@pytest.mark.parametrize(
+    "statement", ["DROP TABLE runs", "DELETE FROM meta WHERE name = 'schema'", "PRAGMA user_version=77"]
+)
 def test_a_store_that_lacks_a_part_is_set_aside_with_its_rows_kept(tmp_path, statement):
     filled(tmp_path / "s.db")
     con = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
@@ -221,7 +228,9 @@ def test_any_flip_or_cut_is_survived(tmp_path, seed):
     assert "new" in store.load("w")
 
 
-def test_an_error_of_the_disk_in_the_middle_of_a_run_stops_it_and_loses_nothing(tmp_path, world: World, monkeypatch):
+def test_an_error_of_the_disk_in_the_middle_of_a_run_stops_it_and_loses_nothing(
+    tmp_path, world: World, monkeypatch
+):
     path = tmp_path / "s.db"
     flow = Workflow("w", [Make(world, "a"), Make(world, "b", ("a",)), Make(world, "c", ("b",))])
     real = SQLiteStore.commit

@@ -1,0 +1,160 @@
+"""`holdfast runs`: lists, shows and forgets runs, as lines and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli.ending import exit_code_of
+from holdfast.cli.runs import runs
+from holdfast.engine import Record, RunRecord, SQLiteStore, Step, Workflow
+from holdfast.errors import HoldfastError, TemporaryError
+from holdfast.retry import Policy, constant, testing_mode
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    from holdfast.home import state_dir
+
+    return state_dir() / "gateways"
+
+
+def flow(tries):
+    def flaky(ctx):
+        tries.append(1)
+        if len(tries) % 3:
+            raise ConnectionResetError("reset by peer")
+        ctx.note("sent")
+
+    policy = Policy(attempts=2, backoff=constant(1))
+    return Workflow(
+        "up",
+        [
+            Step("first", run=lambda ctx: {"n": 1}, repeat="safe"),
+            Step("send", needs=["first"], run=flaky, repeat="at-least-once", policy=policy),
+        ],
+    )
+
+
+@pytest.fixture
+def ran(home):
+    """A failed run, and the one that went on."""
+    tries: list[int] = []
+    store = SQLiteStore(home / "blue" / "state.db")
+    with testing_mode():
+        with pytest.raises(HoldfastError):
+            flow(tries).run(store=store, command="up", subject="blue")
+        flow(tries).run(store=store, command="up", subject="blue")
+    store.open()
+    newest, oldest = store.runs()
+    store.close()
+    return newest, oldest
+
+
+def call(*words):
+    return CliRunner().invoke(runs, words, catch_exceptions=False)
+
+
+def test_lists_the_newest_first(ran):
+    lines = call().output.splitlines()
+    assert lines[0].split() == ["ID", "COMMAND", "SUBJECT", "OUTCOME", "STARTED", "TOOK", "STEPS"]
+    assert [line.split()[0] for line in lines[1:]] == [ran[0].id, ran[1].id]
+    assert "finished" in lines[1]
+    assert "failed" in lines[2]
+    assert len(call("--limit", "1").output.splitlines()) == 2
+
+
+def test_lists_as_json(ran):
+    listed = json.loads(call("--json").output)
+    assert [run["id"] for run in listed] == [ran[0].id, ran[1].id]
+    assert listed[1]["error"]
+
+
+def test_shows_steps_retries_errors_and_what_was_skipped_and_why(ran):
+    failed = call("show", ran[1].id).output
+    assert "✓ first" in failed
+    assert "x send" in failed
+    assert "tried again: ConnectionResetError: reset by peer" in failed
+    assert "2 attempts" in failed
+    assert "failed in send" in failed
+    assert "Run the same command again" in failed
+    went_on = call("show", "last").output
+    assert f"- first  skipped: done in run {ran[1].id}" in went_on
+    assert "sent; because: it failed last time" in went_on
+    assert "at least once" in went_on
+
+
+def test_shows_as_json_and_by_a_part_of_the_id(ran):
+    shown = json.loads(call("show", ran[0].id[-6:], "--json").output)
+    assert shown["id"] == ran[0].id
+    assert shown["skipped"] == {f"done in run {ran[1].id}": ["first"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"), [(["show", "nope"], "no run is called"), (["show", "20"], "several runs are")]
+)
+def test_an_id_that_is_not_clear(ran, words, message, capsys):
+    assert exit_code_of(runs, words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_gateway_without_runs(home, capsys):
+    assert exit_code_of(runs, ["--gateway", "red"]) == 2
+    assert "no runs of a gateway red" in capsys.readouterr().err
+    assert call().output == "No runs yet.\n"
+
+
+def test_any_store_will_do(tmp_path):
+    path = tmp_path / "mine.db"
+    Workflow("mine", [Step("a", run=lambda ctx: 1, repeat="safe")]).run(store=SQLiteStore(path))
+    assert "mine" in call("--store", str(path)).output
+    assert "✓ a" in call("--store", str(path), "show", "last").output
+    assert "✓ a" in call("show", "last", "--store", str(path)).output
+
+
+def test_a_run_whose_process_is_gone_is_told_as_died(home):
+    store = SQLiteStore(home / "blue" / "state.db")
+    store.open()
+    dead = RunRecord(
+        id="20260101-000000-dead00", workflow="up", command="up", pid=2**22 - 1, host=os.uname().nodename
+    )
+    store.begin(dead)
+    store.commit("up", {"first": Record(state="intent", run=dead.id)})
+    store.close()
+    shown = call("show", "last").output
+    assert "outcome   died" in shown
+    assert "? first" in shown
+
+
+def test_clean_keeps_the_newest_and_all_checkpoints(ran, home):
+    copy = home / "blue" / "state.db.damaged-20260101-000000-0000"
+    copy.write_text("old")
+    assert "Forgot 1 runs" in call("clean", "--keep", "1").output
+    assert copy.exists()
+    assert len(call().output.splitlines()) == 2
+    cleaned = json.loads(call("clean", "--keep", "0", "--damaged", "--json").output)
+    assert cleaned == {"runs": [ran[0].id], "deleted": [str(copy)]}
+    assert flow([1, 1]).run(store=SQLiteStore(home / "blue" / "state.db")).changed == ()
+
+
+def test_readable_while_a_run_is_at_work(home):
+    store = SQLiteStore(home / "blue" / "state.db")
+
+    def look(ctx):
+        shown = call().output
+        assert "running" in shown
+        raise TemporaryError("seen")
+
+    with pytest.raises(TemporaryError, match="seen"):
+        Workflow("up", [Step("look", run=look, repeat="safe")]).run(store=store, command="up")
+
+
+def test_a_damaged_store_is_one_clear_error(home, capsys):
+    (home / "blue").mkdir(parents=True)
+    (home / "blue" / "state.db").write_bytes(b"rubbish" * 1000)
+    assert exit_code_of(runs, []) == 3
+    assert "is damaged" in capsys.readouterr().err
