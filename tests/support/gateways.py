@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from holdfast.containers.engine import connect
-from holdfast.images.artifacts import node_binary
+from holdfast.testing.node_binary import node_binary
 
 if TYPE_CHECKING:
     from tests.support.commands import Holdfast

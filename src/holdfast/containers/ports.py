@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.containers.containers import find_container, list_containers
+from holdfast.containers.labels import GATEWAY
 from holdfast.containers.translation import translated
 from holdfast.errors import PortTakenError
 
@@ -46,15 +48,12 @@ def is_taken(port: int, address: str = "127.0.0.1") -> bool:
 
 
 def reserved_ports(engine: Engine) -> set[int]:
-    """Ports that containers of this engine publish, stopped ones included."""
-    with translated("listing containers", engine.address):
-        names = [container["Id"] for container in engine.client.containers(all=True)]
-        found: set[int] = set()
-        for name in names:
-            with suppress(KeyError):
-                bindings = engine.client.inspect_container(name)["HostConfig"].get("PortBindings") or {}
-                for places in bindings.values():
-                    found |= {int(place["HostPort"]) for place in places or () if place.get("HostPort")}
+    """Ports that our own containers count on, stopped ones included; whoever else runs is seen listening."""
+    found: set[int] = set()
+    for listed in list_containers(engine, label=GATEWAY):
+        container = find_container(engine, listed["Id"])
+        if container is not None:
+            found |= {port for _, port in container.ports.values()}
     return found
 
 
