@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.engine.verdict import Verdict
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """All that a decision may depend on."""
 
     record: Record | None = None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.retry import Policy
 
 
-class Task(msgspec.Struct):
+class Task(msgspec.Struct, gc=False):
     """A step that has been looked at, on its way to being skipped or run."""
 
     step: Step

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.engine.store import Store
 
 
-class Outcome(msgspec.Struct):
+class Outcome(msgspec.Struct, gc=False):
     """What became of a step in this run."""
 
     name: str

@@ -38,6 +38,7 @@ class Performer:
         self._interrupts = interrupts
         self._patience = patience
         self._producing = threading.RLock()
+        self.produced: list[str] = []
 
     def perform(self, task: Task) -> Outcome:
         """Skip or run a step. Errors come back in the outcome; only Ctrl-C passes through."""
@@ -56,23 +57,18 @@ class Performer:
         with self._producing:
             if name in self._session.results:
                 return
-            self._session.results[name] = NOTHING  # whatever comes back counts, nothing included
-            try:
-                task = self._examiner.prepare(name)
-                self._examiner.ask(task)
-                outcome = self._run(
-                    task, f"its result is not known, and {reader!r} reads it", time.monotonic()
-                )
-            except BaseException:
-                del self._session.results[name]
-                raise
+            task = self._examiner.prepare(name)
+            self._examiner.ask(task)
+            reason = f"its result is not known, and {reader!r} reads it"
+            outcome = self._run(task, reason, time.monotonic())
             self._journal.take(outcome)
             self._journal.flush()
+            self.produced.append(name)
 
     def _perform(self, task: Task, began: float) -> Outcome:
         step = task.step
         verdict = None
-        if step.name in self._session.graph.probed:
+        if step.name in self._session.graph.probed and step.repeat != "always":
             with self._interrupts.looking():
                 verdict = self._examiner.ask_patiently(task, self._patient())
         decision = self._examiner.decide(task, verdict)
@@ -80,8 +76,8 @@ class Performer:
             return self._run(task, decision.reason, began)
         adopted = decision.action == "adopt"
         raw = self._result_of_skipped(task, adopted=adopted)
-        if raw is not None and step.name in self._session.graph.restored:
-            step.restore(task.context, _decode(raw))
+        if step.name in self._session.graph.restored:
+            step.restore(task.context, None if raw is None else _decode(raw))
         return self._skipped(task, decision.reason, began, raw, adopted=adopted)
 
     def _patient(self) -> Policy:
@@ -105,7 +101,7 @@ class Performer:
         self, task: Task, reason: str, began: float, raw: msgspec.Raw | None, *, adopted: bool
     ) -> Outcome:
         step, reason = task.step, self._session.vault.redact(reason)
-        seconds = time.monotonic() - began
+        seconds = round(time.monotonic() - began, 6)
         if raw is not None:
             self._session.results[step.name] = raw
         record = None
@@ -132,7 +128,7 @@ class Performer:
             readers = ", ".join(map(repr, self._session.graph.readers[step.name]))
             raise ResultError(f"step {step.name!r} returned nothing, but {readers} reads its result")
         self._session.results[step.name] = raw
-        seconds = time.monotonic() - began
+        seconds = round(time.monotonic() - began, 6)
         note = self._session.vault.redact(context.noted or reason)
         record = None if looks else self._record(task, "done", seconds, raw, note=note)
         log = self._log(task, "finished", seconds, note=note, reason=self._session.vault.redact(reason))
@@ -152,7 +148,7 @@ class Performer:
         return context.retry(step.policy).call(attempt)
 
     def _failed(self, task: Task, error: Exception, began: float) -> Outcome:
-        step, seconds = task.step, time.monotonic() - began
+        step, seconds = task.step, round(time.monotonic() - began, 6)
         told = error if isinstance(error, HoldfastError) else _foreign(step.name, error)
         text = self._session.vault.redact(str(told))
         record = None
@@ -174,7 +170,7 @@ class Performer:
             run=self._journal.run.id,
             fingerprint=task.fingerprint,
             at=time.time(),
-            seconds=round(seconds, 6),
+            seconds=seconds,
             tries=task.context.attempt,
             result=result,
             inputs=self._examiner.marks(task),
@@ -188,9 +184,9 @@ class Performer:
             step=task.step.name,
             outcome=outcome,
             at=time.time() - seconds,
-            seconds=round(seconds, 6),
+            seconds=seconds,
             tries=context.attempt,
-            retries=context.retries,
+            retries=tuple(context.retries),
             at_least_once=task.step.repeat == "at-least-once",
             **more,
         )

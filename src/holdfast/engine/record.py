@@ -40,7 +40,7 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     code: str = ""
 
 
-class StepLog(msgspec.Struct, omit_defaults=True, kw_only=True):
+class StepLog(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """What one run did with one step, for people: kept with the run."""
 
     step: str
@@ -52,7 +52,7 @@ class StepLog(msgspec.Struct, omit_defaults=True, kw_only=True):
     note: str = ""
     error: str = ""
     code: str = ""
-    retries: list[str] = []
+    retries: tuple[str, ...] = ()
     at_least_once: bool = False
 
 
@@ -87,8 +87,7 @@ def pack(step: str, value: Any, vault: Vault) -> msgspec.Raw:
     if value is None:
         return NOTHING
     try:
-        text = _to_text(value)
-        raw = text.encode()
+        raw = _to_bytes(value)
     except _SecretFoundError as error:
         raise SecretLeakError(f"step {step!r} returned {error}, and secrets are not stored") from None
     except (TypeError, ValueError, RecursionError) as error:
@@ -101,7 +100,7 @@ def pack(step: str, value: Any, vault: Vault) -> msgspec.Raw:
             f"step {step!r} returned {len(raw):,} bytes, and at most {LARGEST_RESULT:,} are stored",
             hint="Write it to a file and return the path.",
         )
-    found = vault.found_in(text)
+    found = vault.found_in(raw.decode())
     if found is not None:
         raise SecretLeakError(f"what step {step!r} returned holds {found}, and secrets are not stored")
     return msgspec.Raw(raw)
@@ -120,3 +119,16 @@ def _refuse(value: object) -> NoReturn:
 _to_text = json.JSONEncoder(
     allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_refuse
 ).encode
+_quickly = msgspec.json.Encoder(enc_hook=_refuse).encode
+_back = msgspec.json.Decoder().decode
+
+
+def _to_bytes(value: Any) -> bytes:
+    """Quickly, if it comes back the same; else the strict way: the quick one takes more than JSON has."""
+    try:
+        raw = _quickly(value)
+        if _back(raw) == value:
+            return raw
+    except (TypeError, ValueError, RecursionError):
+        pass
+    return _to_text(value).encode()

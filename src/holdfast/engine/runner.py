@@ -26,6 +26,7 @@ from holdfast.errors import CancelledError, HoldfastError
 from holdfast.events import Bus, Event, RunFailed, RunFinished, RunStarted, StoreDamaged
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Mapping
 
     from holdfast.engine.workflow import Workflow
@@ -50,7 +51,7 @@ class RunResult(msgspec.Struct, frozen=True):
 class Runner:
     """Runs a workflow once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  one keyword for each thing that a run may be given
         self,
         workflow: Workflow,
         params: Any,
@@ -60,6 +61,7 @@ class Runner:
         bus: Bus | None,
         command: str | None,
         subject: str,
+        stop: threading.Event | None = None,
         given: Mapping[str, msgspec.Raw] | None = None,
     ) -> None:
         self._workflow = workflow
@@ -79,6 +81,7 @@ class Runner:
         )
         self._session = Session(workflow.graph, params, self._bus, self._lock, self._run.id)
         self._session.given = given or {}
+        self._session.stop = stop or self._session.stop
         self._interrupts = Interrupts(self._session.stop)
         self._began = time.monotonic()
         self._scheduler: Scheduler | None = None
@@ -115,7 +118,8 @@ class Runner:
         try:
             scheduler.walk()
         except KeyboardInterrupt:
-            raise self._ended(journal, CancelledError("stopped at once by Ctrl-C")) from None
+            at_once = " at once" if self._interrupts.hard else ""
+            raise self._ended(journal, CancelledError(f"stopped{at_once} by Ctrl-C")) from None
         except HoldfastError as error:
             raise self._ended(journal, error) from error.__cause__
         failed = scheduler.failed
@@ -123,19 +127,19 @@ class Runner:
             raise self._ended(journal, failed.error, failed.name)
         if self._session.stop.is_set() and not self._all_done():
             raise self._ended(journal, CancelledError("stopped by Ctrl-C"))
-        return self._finished(journal, scheduler)
+        return self._finished(journal, scheduler, performer)
 
     def _all_done(self) -> bool:
         done = {*(name for names in self._run.skipped.values() for name in names)}
         done |= {log.step for log in self._run.steps if log.outcome == "finished"}
         return len(done) == len(self._session.graph)
 
-    def _finished(self, journal: Journal, scheduler: Scheduler) -> RunResult:
+    def _finished(self, journal: Journal, scheduler: Scheduler, performer: Performer) -> RunResult:
         run = self._run
         run.outcome = "finished"
         run.seconds = round(time.monotonic() - self._began, 6)
         journal.end(forget=self._session.graph.order if self._workflow.forget else ())
-        changed = tuple(scheduler.changed)
+        changed = (*scheduler.changed, *performer.produced)
         self._bus.emit(RunFinished(run=run.id, seconds=run.seconds, changed=len(changed)))
         skipped = {name: reason for reason, names in run.skipped.items() for name in names}
         return RunResult(run.id, run.seconds, changed, skipped, self._session.results)

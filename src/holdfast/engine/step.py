@@ -79,7 +79,10 @@ class Step:
         return None
 
     def restore(self, ctx: Context, result: Any) -> None:
-        """Put back in memory what later steps use, when this one is skipped."""
+        """Put back in memory what later steps use, when this one is skipped.
+
+        `result` is None where nobody kept it: the probe found the effect there and brought none along.
+        """
 
     def resolve(self, ctx: Context) -> Verdict:
         """Say what became of this step after a process died in it; by default its probe does."""

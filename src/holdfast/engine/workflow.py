@@ -16,6 +16,8 @@ from holdfast.engine.step import Step
 from holdfast.errors import WorkflowError
 
 if TYPE_CHECKING:
+    import threading
+
     from holdfast.engine.lock import Lock
     from holdfast.engine.preview import Plan
     from holdfast.engine.runner import RunResult
@@ -92,11 +94,17 @@ class Workflow:
         bus: Bus | None = None,
         command: str | None = None,
         subject: str = "",
+        stop: threading.Event | None = None,
     ) -> RunResult:
-        """Run what is not done yet. Raises the first error; run it again and it goes on."""
+        """Run what is not done yet. Raises the first error; run it again and it goes on.
+
+        On the main thread Ctrl-C stops it; from anywhere, setting `stop` does the same as the first Ctrl-C.
+        """
         from holdfast.engine.runner import Runner
 
-        runner = Runner(self, params, store=store, lock=lock, bus=bus, command=command, subject=subject)
+        runner = Runner(
+            self, params, store=store, lock=lock, bus=bus, command=command, subject=subject, stop=stop
+        )
         return runner.run()
 
     def plan(self, params: Any = None, *, store: Store | None = None, bus: Bus | None = None) -> Plan:

@@ -242,6 +242,36 @@ def test_restore_puts_back_what_later_steps_use(store, world: World):
     assert seen == ["fresh", "restored 7"]
 
 
+def test_restore_is_called_with_nothing_where_nobody_kept_the_result(world: World):
+    world.things["x"] = "there before"
+    given = []
+
+    class Found(Make):
+        def restore(self, ctx, result):
+            given.append(result)
+
+    Workflow("w", [Found(world, "x")]).run()
+    assert given == [None]
+
+
+def test_stop_from_another_thread_is_like_ctrl_c(store, world: World):
+    stop = threading.Event()
+    flow = Workflow("w", [Step("a", run=lambda ctx: stop.set(), repeat="safe"), Make(world, "b", ("a",))])
+    with pytest.raises(CancelledError):
+        flow.run(store=store, stop=stop)
+    assert world.made == []
+    assert flow.run(store=store).changed == ("b",)
+
+
+def test_a_missing_result_is_made_once_for_all_who_read_it(store, world: World):
+    world.things["a"] = "there before"
+    readers = [Make(world, f"r{i}", ("a",), reads="a") for i in range(4)]
+    outcome = Workflow("w", [Make(world, "a"), *readers]).run(store=store)
+    assert world.made.count("a") == 1
+    assert "a" in outcome.changed
+    assert all(outcome.result(f"r{i}")["seen"]["colour"] == "grey" for i in range(4))
+
+
 def test_results_reach_dependants_in_later_runs(store, world: World):
     flow = Workflow("w", [Make(world, "a"), Make(world, "b", ("a",), reads="a")])
     flow.run({"a": "red"}, store=store)
@@ -309,7 +339,7 @@ def test_retries_go_through_the_policy_and_are_told(store, world: World):
     assert [e.operation for e in world.of(RetryScheduled)] == ["x", "x"]
     store.open()
     assert store.load("w")["x"].tries == 3
-    assert store.runs()[0].steps[0].retries == ["ConnectionResetError: reset"] * 2
+    assert store.runs()[0].steps[0].retries == ("ConnectionResetError: reset",) * 2
 
 
 def test_the_lock_is_checked_before_every_effect(store, lock: FileLock, world: World):
