@@ -35,12 +35,8 @@ PASSING = [
 
 @pytest.fixture
 def thirty_percent():
-    """30 % faults over all requests; once in a while the server asks everybody to wait for a second."""
-    asked = Fault(kind="too-many-requests", retry_after=("1", "date:+1"))
-    return (
-        rule(asked, name="asked to wait", probability=0.002),
-        rule(*PASSING, name="mix", probability=0.3),
-    )
+    """30 % faults over all requests."""
+    return rule(*PASSING, name="mix", probability=0.3)
 
 
 @pytest.fixture

@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1200)]
 SIZES = [1500, pytest.param(10_000, marks=pytest.mark.slow)]
 DEADLINE, RATE, BURST = 60.0, 400.0, 100
 SHORT = 0.5
-# With these some calls cannot succeed in time, however fast the machine: refused again and again, or never told.
+# Once in a while the server asks everybody to wait for a second or two.
+ASKED = rule("too-many-requests", name="asked", retry_after=["1", "date:+2"], probability=0.002)
+# With these some calls cannot succeed in time, however fast the machine: refused each time, or never told.
 HOPELESS = (
     rule("too-many-requests", name="hopeless", path="7$"),
     rule("gateway-timeout", name="hopeless", path="3$", commit=True),
@@ -50,7 +52,7 @@ def threaded(faulty_kube, thirty_percent, kube_server, kube_namespace):
         settings = client.Configuration()
         settings.connection_pool_maxsize = 16
         made = config.new_client_from_config(str(faulty_kube.kubeconfig), client_configuration=settings)
-        with made, faulty_kube.faults(*more, *thirty_percent):
+        with made, faulty_kube.faults(*more, thirty_percent):
             api = wrap(client.CoreV1Api(made))
             return audit(kube_server, kube_namespace, run_threads(api, kube_namespace, judged, calls=calls))
 
@@ -67,7 +69,7 @@ def tasked(faulty_kube, thirty_percent, kube_server, kube_namespace):
             return await run_tasks(api, kube_namespace, judged, calls=calls)
 
     def run(wrap, judged, calls, *more):
-        with faulty_kube.faults(*more, *thirty_percent):
+        with faulty_kube.faults(*more, thirty_percent):
             return audit(kube_server, kube_namespace, asyncio.run(work(wrap, judged, calls)))
 
     return run
@@ -82,7 +84,7 @@ def shown(say, what, report, log):
 @pytest.mark.parametrize("kind", ["threaded", "tasked"])
 def test_all_calls_succeed_and_all_reports_are_true(request, kind, calls, faulty_kube, say):
     run = request.getfixturevalue(kind)
-    report = run(lambda api: resilient(api, policy()), judge, calls)
+    report = run(lambda api: resilient(api, policy()), judge, calls, ASKED)
     shown(say, f"resilient, {kind}, deadline {DEADLINE:g} s, budget {RATE:g}/s", report, faulty_kube.log)
     assert report.lies == []
     assert report.stuck == 0
@@ -107,6 +109,6 @@ def test_with_a_short_deadline_failures_tell_the_truth(request, kind, calls, fau
 def test_the_bare_client_beside_it(request, kind, calls, faulty_kube, bare_judge, say):
     """No promise of ours: what the figures above are to be compared with."""
     run = request.getfixturevalue(kind)
-    report = run(lambda api: api, bare_judge, calls)
+    report = run(lambda api: api, bare_judge, calls, ASKED)
     shown(say, f"bare client, {kind}", report, faulty_kube.log)
     assert report.stuck == 0

@@ -36,8 +36,7 @@ STORMS = {
             "reset-before",
             "truncated",
             Fault(kind="event-too-many-requests", retry_after="0"),
-            probability=0.6,
-            count=30,
+            count=12,
         ),
     ],
 }
