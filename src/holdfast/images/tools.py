@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.errors import BuildFailedError, DiskFullError, ToolMissingError
+from holdfast.errors import BuildFailedError, CancelledError, DiskFullError, ToolMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,6 +88,8 @@ def run_tool(
             if on_line is not None:
                 on_line(line.rstrip())
         process.wait()
+    if stop is not None and stop.is_set():
+        raise CancelledError(f"{Path(argv[0]).name} was stopped")
     if process.returncode != 0:
         raise _failure(argv[0], process.returncode, list(last), log)
 
@@ -102,8 +104,6 @@ def _ended_with_us(process: subprocess.Popen[str], stop: threading.Event | None)
         yield
     finally:
         done.set()
-        if stop is not None and process.poll() is None and stop.is_set():
-            _kill_group(process)
         if process.poll() is None:
             _kill_group(process)
             process.wait()

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from holdfast.errors import BuildFailedError, DiskFullError, ToolMissingError
+from holdfast.errors import BuildFailedError, CancelledError, DiskFullError, ToolMissingError
 from holdfast.images import tools
 
 
@@ -34,7 +34,7 @@ def test_stop_ends_the_tool_and_its_children(tmp_path):
     stop = threading.Event()
     marker = f"{time.time_ns() % 10**9}"
     threading.Timer(0.3, stop.set).start()
-    with pytest.raises(BuildFailedError):
+    with pytest.raises(CancelledError):
         tools.run_tool(["sh", "-c", f"sleep {marker} & wait"], log=tmp_path / "log", stop=stop)
     assert subprocess.run(["pgrep", "-f", f"sleep {marker}"], check=False).returncode == 1
 
