@@ -84,7 +84,7 @@ def _without_probe(facts: Facts) -> Decision:
 
 def _why_run(record: Record | None, verdict: Verdict) -> str:
     if record is None:
-        return _because("half there" if verdict.state == "partial" else "not there", verdict.reason)
+        return verdict.reason or ("half there" if verdict.state == "partial" else "not there")
     if record.state == "done":
         return _because("drift", verdict.reason or verdict.state)
     return _because(_earlier(record), verdict.reason or verdict.state)

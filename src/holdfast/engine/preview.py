@@ -112,6 +112,10 @@ class _Preview:
 
     def _judge(self, name: str) -> tuple[Literal["skip", "verify", "run"], str]:
         task = self._examiner.prepare(name)
+        waits = self._first_running_need(name)
+        if task.step.repeat == "always" and waits is not None:
+            self._unsure.add(name)
+            return "verify", f"looks after {waits}"
         if task.step.repeat == "always":
             task.context.attempt = 1
             self._session.results[name] = pack(name, task.step.run(task.context), self._session.vault)
@@ -124,11 +128,10 @@ class _Preview:
             verdict = cannot_tell(error)
         decision = self._examiner.decide(task, verdict)
         if decision.action == "wait":
-            return "verify", decision.reason
+            return "verify", decision.reason if waits is None else f"decided after {waits}"
         if decision.action == "run":
             return self._waits_for_readings(task) or ("run", decision.reason)
         self._keep_result(task)
-        waits = self._first_running_need(name)
         if waits is not None:
             return "verify", f"decided after {waits}: {decision.reason}"
         return "skip", decision.reason

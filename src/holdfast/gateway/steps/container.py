@@ -50,7 +50,7 @@ class EnsureContainer(GatewayStep):
         del ctx
         container = self.work.container()
         if container is None:
-            return absent("there is none yet")
+            return absent("none yet")
         why = self._why_remake(container)
         if why:
             return partial(why)
@@ -124,7 +124,7 @@ class StartContainer(GatewayStep):
         container = self.work.container()
         if container is not None and container.running:
             return done(f"running since {container.started_at[:19].replace('T', ' ')} UTC")
-        return absent("it does not run")
+        return absent("stopped")
 
     def run(self, ctx: Context) -> None:
         try:

@@ -28,7 +28,7 @@ class WriteKubeconfig(GatewayStep):
         del ctx
         path = self.work.files.kubeconfig
         if not path.exists():
-            return absent("it is not there")
+            return absent("none yet")
         if path.stat().st_mode & 0o077:
             return partial("others could read it")
         if path.read_bytes() != self._wanted():

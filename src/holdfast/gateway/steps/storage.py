@@ -23,7 +23,7 @@ class EnsureNetwork(GatewayStep):
         del ctx
         network = find_network(self.work.engine, self.work.object)
         if network is None:
-            return absent("there is none yet")
+            return absent("none yet")
         self.work.refuse_foreign("network", network.labels)
         return done(self.work.object)
 
@@ -43,7 +43,7 @@ class EnsureVolume(GatewayStep):
         del ctx
         volume = find_volume(self.work.engine, self.work.object)
         if volume is None:
-            return absent("there is none yet")
+            return absent("none yet")
         self.work.refuse_foreign("volume", volume.labels)
         return done(self.work.object)
 
