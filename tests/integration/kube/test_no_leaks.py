@@ -41,6 +41,8 @@ def everything(error):
     seen = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
+        if callable(getattr(error, "errors", None)):
+            shown.append(repr(error.errors()))  # pydantic keeps what it was given
         shown += [
             str(error),
             repr(error),
