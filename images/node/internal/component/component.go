@@ -66,7 +66,7 @@ func (n Node) etcd() []string {
 		"--peer-cert-file=" + n.pair("etcd"), "--peer-key-file=" + n.pair("etcd"),
 		"--peer-trusted-ca-file=" + n.authority("etcd-ca"), "--peer-client-cert-auth",
 		// A single member elects itself after one election timeout: the default of a second would be a third of the boot.
-		"--heartbeat-interval=20", "--election-timeout=100",
+		"--heartbeat-interval=50", "--election-timeout=250",
 		"--logger=zap", "--log-level=warn",
 	}
 }

@@ -1,5 +1,5 @@
 // Package kubeapi is the little that the supervisor asks of the API server: is it ready, apply this, tell me of changes.
-// client-go would do it too, at the price of 30 MB in a process that lives as long as the node.
+// client-go would do it too, and make a far larger process of one that lives as long as the node.
 package kubeapi
 
 import (

@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -33,9 +32,6 @@ type Node struct {
 	cri        *cri.Client
 	api        *kubeapi.Client
 	etcd       *kubeapi.Client
-
-	mu   sync.Mutex
-	done map[string]bool
 }
 
 // New prepares a node without touching anything.
@@ -43,7 +39,7 @@ func New(l layout.Layout, s settings.Settings) *Node {
 	start := time.Now()
 	return &Node{
 		Node: component.Node{Layout: l, Settings: s}, start: start,
-		board: status.NewBoard(start), done: map[string]bool{},
+		board: status.NewBoard(start),
 	}
 }
 
@@ -105,7 +101,7 @@ func (n *Node) connect() error {
 	return err
 }
 
-// shutDown stops everything within the ten seconds that engines give.
+// shutDown stops everything within the ten seconds that engines give: the graces of all stages add up to less.
 func (n *Node) shutDown() {
 	begun := time.Now()
 	n.say("stopping")
@@ -115,9 +111,9 @@ func (n *Node) shutDown() {
 
 // stopPods lets the pods' processes end by themselves, for a few seconds; what is left then dies with PID 1.
 func (n *Node) stopPods() {
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
-	if err := n.cri.StopAll(ctx, 3*time.Second); err != nil {
+	if err := n.cri.StopAll(ctx, 2*time.Second); err != nil {
 		n.say("pods were not all stopped: %s", firstLine(err.Error()))
 	}
 }
@@ -140,15 +136,6 @@ func (n *Node) report(name, state, detail string) {
 
 func (n *Node) say(format string, args ...any) {
 	fmt.Printf("[%8.3f] %s\n", time.Since(n.start).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// firstTime says true once per boot for each name.
-func (n *Node) firstTime(name string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	first := !n.done[name]
-	n.done[name] = true
-	return first
 }
 
 func firstLine(text string) string {

@@ -63,17 +63,17 @@ func (n *Node) stages() []supervisor.Stage {
 
 func (n *Node) process(name string, ready func(context.Context) error, needs []string) supervisor.Unit {
 	unit := supervisor.Unit{Name: name, Needs: needs, Ready: ready, Start: func() (supervisor.Command, error) {
-		return supervisor.Command{Args: n.Args(name), Env: n.environment(name)}, nil
+		return supervisor.Command{Args: n.Args(name), Env: n.environment()}, nil
 	}}
 	if name == component.Etcd {
 		// A datastore that cannot be opened does not get better by trying.
 		unit.MaxFailedStarts = 4
-		unit.Grace = 3 * time.Second
+		unit.Grace = 2 * time.Second
 	}
 	return unit
 }
 
-func (n *Node) environment(string) []string {
+func (n *Node) environment() []string {
 	return []string{
 		"PATH=" + n.Bin() + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=/root",
@@ -146,9 +146,6 @@ func plainHealth(url string) func(context.Context) error {
 // forgetEndpoints removes the API server addresses that an earlier boot announced: after a change of the container's
 // address, pods would be sent to the old one until the datastore lets it expire.
 func (n *Node) forgetEndpoints(ctx context.Context) error {
-	if !n.firstTime(forgetLeases) {
-		return nil
-	}
 	encode := base64.StdEncoding.EncodeToString
 	const first, last = "/registry/masterleases/", "/registry/masterleases0" // '0' follows '/'
 	body := fmt.Sprintf(`{"key":%q,"range_end":%q}`, encode([]byte(first)), encode([]byte(last)))

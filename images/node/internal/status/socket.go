@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"time"
@@ -131,7 +132,7 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -21,7 +21,7 @@ type LogFile struct {
 	part []byte
 }
 
-const tailLines = 20
+const tailLines = 40 // A Go panic prints its reason first and then a stack.
 
 // OpenLogFile appends to path, and moves it to path.1 whenever it would grow over max bytes: two files at most.
 func OpenLogFile(path string, max int64) (*LogFile, error) {

@@ -39,7 +39,7 @@ func New(reaper *Reaper, logDir string, observe func(Change), units []Unit) (*Su
 	}
 	for _, unit := range units {
 		if unit.Grace == 0 {
-			unit.Grace = 2 * time.Second
+			unit.Grace = 1500 * time.Millisecond
 		}
 		s.units[unit.Name] = newRunner(s, unit)
 		s.order = append(s.order, unit.Name)

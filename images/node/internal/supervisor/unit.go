@@ -30,7 +30,7 @@ type Unit struct {
 	// Do is a task instead of a process: ready once it returned nil, tried again until then.
 	Do func(context.Context) error
 
-	Grace           time.Duration // between SIGTERM and SIGKILL; default 2 s
+	Grace           time.Duration // between SIGTERM and SIGKILL; default 1.5 s
 	MaxFailedStarts int           // deaths in a row before ever being ready; default: as MaxDeaths
 }
 
