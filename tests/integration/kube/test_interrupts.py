@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import signal
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from kubernetes import aio
 
 from holdfast.kube import resilient
 from holdfast.retry import Budget, Policy, constant
-from holdfast.testing.faults import rule
+from holdfast.testing.faults import Fault, rule
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
 
@@ -82,3 +84,24 @@ def test_cancelling_a_task_ends_it(faulty_kube, kube_namespace, fault):
 
     with faulty_kube.faults(rule(fault, **({"seconds": 60} if fault == "stall-headers" else {}))) as log:
         asyncio.run(main())
+
+
+def test_failed_answers_leave_no_connection_open(faulty_kube, kube_namespace, caplog):
+    async def main():
+        async with await aio.config.new_client_from_config(str(faulty_kube.kubeconfig)) as made:
+            policy = Policy(attempts=1, deadline=30, budget=Budget(100))
+            api = resilient(aio.client.CoreV1Api(made), policy, timeout=1.0)
+            for _ in range(4):
+                with contextlib.suppress(Exception):
+                    await api.list_namespaced_config_map(kube_namespace)
+            gc.collect()
+
+    for fault in (
+        Fault(kind="truncated"),
+        Fault(kind="stall-body", seconds=0.1),
+        Fault(kind="stall-body", seconds=5),
+    ):
+        with faulty_kube.faults(rule(fault)), caplog.at_level("DEBUG"):
+            asyncio.run(main())
+    gc.collect()
+    assert "Unclosed" not in caplog.text
