@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.kube import stamp, writes
 from holdfast.kube.exchange import Link, exchange
 from holdfast.kube.status import http_status
+from holdfast.kube.steps import adrive, drive
 from holdfast.kube.verbs import Method, Verb, verb_of_call
-from holdfast.retry import Deadline
+from holdfast.retry import Deadline, retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.kube.steps import Steps
-    from holdfast.retry import Policy
 
 _SUFFIX = "_with_http_info"
 _NOT_FOUND = 404
@@ -36,6 +36,9 @@ class CallPlan:
         self.operation = f"{type(api).__name__}.{name}"
         self.parameters = list(inspect.signature(fn).parameters)
         self.reader = self._find_reader(name)
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self._runs: dict[Verb, Callable[[Call], Any]] = {}
+        self.run = self.run_of(method.verb)
 
     def _find_reader(self, name: str) -> tuple[Callable[..., Any], list[str]] | None:
         """The method that reads what this one writes, and which arguments it needs."""
@@ -49,6 +52,15 @@ class CallPlan:
                 return reader, [each.name for each in wanted if each.default is inspect.Parameter.empty]
         return None
 
+    def run_of(self, verb: Verb) -> Callable[[Call], Any]:
+        """What carries out a call under the policy of its verb; made once."""
+        run = self._runs.get(verb)
+        if run is None:
+            policy = self.link.policy_for(verb, self.operation)
+            wrapped = retry(policy, operation=self.operation)
+            run = self._runs[verb] = wrapped(_aattempt) if self.is_async else wrapped(_attempt)
+        return run
+
     def argument(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One argument of a call, however it was passed."""
         if name in kwargs:
@@ -59,33 +71,31 @@ class CallPlan:
             return None
         return args[index] if index < len(args) else None
 
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        return Call(self, args, kwargs)
-
 
 class Call:
     """One call, over all of its attempts."""
 
-    __slots__ = ("_args", "_kwargs", "_plan", "_until", "policy", "verb", "write")
+    __slots__ = ("_args", "_began", "_kwargs", "_plan", "run", "verb", "write")
 
     def __init__(self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._plan, self._args, self._kwargs = plan, args, kwargs
-        verb, body = plan.method.verb, None
-        if verb is not Verb.READ:
-            body = plan.argument("body", args, kwargs)
-            verb = verb_of_call(verb, body, dry_run=bool(plan.argument("dry_run", args, kwargs)))
-        self.verb = verb
-        self.write = writes.Write(body)
-        if verb is Verb.CREATE:
+        self.verb = verb = plan.method.verb
+        self.run = plan.run
+        if verb is Verb.READ:
+            self.write: writes.Write | None = None
+            return
+        self._began = Deadline.after(0)
+        body = plan.argument("body", args, kwargs)
+        self.verb = verb_of_call(verb, body, dry_run=bool(plan.argument("dry_run", args, kwargs)))
+        if self.verb is not verb:
+            self.run = plan.run_of(self.verb)
+        self.write = None if self.verb is Verb.ASK else writes.Write(body)
+        if self.write is not None and self.verb is Verb.CREATE:
             self.write.stamp()
-        self.policy: Policy = plan.link.policy_for(verb, plan.operation)
-        self._until = self.policy.deadline
-        if isinstance(self._until, int | float):
-            self._until = Deadline.after(self._until)
 
     def attempt(self) -> Steps[Any]:
         """One attempt, with all that belongs to it."""
-        if self.verb in {Verb.READ, Verb.ASK}:
+        if self.write is None:
             return self._request()
         if self.verb is Verb.CREATE:
             return writes.create(self.write, self._post, self._read if self._plan.reader else None)
@@ -98,20 +108,26 @@ class Call:
         return writes.once(self.write, self._request)
 
     def settle(self, error: BaseException) -> None:
-        is_write = self.verb not in {Verb.READ, Verb.ASK}
-        self._plan.link.settle(error, self._plan.method, self.write if is_write else None)
+        self._plan.link.settle(error, self._plan.method, self.write)
 
     def last_look(self) -> Steps[Any]:
         """After giving up on a write that may have happened: look once. None if that does not tell."""
-        read, until = self._reading(stamp.name_of(self.write.body)), self._until
-        left = until.remaining() if isinstance(until, Deadline) else self._plan.link.timeout
+        if self.write is None or not self.write.unknown or self.verb not in {Verb.CREATE, Verb.DELETE}:
+            return None
+        read, left = self._reading(stamp.name_of(self.write.body)), self._left()
         if read is None or left < _SHORTEST_LOOK:
             return None
         try:
-            live = yield partial(read, _request_timeout=min(left, self._plan.link.timeout))
+            live = yield partial(read, _request_timeout=left)
         except Exception as error:  # noqa: BLE001 - then it stays unknown, and the first error tells more
             return self._gone() if self.verb is Verb.DELETE and http_status(error) == _NOT_FOUND else None
         return live if self.verb is Verb.CREATE and self.write.is_ours(live) else None
+
+    def _left(self) -> float:
+        """Seconds until the call's own deadline, or for one request."""
+        policy = self._plan.link.policy
+        until = min(self._began.expires + policy.span, policy.until)
+        return min(Deadline(until).remaining(), self._plan.link.timeout)
 
     def _request(self) -> Steps[Any]:
         return self._exchange(lambda timeout: self._plan.fn(*self._args, **self._timed(timeout)))
@@ -126,7 +142,7 @@ class Call:
         return self._exchange(lambda timeout: self._plan.fn(*args, **self._timed(timeout, kwargs)))
 
     def _read(self, name: str | None = None) -> Steps[Any]:
-        reading = self._reading(name or stamp.name_of(self.write.body))
+        reading = self._reading(name or (stamp.name_of(self.write.body) if self.write else None))
         if reading is None:
             raise LookupError("no way to read this back")
         return self._exchange(lambda timeout: reading(_request_timeout=timeout))
@@ -160,3 +176,11 @@ class Call:
         given = {each: self._plan.argument(each, self._args, self._kwargs) for each in wanted}
         given["name"] = name or given.get("name")
         return None if any(value is None for value in given.values()) else partial(reader, **given)
+
+
+def _attempt(call: Call) -> Any:
+    return drive(call.attempt())
+
+
+async def _aattempt(call: Call) -> Any:
+    return await adrive(call.attempt())

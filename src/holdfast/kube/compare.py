@@ -52,6 +52,8 @@ def normal(value: Any) -> Any:
 def _walk(sent: Any, live: Any, path: str, found: list[str]) -> None:
     if path in _IGNORED or len(found) >= _MOST or _is_nothing(sent):
         return
+    if live is None and isinstance(sent, dict | list):
+        live = type(sent)()
     if isinstance(sent, dict) and isinstance(live, dict):
         for key, value in sent.items():
             _walk(value, live.get(key), f"{path}.{key}".lstrip("."), found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import DeadlineError, ObjectConflictError
+from holdfast.errors import DeadlineError, ObjectConflictError, TemporaryError
 from holdfast.kube import conditions, stamp, writes
 from holdfast.kube.compare import differences
 from holdfast.kube.exchange import Link, exchange
@@ -157,7 +157,7 @@ class Operations:
         try:
             found: dict[str, Any] | None = yield run
         except Exception as error:
-            if not goes_on(error) and not isinstance(error, DeadlineError):
+            if not isinstance(error, TemporaryError):
                 raise
             said = f"{where} was not as awaited within {deadline:g} s; last seen: {watching.sight.seen}"
             raise DeadlineError(said, cause=error) from error

@@ -48,7 +48,8 @@ def classify(error: BaseException) -> Outcome:
     """The outcome class of any error that a client's call can raise."""
     status = http_status(error)
     if status is None:
-        return Outcome.AMBIGUOUS if _is_unreadable(error) else _TRACES[trace(error)]
+        unreadable = any(_is_unreadable(each) for each in causes(error))
+        return Outcome.AMBIGUOUS if unreadable else _TRACES[trace(error)]
     if status == 429:  # noqa: PLR2004 - status codes are their own names
         return Outcome.REJECTED
     if status == 503:  # noqa: PLR2004

@@ -7,8 +7,7 @@ itself. Not here: helpers that do more than one call (`objects`).
 
 from __future__ import annotations
 
-import inspect
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast.errors import ArgumentKindError
@@ -16,7 +15,7 @@ from holdfast.kube.calls import Call, CallPlan
 from holdfast.kube.exchange import DEFAULT_TIMEOUT, Link, link
 from holdfast.kube.harden import LARGEST_ANSWER
 from holdfast.kube.steps import adrive, drive
-from holdfast.kube.verbs import Verb, method_of
+from holdfast.kube.verbs import method_of
 from holdfast.retry import Policy, checks
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from holdfast.kube.telemetry import Observer
 
 Api = TypeVar("Api")
-
-_LOOK = {Verb.CREATE, Verb.DELETE}
 
 
 def resilient(
@@ -115,14 +112,14 @@ class _Resilient:
 
 
 def _wrap(plan: CallPlan) -> Callable[..., Any]:
-    if inspect.iscoroutinefunction(plan.fn):
+    if plan.is_async:
 
         async def aguarded(*args: Any, **kwargs: Any) -> Any:
-            call = plan.call(args, kwargs)
+            call = Call(plan, args, kwargs)
             try:
-                return await call.policy.acall(partial(_asteps, call))
+                return await call.run(call)
             except Exception as error:
-                found = await adrive(call.last_look()) if call.verb in _LOOK and call.write.unknown else None
+                found = await adrive(call.last_look())
                 if found is not None:
                     return found
                 call.settle(error)
@@ -133,22 +130,14 @@ def _wrap(plan: CallPlan) -> Callable[..., Any]:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         if kwargs.pop("async_req", None):
             return plan.link.api_client.pool.apply_async(guarded, args, kwargs)
-        call = plan.call(args, kwargs)
+        call = Call(plan, args, kwargs)
         try:
-            return call.policy.call(partial(_steps, call))
+            return call.run(call)
         except Exception as error:
-            found = drive(call.last_look()) if call.verb in _LOOK and call.write.unknown else None
+            found = drive(call.last_look())
             if found is not None:
                 return found
             call.settle(error)
             raise
 
     return cast("Callable[..., Any]", update_wrapper(guarded, plan.fn))
-
-
-def _steps(call: Call) -> Any:
-    return drive(call.attempt())
-
-
-async def _asteps(call: Call) -> Any:
-    return await adrive(call.attempt())

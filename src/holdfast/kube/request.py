@@ -66,7 +66,7 @@ def _object(client_module: str, response: Any, data: bytes) -> dict[str, Any]:
         parsed = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise UnreadableAnswerError(f"HTTP {response.status}, but no JSON in it", cause=error) from error
-    if not isinstance(parsed, dict):
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("kind"), str):
         raise UnreadableAnswerError(f"HTTP {response.status}, but no object in it")
     return parsed
 

@@ -47,7 +47,7 @@ class Result:
 
 def translated(error: Exception, doing: str, where: Target, *, writes: bool) -> Exception:
     """The error of our own tree that says the same."""
-    if isinstance(error, HoldfastError):
+    if isinstance(error, HoldfastError) and classify(error) is Outcome.DEFINITE:
         return error
     said = f"{doing} {where}: {describe(error)}{_words(error, where)}"
     if writes and outcome_of(error) is Done.UNKNOWN:

@@ -65,7 +65,10 @@ def _from_object(parsed: Any) -> Status:
 
 
 def http_status(error: Any) -> int | None:
-    """The HTTP status that an error carries, if it carries one."""
+    """The HTTP status that an error carries, if a server has sent one."""
+    if type(error).__module__.startswith("aiohttp"):
+        # It says 400 of its own accord when it cannot read an answer.
+        return None
     status = getattr(error, "status", None)
     return status if isinstance(status, int) and not isinstance(status, bool) and status > 0 else None
 

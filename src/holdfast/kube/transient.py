@@ -11,6 +11,7 @@ import socket
 import ssl
 from enum import Enum
 
+from holdfast.errors import HoldfastError
 from holdfast.retry import causes
 
 
@@ -92,18 +93,19 @@ def _is_untrusted(error: BaseException) -> bool:
 
 
 def _one(error: BaseException) -> Trace | None:
-    if isinstance(error, socket.gaierror):
+    if isinstance(error, HoldfastError):
+        # Ours are no transport errors, even where they are builtin ones too, but for those about the answer.
+        return Trace.GARBLED if type(error).__name__ in _GARBLED_TYPES else None
+    names = {
+        kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] in _KNOWN_HOMES
+    }
+    if isinstance(error, socket.gaierror | ConnectionRefusedError) or names & _NOT_SENT_TYPES:
         return Trace.NOT_SENT
     if isinstance(error, OSError):
         if error.errno in _NO_WAY_THERE:
             return Trace.NOT_SENT
         if error.errno in _CUT or isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
             return Trace.LOST
-    names = {
-        kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] in _KNOWN_HOMES
-    }
-    if names & _NOT_SENT_TYPES:
-        return Trace.NOT_SENT
     if names & _LOST_TYPES:
         return Trace.LOST
     return Trace.GARBLED if names & _GARBLED_TYPES else None

@@ -58,6 +58,8 @@ _FIRST_WORDS = {
     "delete": Verb.DELETE,
 }
 _SUFFIX = "_with_http_info"
+# Of pods to nodes; role bindings are objects like any other.
+_BINDINGS = {"namespaced_binding", "namespaced_pod_binding"}
 
 
 def method_of(name: str) -> Method | None:
@@ -78,7 +80,7 @@ def _kind_of_create(resource: str) -> Verb:
         return Verb.ASK
     if resource.endswith("_eviction"):
         return Verb.EVICT
-    return Verb.ACT if resource.endswith("_binding") or resource == "binding" else Verb.CREATE
+    return Verb.ACT if resource in _BINDINGS else Verb.CREATE
 
 
 def verb_of_call(verb: Verb, body: Any, *, dry_run: bool = False) -> Verb:

@@ -174,7 +174,7 @@ class Call:
             raise ArgumentError(
                 "retry_after", f"raised {type(broken).__name__} when asked about {type(error).__name__}"
             ) from broken
-        if asked is None or not 0 < asked < math.inf:
+        if asked is None or not decision.SHORTEST_ASKED <= asked < math.inf:
             return None
         asked = min(asked, decision.LONGEST_ASKED)
         if budget is not None:

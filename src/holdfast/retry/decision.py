@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # A server that asks for more than this is asking for a person, not for a pause.
 LONGEST_ASKED = 30.0
+# One that asks for less says nothing: obeyed to the letter, it would have us spin.
+SHORTEST_ASKED = 0.05
 # What everybody who was asked to wait adds to it by chance, so that they do not all come back at once.
 _ASKED_JITTER = 0.1
 # The least time kept for the last attempt when a delay is cut to fit before the deadline.
@@ -57,7 +59,7 @@ def decide(attempts: int | None, backoff: Backoff, failure: Failure, chance: Cha
         return Verdict(gave_up="no attempts left")
     if failure.squeezed or failure.left < _NOTHING:
         return Verdict(gave_up="no time left")
-    if failure.asked is not None and failure.asked > 0:
+    if failure.asked is not None and failure.asked >= SHORTEST_ASKED:
         asked = min(failure.asked, LONGEST_ASKED)
         delay = asked + asked * _ASKED_JITTER * chance()
         if delay >= failure.left:

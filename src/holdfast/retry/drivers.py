@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 def driven(policy: Policy, operation: str, fn: Callable[P, R]) -> Callable[P, R]:
     """A function that calls `fn` until it succeeds or the policy has had enough."""
-    span, until, guarded, stop = policy.span, policy.until, policy.guarded, policy.stop
+    span, until, guarded, stop, budget = policy.span, policy.until, policy.guarded, policy.stop, policy.budget
     enter, leave, around = SCOPE.set, SCOPE.reset, SCOPE.get
 
     def call_again(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -34,7 +34,7 @@ def driven(policy: Policy, operation: str, fn: Callable[P, R]) -> Callable[P, R]
         token = enter(scope)
         call = None
         try:
-            if guarded or outer is not None:
+            if outer is not None or (guarded and policy.must_ask(scope[0])):
                 call = Call(policy, operation, scope)
                 for delay in call.opening():
                     clock.pause(delay, stop)
@@ -46,8 +46,8 @@ def driven(policy: Policy, operation: str, fn: Callable[P, R]) -> Callable[P, R]
                     if not call.failed(error):
                         raise
                 else:
-                    if guarded and call is not None:
-                        call.succeeded()
+                    if budget is not None:
+                        budget.answered()
                     return result
                 for delay in call.waits():
                     clock.pause(delay, stop)
@@ -61,7 +61,7 @@ def adriven(
     policy: Policy, operation: str, fn: Callable[P, Awaitable[R]]
 ) -> Callable[P, Coroutine[Any, Any, R]]:
     """A coroutine function that awaits `fn` until it succeeds or the policy has had enough."""
-    span, until, guarded, stop = policy.span, policy.until, policy.guarded, policy.stop
+    span, until, guarded, stop, budget = policy.span, policy.until, policy.guarded, policy.stop, policy.budget
     enter, leave, around = SCOPE.set, SCOPE.reset, SCOPE.get
 
     async def call_again(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -70,7 +70,7 @@ def adriven(
         token = enter(scope)
         call = None
         try:
-            if guarded or outer is not None:
+            if outer is not None or (guarded and policy.must_ask(scope[0])):
                 call = Call(policy, operation, scope)
                 for delay in call.opening():
                     await clock.apause(delay, stop)
@@ -82,8 +82,8 @@ def adriven(
                     if not call.failed(error):
                         raise
                 else:
-                    if guarded and call is not None:
-                        call.succeeded()
+                    if budget is not None:
+                        budget.answered()
                     return result
                 for delay in call.waits():
                     await clock.apause(delay, stop)

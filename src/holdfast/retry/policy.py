@@ -93,6 +93,12 @@ class Policy:
         asks = self.budget is not None or self.stop is not None or isinstance(self.deadline, Deadline)
         object.__setattr__(self, "guarded", asks)
 
+    def must_ask(self, now: float) -> bool:
+        """Whether a first attempt has anything to wait for, or may not be made at all."""
+        if self.stop is not None or self.until < now:
+            return True
+        return self.budget is not None and (self.budget.ailing or self.budget.closed_for(now) > 0)
+
     def with_(self, **changes: Any) -> Policy:
         """The same policy with some of its values replaced."""
         return dataclasses.replace(self, **changes)

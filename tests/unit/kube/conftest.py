@@ -1,9 +1,11 @@
 """A small real HTTP server on loopback that answers as it is told, and clients that talk to it."""
 
 import asyncio
+import contextlib
 import copy
 import json
 import socket
+import ssl
 import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -100,7 +102,7 @@ class Raw:
 class Server:
     """Answers from a list of scripts, or a function of the request; keeps what it was asked."""
 
-    def __init__(self):
+    def __init__(self):  # noqa: C901 - a handler is a class, and wants to see its server
         self.requests = []
         self.answers = []
         self.reply = None
@@ -109,6 +111,8 @@ class Server:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Else header and body go out as two packets, and each answer waits for an acknowledgement.
+            disable_nagle_algorithm = True
 
             def handle_any(self):
                 length = int(self.headers.get("Content-Length") or 0)
@@ -138,7 +142,7 @@ class Server:
                     return
                 code, payload, *headers = answer
                 data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-                self.send_response(code)
+                self.send_response_only(code)
                 given = {"Content-Type": "application/json", **(headers[0] if headers else {})}
                 for key, value in given.items():
                     self.send_header(key, value)
@@ -147,10 +151,8 @@ class Server:
                 self.wfile.write(data)
 
             def finish(self):
-                try:
+                with contextlib.suppress(OSError, ValueError):
                     super().finish()
-                except (OSError, ValueError):
-                    pass
 
             def log_message(self, *args):
                 pass
@@ -173,6 +175,16 @@ class Server:
     @property
     def asked(self):
         return [(verb, path.partition("?")[0]) for verb, path, _ in self.requests]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_tls_context():
+    """Loading the trusted roots takes longer than all else here, and nothing here uses them."""
+    context = ssl.create_default_context()
+    patch = pytest.MonkeyPatch()
+    patch.setattr(ssl, "create_default_context", lambda *args, **kwargs: context)
+    yield
+    patch.undo()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import ssl
 import aiohttp
 import pytest
 import urllib3
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kubernetes.client import ApiException
 
@@ -169,6 +169,7 @@ def test_retry_after(status, headers, body, asked):
 
 
 @given(st.one_of(st.binary(), st.text(), st.none(), st.integers()))
+@settings(max_examples=60, deadline=None)
 def test_no_body_makes_the_reader_raise(body):
     error = failure(500, body="")
     error.body = body
@@ -184,6 +185,7 @@ def test_no_body_makes_the_reader_raise(body):
         ),
     )
 )
+@settings(max_examples=40, deadline=None)
 def test_no_status_object_makes_the_reader_raise(value):
     read_status({"kind": "Status", "reason": value, "message": value, "details": value})
     error = failure(429, body=json.dumps({"kind": "Status", "details": value}))

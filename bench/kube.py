@@ -1,0 +1,130 @@
+"""What `resilient` adds to a call of the official client on a real API server: CPU of GET and of create.
+
+Starts a kube-apiserver with its etcd, measures bare and resilient calls turn by turn, and stops it. CPU is
+this thread's own, so that what the server and other programs do does not count; the figure is the difference
+of the lower tenths, as the machine has other things to do. Prints one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import statistics
+import sys
+import time
+
+from kubernetes import client, config
+from kubernetes.aio import client as aio
+
+from holdfast.kube import api_client, async_api_client, resilient
+from holdfast.testing.kube_server import KubeServer
+
+TARGET = 50.0
+
+
+def line(name, ours, bare, limit):
+    """One line of the contract: microseconds that were added to a call."""
+    added = (ours - bare) * 1e6
+    ok = limit is None or added <= limit
+    figures = {
+        "name": name,
+        "value": round(added, 1),
+        "unit": "us CPU added per call",
+        "baseline": {"what": "official client, us CPU per call", "value": round(bare * 1e6, 1)},
+        "ratio": round(ours / bare, 4),
+        "target": "printed" if limit is None else f"<= {limit:g} us",
+        "ok": ok,
+    }
+    print(json.dumps(figures), flush=True)
+    return ok
+
+
+def tenths(functions, rounds):
+    """The CPU seconds that nine calls out of ten exceed, called turn by turn."""
+    spent = {name: [] for name in functions}
+    clock = time.thread_time
+    gc.collect()
+    gc.disable()
+    try:
+        for n in range(rounds):
+            for name, fn in functions.items():
+                began = clock()
+                fn(n)
+                spent[name].append(clock() - began)
+    finally:
+        gc.enable()
+    return {name: statistics.quantiles(values, n=10)[0] for name, values in spent.items()}
+
+
+async def atenths(functions, rounds):
+    spent = {name: [] for name in functions}
+    clock = time.thread_time
+    gc.collect()
+    gc.disable()
+    try:
+        for n in range(rounds):
+            for name, fn in functions.items():
+                began = clock()
+                await fn(n)
+                spent[name].append(clock() - began)
+    finally:
+        gc.enable()
+    return {name: statistics.quantiles(values, n=10)[0] for name, values in spent.items()}
+
+
+def body(name):
+    return {"metadata": {"name": name}, "data": {"key": "value"}}
+
+
+def in_threads(server, rounds):
+    configuration = client.Configuration()
+    config.load_kube_config(str(server.kubeconfig), client_configuration=configuration)
+    with client.ApiClient(configuration) as plain, api_client(server.kubeconfig) as ours:
+        bare, core = client.CoreV1Api(plain), resilient(client.CoreV1Api(ours))
+        bare.create_namespaced_config_map("default", body("subject"))
+        gets = {
+            "bare": lambda _: bare.read_namespaced_config_map("subject", "default"),
+            "ours": lambda _: core.read_namespaced_config_map("subject", "default"),
+        }
+        creates = {
+            "bare": lambda n: bare.create_namespaced_config_map("default", body(f"bare-{n}")),
+            "ours": lambda n: core.create_namespaced_config_map("default", body(f"ours-{n}")),
+        }
+        tenths(gets, 20)
+        got = tenths(gets, rounds)
+        made = tenths(creates, rounds)
+    return [
+        line("kube.get", got["ours"], got["bare"], TARGET),
+        line("kube.create", made["ours"], made["bare"], TARGET),
+    ]
+
+
+async def in_tasks(server, rounds):
+    async with await async_api_client(server.kubeconfig) as ours:
+        core = resilient(aio.CoreV1Api(ours))
+        configuration = ours.configuration
+        async with aio.ApiClient(configuration) as plain:
+            bare = aio.CoreV1Api(plain)
+            gets = {
+                "bare": lambda _: bare.read_namespaced_config_map("subject", "default"),
+                "ours": lambda _: core.read_namespaced_config_map("subject", "default"),
+            }
+            await atenths(gets, 20)
+            got = await atenths(gets, rounds)
+    return [line("kube.aio.get", got["ours"], got["bare"], None)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    rounds = 150 if parser.parse_args().quick else 1000
+    with KubeServer() as server:
+        oks = in_threads(server, rounds)
+        oks += asyncio.run(in_tasks(server, rounds))
+    return 0 if all(oks) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
