@@ -303,7 +303,8 @@ except LockedError as error:
     sys.exit(error.exit_code)
 """
 WAITING = """
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background has it ignored
 from holdfast.engine import Step, Workflow
 from holdfast.errors import CancelledError
 from holdfast.retry import Policy, constant
@@ -355,7 +356,7 @@ def _cancel() -> float:
         pass  # until it sleeps
     began = time.monotonic()
     os.kill(child.pid, signal.SIGINT)
-    ended = float(child.communicate()[0])
+    ended = float(child.communicate(timeout=60)[0])
     return ended - began
 
 

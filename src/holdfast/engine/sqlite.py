@@ -6,6 +6,7 @@ files that cannot be used (`files`).
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from contextlib import suppress
@@ -22,7 +23,6 @@ from holdfast.engine.schema import DIGEST_SIZE, DamageError, digest
 from holdfast.errors import StoreError
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from holdfast.engine.store import Report
@@ -49,6 +49,7 @@ class SQLiteStore:
         self.path = Path(path)
         self.readonly = readonly
         self.commits = 0
+        self._immutable = False
         self.unreadable = 0
         self._meta: dict[str, str] = {}
         self._con: sqlite3.Connection | None = None
@@ -64,7 +65,7 @@ class SQLiteStore:
         self.close()
         files.check(self.path, readonly=self.readonly)
         if self.readonly:
-            self._guarded(self._open_to_look)
+            self._open_readonly()
             return
         if not self.path.exists():
             self._create(None)
@@ -133,12 +134,24 @@ class SQLiteStore:
             raise DamageError(f"a row cannot be read: {error}") from error
 
     def _connect(self) -> sqlite3.Connection:
-        uri = f"{self.path.absolute().as_uri()}?mode={'ro' if self.readonly else 'rw'}"
+        mode = "ro&immutable=1" if self._immutable else "ro" if self.readonly else "rw"
+        uri = f"{self.path.absolute().as_uri()}?mode={mode}"
         con = sqlite3.connect(uri, uri=True, timeout=5.0, isolation_level=None, check_same_thread=False)
         con.text_factory = bytes
         con.execute("PRAGMA cell_size_check=ON")
         con.execute("PRAGMA trusted_schema=OFF")
         return con
+
+    def _open_readonly(self) -> None:
+        """Look at a store; on a disk that cannot be written to, as at a file that nobody changes."""
+        try:
+            self._guarded(self._open_to_look)
+        except StoreError:
+            if self._immutable or os.access(self.path.parent, os.W_OK, effective_ids=True):
+                raise
+            self.close()
+            self._immutable = True
+            self._guarded(self._open_to_look)
 
     def _open_to_look(self, con: sqlite3.Connection) -> None:
         self._meta = schema.check(con, str(self.path))

@@ -106,13 +106,17 @@ def two_at_once(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:
     yield "two runs at once", "the holder killed", case, wrong + _finish(case)
 
 
-def changes(lab: Lab, steps: Sequence[str], changed: Any) -> Iterator[Told]:
-    """Go on after a kill with other parameters, and with the clock set back and forth."""
-    middle = steps[len(steps) // 2]
+def changed_input(lab: Lab, steps: Sequence[str], changed: Any) -> Iterator[Told]:
+    """Go on after a kill with other parameters, where there are any."""
     if changed is not None:
         case = lab.case()
-        case.run(kill={"step": middle, "at": "after"})
+        case.run(kill={"step": steps[len(steps) // 2], "at": "after"})
         yield "changed input", "after a kill", case, _finish(case, params=changed)
+
+
+def clock_jump(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:
+    """Go on after a kill with the clock set back, and far ahead."""
+    middle = steps[len(steps) // 2]
     for words, jump in (("a day back", -86_400), ("ten years on", 315_360_000)):
         case = lab.case()
         case.run(kill={"step": middle, "at": "after"})

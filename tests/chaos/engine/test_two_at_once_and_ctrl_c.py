@@ -13,7 +13,8 @@ import pytest
 from holdfast.engine import SQLiteStore
 
 PROGRAM = """
-import os, sys, threading
+import os, select, signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
 from pathlib import Path
 from holdfast.engine import FileLock, SQLiteStore, Step, Workflow, absent, done
 from holdfast.errors import HoldfastError
@@ -29,6 +30,11 @@ def there(name):
 
 def effect(name):
     (home / name).write_text("x")
+
+def wait_for_go():
+    # In short waits: Python runs a signal handler only between two calls.
+    while not select.select([sys.stdin], [], [], 0.05)[0]:
+        pass
 
 def tell_of_stop(ctx):
     threading.Thread(target=lambda: ctx.stop.wait() and said("stopping"), daemon=True).start()
@@ -46,7 +52,7 @@ GATED = """
 def second(ctx):
     tell_of_stop(ctx)
     said("in second")
-    sys.stdin.readline()  # the effect is in the air until the test says so
+    wait_for_go()  # the effect is in the air until the test says so
     effect("second")
 
 steps = [
@@ -64,7 +70,7 @@ def slow(name):
         if name == "one":
             tell_of_stop(ctx)
             said("both in")
-            sys.stdin.readline()
+            wait_for_go()
         else:
             gate.wait()
         effect(name)
@@ -79,7 +85,8 @@ steps += [Step("last", needs=["one", "two"], probe=there("last"), run=lambda ctx
 PROBING = """
 def forever(ctx):
     said("probing")
-    threading.Event().wait()
+    while True:
+        threading.Event().wait(0.05)
 
 steps = [
     Step("first", probe=there("first"), run=lambda ctx: effect("first")),
@@ -98,6 +105,8 @@ steps = [
     Step("second", needs=["first"], repeat="safe", run=fails, policy=policy),
 ]
 """
+
+pytestmark = pytest.mark.timeout(120)
 
 
 class Program:

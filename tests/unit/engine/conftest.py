@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.engine import Context, FileLock, SQLiteStore, Step, Verdict, Workflow, absent, done
 from holdfast.events import Bus, Event
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass
@@ -78,3 +79,15 @@ def chain(world: World) -> Workflow:
     return Workflow(
         "chain", [Make(world, "a"), Make(world, "b", ("a",)), Make(world, "c", ("b",)), Make(world, "d")]
     )
+
+
+@pytest.fixture
+def tmp_path(tmp_path):
+    """In memory where possible: a killed process loses nothing that the kernel has."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    place = Path(tempfile.mkdtemp(prefix="holdfast-", dir=memory))
+    yield place
+    shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,96 @@
+"""The crash matrix finds what it is there to find, and says so in words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.testing.crash import TROUBLES, CrashMatrix
+
+from .bad_workflows import blind, broken, good, stuck, trusting, two_effects
+
+
+def put_through(build, tmp_path, **options):
+    return CrashMatrix(build, tmp_path, moments=4, **{"troubles": ["killed"], **options}).run()
+
+
+def test_a_good_one_passes(tmp_path):
+    report = put_through(good, tmp_path, troubles=TROUBLES)
+    report.check()
+    assert {finding.group for finding in report.findings} == {*TROUBLES} - {"changed input"}
+    assert "cases converged without an effect twice" in str(report)
+
+
+def test_an_effect_that_happened_twice(tmp_path):
+    report = put_through(blind, tmp_path)
+    assert "killed" in {finding.group for finding in report.failures}
+    with pytest.raises(AssertionError, match="the effect of pay happened twice"):
+        report.check()
+
+
+def test_a_run_that_does_not_converge(tmp_path):
+    report = put_through(stuck, tmp_path)
+    with pytest.raises(AssertionError, match="not done after 5 runs") as caught:
+        report.check()
+    assert "FileExistsError" in str(caught.value)
+
+
+def test_a_world_that_ends_up_different(tmp_path):
+    report = put_through(trusting, tmp_path, observe=lambda world: (world / "file").read_text())
+    with pytest.raises(AssertionError, match="the world is '', not 'content'"):
+        report.check()
+
+
+def test_the_worlds_own_count(tmp_path):
+    count = {"effects": lambda world: {"mail-and-note": (world / "mails").read_text().count("sent")}}
+    put_through(two_effects, tmp_path / "unseen").check()
+    with pytest.raises(AssertionError, match="the effect of mail-and-note happened twice"):
+        put_through(two_effects, tmp_path / "seen", **count).check()
+
+
+def test_a_workflow_that_fails_anyway(tmp_path):
+    with pytest.raises(AssertionError, match="fails without any trouble"):
+        put_through(broken, tmp_path)
+
+
+def test_a_function_that_children_cannot_import(tmp_path):
+    def local(world):
+        return good(world)
+
+    with pytest.raises(ValueError, match="at the top of a module"):
+        put_through(local, tmp_path)
+
+
+def test_a_trouble_that_there_is_not(tmp_path):
+    with pytest.raises(ValueError, match="troubles are some of"):
+        put_through(good, tmp_path, troubles=["earthquake"])
+
+
+THEIRS = """
+from pathlib import Path
+from holdfast.engine import Step, Workflow, absent, done
+
+def build(world: Path) -> Workflow:
+    flow = Workflow("theirs")
+
+    @flow.step(probe=lambda ctx: done() if (world / "x").exists() else absent())
+    def make_x(ctx):
+        (world / "x").write_text("x")
+
+    return flow
+
+def test_it(crash_matrix):
+    crash_matrix(build, troubles=["killed", "two runs at once"])
+"""
+
+
+def test_as_a_plugin_for_anybody(tmp_path):
+    """A project that has holdfast installed gets the fixture by its name."""
+    (tmp_path / "test_theirs.py").write_text(THEIRS)
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_theirs.py"]
+    ran = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "theirs: " in ran.stdout
+    assert "cases converged without an effect twice" in ran.stdout
