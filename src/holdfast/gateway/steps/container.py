@@ -103,8 +103,10 @@ class EnsureContainer(GatewayStep):
             )
 
     def _is_detached(self, container: ContainerView) -> bool:
+        """A container that never ran knows its network by name alone: an empty id is no other network."""
         network = find_network(self.work.engine, self.work.object)
-        return network is None or container.networks.get(self.work.object) != network.id
+        known = container.networks.get(self.work.object)
+        return network is None or known is None or known not in ("", network.id)
 
 
 class StartContainer(GatewayStep):

@@ -1,0 +1,57 @@
+"""The plan of `up` as the crash matrix wants it: one gateway for each world, on the real engine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+from holdfast.containers.containers import find_container, list_containers
+from holdfast.containers.engine import connect
+from holdfast.containers.labels import GATEWAY
+from holdfast.containers.networks import find_network, find_volume
+from holdfast.engine import Workflow
+from holdfast.events import Bus
+from holdfast.gateway import commands
+from holdfast.gateway.plan import up_steps
+from holdfast.gateway.spec import read_metadata
+from holdfast.gateway.work import Work
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def gateway_of(world: Path) -> str:
+    """A name for the gateway of one world: children and test find the same one."""
+    return f"crash-{hashlib.sha256(str(world).encode()).hexdigest()[:8]}"
+
+
+def build(world: Path) -> Workflow:
+    os.environ["HOLDFAST_HOME"] = str(world / "home")
+    return Workflow("up", up_steps(Work(gateway_of(world))))
+
+
+def observe(world: Path) -> dict[str, object]:
+    """What is there when all is done, without names; then the gateway is taken away again."""
+    os.environ["HOLDFAST_HOME"] = str(world / "home")
+    name, engine = gateway_of(world), connect()
+    container = find_container(engine, f"holdfast-{name}")
+    seen = {
+        "containers": len(list_containers(engine, label=f"{GATEWAY}={name}")),
+        "running": container is not None and container.running,
+        "network": find_network(engine, f"holdfast-{name}") is not None,
+        "volume": find_volume(engine, f"holdfast-{name}") is not None,
+        "kubeconfig": Work(name).files.kubeconfig.stat().st_mode & 0o777,
+        "remembered": read_metadata(name) is not None,
+    }
+    commands.destroy(name, with_data=True, bus=Bus())
+    return seen
+
+
+def clear() -> None:
+    """Take away what cases without a verdict left on the engine."""
+    engine = connect()
+    for container in list_containers(engine, label=GATEWAY):
+        name = container["Labels"][GATEWAY]
+        if name.startswith("crash-"):
+            commands.destroy(name, with_data=True, bus=Bus())
