@@ -243,16 +243,18 @@ def resumes(folder: Path, dbos: Dbos, rounds: int, *, quick: bool):
         f"resume with {compared} finished steps", replay / middle[compared], "times as fast as DBOS's replay",
         at_least=20.0, ours_ms=round(middle[compared] * 1000, 1), dbos_replay_ms=round(replay * 1000),
     )  # fmt: skip
+    # Other work on the machine only ever adds: the cost of a step is taken from the best round of each size.
+    best = {size: min(times) for size, times in seen.items()}
     largest = sizes[-1]
-    slope = (middle[largest] - middle[0]) / largest * 1e6
+    slope = (best[largest] - best[0]) / largest * 1e6
     yield measured.claim(
         "resume, for each finished step", slope, "µs", at_most=10.0,
+        median=round((middle[largest] - middle[0]) / largest * 1e6, 2),
         ms={str(size): round(value * 1000, 1) for size, value in middle.items()},
-        best=round((min(seen[largest]) - min(seen[0])) / largest * 1e6, 2),
     )  # fmt: skip
-    half = (middle[4000] - middle[0]) / 4000 * 1e6
+    early = (best[1000] - best[0]) / 1000 * 1e6
     yield measured.claim(
-        "resume is linear: µs a step at the largest", slope, "µs", baseline=("at 4000", half), at_most=1.5
+        "resume is linear: µs a step at the largest", slope, "µs", baseline=("at 1000", early), at_most=1.5
     )
     size = (folder / f"resume-{largest}.db").stat().st_size
     yield measured.claim("bytes a step", size / largest, "bytes", at_most=1024)

@@ -76,6 +76,8 @@ class Vault:
 
     def redact(self, text: str) -> str:
         """The text with all known values struck out."""
+        if not self._known and _PRIVATE_KEY not in text:
+            return text
         for form in self._known:
             if form in text:
                 text = text.replace(form, MASK)
