@@ -15,7 +15,7 @@ from holdfast.kube.exchange import Link, exchange
 from holdfast.kube.status import http_status
 from holdfast.kube.steps import adrive, drive
 from holdfast.kube.verbs import Method, Verb, verb_of_call
-from holdfast.retry import Deadline, retry
+from holdfast.retry import Deadline, clock, retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.kube.steps import Steps
 
 _SUFFIX = "_with_http_info"
-_NOT_FOUND = 404
+_NOT_FOUND, _UNAUTHORIZED = 404, 401
 # Below this a last look is not worth its request.
 _SHORTEST_LOOK = 0.05
 
@@ -84,7 +84,7 @@ class Call:
         if verb is Verb.READ:
             self.write: writes.Write | None = None
             return
-        self._began = Deadline.after(0)
+        self._began = clock.monotonic()
         body = plan.argument("body", args, kwargs)
         self.verb = verb_of_call(verb, body, dry_run=bool(plan.argument("dry_run", args, kwargs)))
         if self.verb is not verb:
@@ -107,6 +107,22 @@ class Call:
             return writes.delete(self.write, self._request, self._gone)
         return writes.once(self.write, self._request)
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether an attempt is just a request, with nobody watching."""
+        return self.write is None and not self._plan.link.observers
+
+    def direct(self) -> Any:
+        """`attempt` without its steps, in threads: reads are most calls, and this halves what they pay."""
+        plan, credentials = self._plan, self._plan.link.credentials
+        generation = credentials.generation
+        try:
+            return plan.fn(*self._args, **self._timed(plan.link.timeout_now()))
+        except Exception as error:
+            if http_status(error) != _UNAUTHORIZED or not credentials.renew(generation):
+                raise
+        return plan.fn(*self._args, **self._timed(plan.link.timeout_now()))
+
     def settle(self, error: BaseException) -> None:
         self._plan.link.settle(error, self._plan.method, self.write)
 
@@ -126,7 +142,7 @@ class Call:
     def _left(self) -> float:
         """Seconds until the call's own deadline, or for one request."""
         policy = self._plan.link.policy
-        until = min(self._began.expires + policy.span, policy.until)
+        until = min(self._began + policy.span, policy.until)
         return min(Deadline(until).remaining(), self._plan.link.timeout)
 
     def _request(self) -> Steps[Any]:
@@ -179,7 +195,7 @@ class Call:
 
 
 def _attempt(call: Call) -> Any:
-    return drive(call.attempt())
+    return call.direct() if call.is_direct else drive(call.attempt())
 
 
 async def _aattempt(call: Call) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import secrets
-import uuid
 from typing import Any
 
 OPERATION = "holdfast.dev/operation-id"
@@ -43,7 +42,7 @@ def stamped(body: Any, *, owner: str | None = None) -> Any:
 
 
 def _mark(annotations: dict[str, str], owner: str | None) -> None:
-    annotations.setdefault(OPERATION, uuid.uuid4().hex)
+    annotations.setdefault(OPERATION, secrets.token_hex(16))
     if owner is not None:
         annotations.setdefault(OWNER, owner)
 
