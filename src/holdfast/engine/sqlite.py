@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PUT_STEP = "INSERT OR REPLACE INTO steps (scope, name, body, digest) VALUES (?, ?, ?, ?)"
+_PUT_STEP = (
+    "INSERT INTO steps (scope, name, body, digest) VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (scope, name) DO UPDATE SET body=excluded.body, digest=excluded.digest"
+)
 _PUT_RUN = (
     "INSERT INTO runs (id, running, body, digest) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (id) DO UPDATE SET running=excluded.running, body=excluded.body, digest=excluded.digest"
