@@ -123,8 +123,8 @@ class Call:
                 raise
         return plan.fn(*self._args, **self._timed(plan.link.timeout_now()))
 
-    def settle(self, error: BaseException) -> None:
-        self._plan.link.settle(error, self._plan.method, self.write)
+    def settle(self, error: Exception) -> Exception:
+        return self._plan.link.settle(error, self._plan.method, self.write)
 
     def last_look(self) -> Steps[Any]:
         """After giving up on a write that may have happened: look once. None if that does not tell."""

@@ -13,7 +13,7 @@ from holdfast.kube.credentials import Credentials, credentials_of
 from holdfast.kube.harden import LARGEST_ANSWER, harden
 from holdfast.kube.outcome import Done, classify, mark
 from holdfast.kube.policy_table import DEFAULT, budget_of, policy_for
-from holdfast.kube.redact import redact
+from holdfast.kube.redact import redact, withheld
 from holdfast.kube.status import http_status
 from holdfast.retry import Policy, causes, current_deadline
 
@@ -55,12 +55,14 @@ class Link:
         deadline = current_deadline()
         return self.timeout if deadline is None else max(_LEAST, deadline.clip(self.timeout))
 
-    def settle(self, error: BaseException, method: Method, write: Write | None) -> None:
+    def settle(self, error: Exception, method: Method, write: Write | None) -> Exception:
         """Make an error fit to leave: nothing secret in it, and what it says about the server's state."""
         for each in causes(error):
             redact(each, sensitive=method.sensitive, configuration=self.api_client.configuration)
+        settled = withheld(error) if method.sensitive else error
         if write is not None:
-            mark(error, Done.UNKNOWN if write.unknown else Done.NO)
+            mark(settled, Done.UNKNOWN if write.unknown else Done.NO)
+        return settled
 
 
 def link(

@@ -55,7 +55,7 @@ class _Terms:
     def settled(
         self, error: Exception, verb: Verb, doing: str, where: Target, write: Write | None
     ) -> Exception:
-        self.link.settle(error, Method(verb, where.kind.lower()), write)
+        error = self.link.settle(error, Method(verb, where.kind.lower()), write)
         return translated(error, doing, where, writes=verb not in _READS)
 
 

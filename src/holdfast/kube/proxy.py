@@ -112,21 +112,29 @@ class _Resilient:
 
 
 def _wrap(plan: CallPlan) -> Callable[..., Any]:
-    if plan.is_async:
+    wrapper = _in_tasks(plan) if plan.is_async else _in_threads(plan)
+    return cast("Callable[..., Any]", update_wrapper(wrapper, plan.fn))
 
-        async def aguarded(*args: Any, **kwargs: Any) -> Any:
-            call = Call(plan, args, kwargs)
-            try:
-                return await call.run(call)
-            except Exception as error:
-                found = await adrive(call.last_look())
-                if found is not None:
-                    return found
-                call.settle(error)
+
+def _in_tasks(plan: CallPlan) -> Callable[..., Any]:
+    async def aguarded(*args: Any, **kwargs: Any) -> Any:
+        call = Call(plan, args, kwargs)
+        try:
+            return await call.run(call)
+        except Exception as error:
+            found = await adrive(call.last_look())
+            if found is not None:
+                return found
+            settled = call.settle(error)
+            if settled is error:
                 raise
+        # Outside, so that the error it takes the place of is not its context.
+        raise settled
 
-        return cast("Callable[..., Any]", update_wrapper(aguarded, plan.fn))
+    return aguarded
 
+
+def _in_threads(plan: CallPlan) -> Callable[..., Any]:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         if kwargs.pop("async_req", None):
             return plan.link.api_client.pool.apply_async(guarded, args, kwargs)
@@ -137,7 +145,9 @@ def _wrap(plan: CallPlan) -> Callable[..., Any]:
             found = drive(call.last_look())
             if found is not None:
                 return found
-            call.settle(error)
-            raise
+            settled = call.settle(error)
+            if settled is error:
+                raise
+        raise settled
 
-    return cast("Callable[..., Any]", update_wrapper(guarded, plan.fn))
+    return guarded

@@ -9,10 +9,29 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from holdfast.errors import HoldfastError
 from holdfast.kube.status import http_status, read_status
 
 _HIDDEN = "<hidden>"
 _MANY = 256
+
+
+class WithheldError(HoldfastError):
+    """Takes the place of an error whose words quote a secret object, and cannot be cleaned."""
+
+    code = "withheld"
+
+
+def withheld(error: Exception) -> Exception:
+    """The error, or one without its words: what parsers and validators raise quotes what they were given."""
+    if isinstance(error, HoldfastError) or not isinstance(
+        error, ValueError | TypeError | AttributeError | LookupError
+    ):
+        return error
+    clean = WithheldError(f"{type(error).__name__} about a secret object; its words are withheld")
+    for note in getattr(error, "__notes__", []):
+        clean.add_note(note)
+    return clean
 
 
 def redact(error: BaseException, *, sensitive: bool, configuration: Any) -> None:

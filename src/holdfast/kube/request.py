@@ -62,13 +62,19 @@ def _object(client_module: str, response: Any, data: bytes) -> dict[str, Any]:
 
         failure = import_module(f"{client_module}.exceptions").ApiException
         raise failure.from_response(http_resp=response, body=data.decode("utf-8", "replace"), data=None)
-    try:
-        parsed = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableAnswerError(f"HTTP {response.status}, but no JSON in it", cause=error) from error
+    # No cause is kept: it would hold the whole answer.
+    parsed = _json(data)
     if not isinstance(parsed, dict) or not isinstance(parsed.get("kind"), str):
         raise UnreadableAnswerError(f"HTTP {response.status}, but no object in it")
     return parsed
+
+
+def _json(data: bytes) -> Any:
+    """What the bytes say, or None."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
 
 
 class Wire:
@@ -132,10 +138,7 @@ class _Lines:
 
 
 def _parse(line: bytes) -> dict[str, Any]:
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableAnswerError("a watch event that is no JSON", cause=error) from error
+    event = _json(line)
     if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
         raise UnreadableAnswerError("a watch event without an object")
     return event

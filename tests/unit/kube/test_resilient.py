@@ -3,6 +3,7 @@
 import copy
 import threading
 import time
+import traceback
 
 import pytest
 from kubernetes import client
@@ -390,6 +391,15 @@ def test_nothing_of_a_secret_is_in_any_text(cluster, server, told, clock, api_er
     assert "aHVudGVyMg" not in text
     assert "hunter2" not in text
     assert "Invalid" in caught.value.body
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json", "application/json; charset=klingon"])
+def test_an_answer_about_a_secret_that_cannot_be_read_is_not_quoted(cluster, server, clock, kind):
+    server.reply = lambda *_: (200, b'{"data": {"password": "aHVudGVyMg=="', {"Content-Type": kind})
+    with pytest.raises(Exception) as caught:
+        cluster.call("CoreV1Api", "read_namespaced_secret", "s", "n")
+    assert "aHVudGVyMg" not in "".join(traceback.format_exception(caught.value))
+    assert "aHVudGVyMg" not in repr(vars(caught.value))
 
 
 def test_an_echoed_token_is_taken_out(server, told, clock):
