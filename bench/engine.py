@@ -174,7 +174,7 @@ def serve_dbos(mode: str, folder: str) -> int:
     return 0
 
 
-def rates(folder: Path, count: int, rounds: int):
+def rates(folder: Path, count: int, rounds: int, *, quick: bool):
     """Durable steps a second, everybody in every round."""
     ours, peers = Ours(folder, count), {mode: Dbos(folder, mode) for mode in ("default", "wal")}
     seen: dict[str, list[float]] = {}
@@ -205,7 +205,7 @@ def rates(folder: Path, count: int, rounds: int):
         "durable steps, against append and fsync", middle["ours"], "steps/s",
         baseline=("append + fdatasync", middle["append"]), range=spread, rounds=rounds,
     )  # fmt: skip
-    yield from resumes(folder, peers["wal"], rounds, quick=rounds < 5)
+    yield from resumes(folder, peers["wal"], 5 if quick else 7, quick=quick)
     for peer in peers.values():
         peer.end()
 
@@ -363,10 +363,9 @@ def _cancel() -> float:
 
 
 def claims(folder: Path, *, quick: bool):
-    rounds = 3 if quick else 7
-    yield from rates(folder, 300 if quick else 800, rounds)
+    yield from rates(folder, 300 if quick else 400, 5 if quick else 15, quick=quick)
     yield from fsyncs(folder, 100)
-    yield from answers(folder, rounds)
+    yield from answers(folder, 3 if quick else 7)
 
 
 def main() -> int:

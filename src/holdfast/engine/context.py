@@ -47,6 +47,7 @@ class Session:
         self.vault = Vault()
         self.stop = threading.Event()
         self.previewing = False
+        self.silent = False
 
     def result_of(self, name: str, reader: str) -> msgspec.Raw:
         """The stored form of a result, as a step may read it."""

@@ -81,6 +81,7 @@ class Runner:
         )
         self._session = Session(workflow.graph, params, self._bus, self._lock, self._run.id)
         self._session.given = given or {}
+        self._session.silent = bus is None
         self._session.stop = stop or self._session.stop
         self._interrupts = Interrupts(self._session.stop)
         self._began = time.monotonic()

@@ -113,7 +113,8 @@ class Scheduler:
         examiner.fingerprints[name] = fingerprint
         self._session.results[name] = record.result
         reason = f"done in run {record.run}"
-        self._session.bus.emit(StepSkipped(step=name, title=step.title or name, reason=reason))
+        if not self._session.silent:
+            self._session.bus.emit(StepSkipped(step=name, title=step.title or name, reason=reason))
         self._journal.run.skipped.setdefault(reason, []).append(name)
         return True
 
