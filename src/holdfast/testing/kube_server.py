@@ -121,15 +121,17 @@ class KubeServer:
     def _wait_for(self, path: str, deadline: float) -> None:
         while True:
             try:
-                if self.request("GET", path)[0] == http.client.OK:
+                status, _ = self.request("GET", path)
+                if status == http.client.OK:
                     return
-            except (OSError, http.client.HTTPException):
-                pass
+                seen = f"HTTP {status}"
+            except (OSError, http.client.HTTPException) as error:
+                seen = repr(error)
             for child in self._children:
                 if child.ended_within(_PROBE_PAUSE):
                     raise child.failed("stopped while starting")
             if time.monotonic() >= deadline:
-                raise self._children[-1].failed(f"did not serve {path} within {self._timeout:g} s")
+                raise self._children[-1].failed(f"did not serve {path} within {self._timeout:g} s ({seen})")
 
     def stop(self) -> None:
         """Kill the processes and remove their directory; harmless when there are none."""
