@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     module = import_module(home)
-    # A name that is also a floor stays that module: `import holdfast.retry` must not be cut off by the decorator.
+    # A name that is also a floor stays that module: the decorator must not cut off `import holdfast.retry`.
     value = module if home == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value
     return value

@@ -18,6 +18,12 @@ _CHUNK = 1024 * 1024
 _MARK = "_holdfast_hardened"
 
 
+class UnreadableAnswerError(TemporaryError):
+    """The server said yes, and what followed was no Kubernetes object."""
+
+    code = "unreadable-answer"
+
+
 class AnswerTooLargeError(TemporaryError):
     """The answer was larger than any answer should be; reading was stopped."""
 
@@ -38,7 +44,23 @@ def harden(api_client: Any, *, largest: int = LARGEST_ANSWER) -> None:
         rest.pool_manager.connection_pool_kw["retries"] = False
         rest.pool_manager.clear()
     rest.request = _bounded_async(rest, largest) if is_async else _bounded(rest.request, largest)
+    api_client.response_deserialize = _readable(api_client.response_deserialize)
     setattr(api_client, _MARK, True)
+
+
+def _readable(deserialize: Any) -> Any:
+    """An answer that the client's models refuse is no mistake of the caller, and must not be quoted."""
+
+    def readable(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return deserialize(*args, **kwargs)
+        except Exception as error:
+            if hasattr(error, "status"):  # the server's own refusal, as the client raises it
+                raise
+        # Outside of `except`: else the models' error, with the body in it, would hang on to this one.
+        raise UnreadableAnswerError("the server said yes, but what followed is no such object")
+
+    return readable
 
 
 def _bounded(request: Any, largest: int) -> Any:
@@ -56,8 +78,8 @@ def _bounded_async(rest: Any, largest: int) -> Any:
     async def bounded(*args: Any, **kwargs: Any) -> Any:
         if rest.pool_manager is None:
             rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001 - as its own request() would
-            # aiohttp makes GET, PUT and DELETE again by itself when a kept connection turns out to be closed.
-            rest.pool_manager._retry_connection = False  # noqa: SLF001
+        # aiohttp makes GET, PUT and DELETE again by itself when a kept connection turns out to be closed.
+        rest.pool_manager._retry_connection = False  # noqa: SLF001
         response = await request(*args, **kwargs)
 
         async def read() -> bytes:
@@ -99,9 +121,13 @@ def _read(response: Any, limit: int) -> bytes:
 async def _aread(response: Any, limit: int) -> bytes:
     if response.data is None:
         raw, chunks, size = response.response, [], 0
-        while size <= limit and (chunk := await raw.content.read(min(_CHUNK, limit + 1 - size))):
-            chunks.append(chunk)
-            size += len(chunk)
+        try:
+            while size <= limit and (chunk := await raw.content.read(min(_CHUNK, limit + 1 - size))):
+                chunks.append(chunk)
+                size += len(chunk)
+        except BaseException:
+            raw.close()
+            raise
         if size > limit:
             raw.close()
         else:

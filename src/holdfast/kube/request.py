@@ -10,18 +10,12 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.errors import TemporaryError
+from holdfast.kube.harden import UnreadableAnswerError
 from holdfast.kube.verbs import Method, Verb
 
 _SUCCESS = range(200, 300)
 _LONGEST_LINE = 32 * 1024 * 1024
 _CHUNK = 64 * 1024
-
-
-class UnreadableAnswerError(TemporaryError):
-    """The server said yes, and what followed was no Kubernetes object."""
-
-    code = "unreadable-answer"
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,13 @@ def _is_untrusted(error: BaseException) -> bool:
     if isinstance(error, ssl.SSLCertVerificationError):
         return True
     return isinstance(error, ssl.SSLError) and not isinstance(
-        error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError
+        error,
+        # An unfinished handshake says nothing about the certificate; asyncio leaves the last two in context.
+        ssl.SSLEOFError
+        | ssl.SSLZeroReturnError
+        | ssl.SSLSyscallError
+        | ssl.SSLWantReadError
+        | ssl.SSLWantWriteError,
     )
 
 

@@ -177,7 +177,7 @@ class Server:
         return [(verb, path.partition("?")[0]) for verb, path, _ in self.requests]
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def one_tls_context():
     """Loading the trusted roots takes longer than all else here, and nothing here uses them."""
     context = ssl.create_default_context()

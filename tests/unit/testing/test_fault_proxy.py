@@ -82,7 +82,7 @@ def test_the_proxy_presents_the_kubeconfigs_certificate_and_passes_tokens_on(tmp
             sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
     listener = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=serve, args=(listener,))
+    thread = threading.Thread(target=serve, args=(listener,), daemon=True)
     thread.start()
     path = tmp_path / "kubeconfig"
     write_kubeconfig(

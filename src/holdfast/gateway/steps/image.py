@@ -32,7 +32,7 @@ class EnsureImage(GatewayStep):
         if image is None:
             return absent(f"{reference} is not on the engine")
         check_node_image(reference, image)
-        return done(reference)
+        return done(f"{reference} is on the engine")
 
     def run(self, ctx: Context) -> None:
         reference = self.work.spec.image

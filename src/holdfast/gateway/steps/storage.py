@@ -25,7 +25,7 @@ class EnsureNetwork(GatewayStep):
         if network is None:
             return absent("none yet")
         self.work.refuse_foreign("network", network.labels)
-        return done(self.work.object)
+        return done(f"{self.work.object} is there")
 
     def run(self, ctx: Context) -> None:
         create_network(self.work.engine, self.work.object, gateway=self.work.name)
@@ -45,7 +45,7 @@ class EnsureVolume(GatewayStep):
         if volume is None:
             return absent("none yet")
         self.work.refuse_foreign("volume", volume.labels)
-        return done(self.work.object)
+        return done(f"{self.work.object} is there")
 
     def run(self, ctx: Context) -> None:
         create_volume(self.work.engine, self.work.object, gateway=self.work.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from holdfast.testing.faults.wire import (
@@ -65,9 +65,14 @@ class Client:
         if self._task is not None:
             self._task.cancel()
 
+    def hung_up(self) -> None:
+        """The client will say no more: whoever only listens to a stream has left by that."""
+        if self._task is not None:
+            self._task.cancel()
+
     @contextmanager
     def streaming(self) -> Iterator[None]:
-        if self.gone.is_set():
+        if self.gone.is_set() or self.reader.at_eof():
             raise ConnectionResetError
         self._task = asyncio.current_task()
         try:
@@ -203,12 +208,21 @@ class Exchange:
             pieces = [piece async for piece in response.pieces()]
             await self.client.send(self.answer_head(response) + b"".join(pieces))
         else:
+            await self._stream(response)
+        return not (framing.until_close or response.head.wants_close or self.head.wants_close)
+
+    async def _stream(self, response: Response) -> None:
+        """Piece by piece as it comes; whoever ends it early, the server's side is ended too."""
+        try:
             with self.client.streaming():
                 await self.start_answer(response)
-                async for piece in response.pieces():
-                    await self.client.send(framed(piece, framing))
-                await self.client.send(ending(framing))
-        return not (framing.until_close or response.head.wants_close or self.head.wants_close)
+                async with aclosing(response.pieces()) as pieces:
+                    async for piece in pieces:
+                        await self.client.send(framed(piece, response.framing))
+                await self.client.send(ending(response.framing))
+        except BaseException:
+            response.link.close()
+            raise
 
     async def _tunnel(self, response: Response) -> None:
         """After an upgrade (exec, attach, port-forward) bytes go both ways until one side ends."""
@@ -245,6 +259,12 @@ class Watcher(asyncio.StreamReaderProtocol):
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._client = Client(reader, writer)
         self._connected(self._client)
+
+    def eof_received(self) -> bool | None:
+        keep_open = super().eof_received()
+        if self._client is not None:
+            self._client.hung_up()
+        return keep_open
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
