@@ -6,6 +6,7 @@ import contextlib
 import random
 import shutil
 
+import msgspec
 import pytest
 
 from holdfast.engine import SQLiteStore, Step, Workflow, absent, done
@@ -45,7 +46,9 @@ def complete(tmp_path_factory):
     store = SQLiteStore(home / "work.db")
     flow(set(), []).run(store=store)
     store.open()
-    store.commit("w", store.load("w"))
+    found = store.load("w")
+    store.commit("w", {name: msgspec.structs.replace(record, seconds=1.0) for name, record in found.items()})
+    assert (home / "work.db-wal").stat().st_size > 0
     for suffix in ("", "-wal"):
         shutil.copy(home / f"work.db{suffix}", home / f"killed.db{suffix}")
     store.close()
