@@ -2,7 +2,9 @@
 
 Starts a kube-apiserver with its etcd, measures bare and resilient calls turn by turn, and stops it. CPU is
 this thread's own, so that what the server and other programs do does not count; the figure is the difference
-of the lower tenths, as the machine has other things to do. Prints one JSON object a line.
+of the lower tenths, as the machine has other things to do. Part of it is what is asked for and not how: lines
+called `same_…` say what remains when the bare client sends the same bytes (the operation id of a create), or
+makes the same request (the timeout too). Prints one JSON object a line.
 """
 
 from __future__ import annotations
@@ -19,12 +21,14 @@ from kubernetes import client, config
 from kubernetes.aio import client as aio
 
 from holdfast.kube import api_client, async_api_client, resilient
+from holdfast.kube.exchange import DEFAULT_TIMEOUT
+from holdfast.kube.stamp import OPERATION
 from holdfast.testing.kube_server import KubeServer
 
 TARGET = 50.0
 
 
-def line(name, ours, bare, limit):
+def line(name, ours, bare, limit, what="official client"):
     """One line of the contract: microseconds that were added to a call."""
     added = (ours - bare) * 1e6
     ok = limit is None or added <= limit
@@ -32,7 +36,7 @@ def line(name, ours, bare, limit):
         "name": name,
         "value": round(added, 1),
         "unit": "us CPU added per call",
-        "baseline": {"what": "official client, us CPU per call", "value": round(bare * 1e6, 1)},
+        "baseline": {"what": f"{what}, us CPU per call", "value": round(bare * 1e6, 1)},
         "ratio": round(ours / bare, 4),
         "target": "printed" if limit is None else f"<= {limit:g} us",
         "ok": ok,
@@ -78,26 +82,47 @@ def body(name):
     return {"metadata": {"name": name}, "data": {"key": "value"}}
 
 
+def annotated(name, n):
+    made = body(name)
+    made["metadata"]["annotations"] = {OPERATION: f"{n:032x}"}
+    return made
+
+
 def in_threads(server, rounds):
     configuration = client.Configuration()
     config.load_kube_config(str(server.kubeconfig), client_configuration=configuration)
     with client.ApiClient(configuration) as plain, api_client(server.kubeconfig) as ours:
         bare, core = client.CoreV1Api(plain), resilient(client.CoreV1Api(ours))
         bare.create_namespaced_config_map("default", body("subject"))
+        read, create, timed = (
+            bare.read_namespaced_config_map,
+            bare.create_namespaced_config_map,
+            {"_request_timeout": DEFAULT_TIMEOUT},
+        )
         gets = {
-            "bare": lambda _: bare.read_namespaced_config_map("subject", "default"),
+            "bare": lambda _: read("subject", "default"),
+            "request": lambda _: read("subject", "default", **timed),
             "ours": lambda _: core.read_namespaced_config_map("subject", "default"),
         }
         creates = {
-            "bare": lambda n: bare.create_namespaced_config_map("default", body(f"bare-{n}")),
+            "bare": lambda n: create("default", body(f"bare-{n}")),
+            "bytes": lambda n: create("default", annotated(f"byte-{n}", n)),
+            "request": lambda n: create("default", annotated(f"same-{n}", n), **timed),
             "ours": lambda n: core.create_namespaced_config_map("default", body(f"ours-{n}")),
         }
         tenths(gets, 20)
-        got = tenths(gets, rounds)
-        made = tenths(creates, rounds)
+        return told(tenths(gets, rounds), tenths(creates, rounds))
+
+
+def told(got, made):
+    """The two lines with a target, and what of them the request itself costs."""
+    stamped, timed = "official client, same annotation", "official client, same timeout"
     return [
         line("kube.get", got["ours"], got["bare"], TARGET),
+        line("kube.get.same_request", got["ours"], got["request"], None, timed),
         line("kube.create", made["ours"], made["bare"], TARGET),
+        line("kube.create.same_bytes", made["ours"], made["bytes"], None, stamped),
+        line("kube.create.same_request", made["ours"], made["request"], None, f"{stamped} and timeout"),
     ]
 
 

@@ -34,7 +34,7 @@ class CallPlan:
     def __init__(self, link: Link, api: Any, name: str, method: Method, fn: Callable[..., Any]) -> None:
         self.link, self.api, self.method, self.fn = link, api, method, fn
         self.operation = f"{type(api).__name__}.{name}"
-        self.parameters = list(inspect.signature(fn).parameters)
+        self.positions = {each: n for n, each in enumerate(inspect.signature(fn).parameters)}
         self.reader = self._find_reader(name)
         self.is_async = inspect.iscoroutinefunction(fn)
         self._runs: dict[Verb, Callable[[Call], Any]] = {}
@@ -58,27 +58,31 @@ class CallPlan:
         if run is None:
             policy = self.link.policy_for(verb, self.operation)
             wrapped = retry(policy, operation=self.operation)
-            run = self._runs[verb] = wrapped(_aattempt) if self.is_async else wrapped(_attempt)
+            run = self._runs[verb] = wrapped(_aattempt if self.is_async else self._attempt_of(verb))
         return run
+
+    def _attempt_of(self, verb: Verb) -> Callable[[Call], Any]:
+        """What an attempt in threads is: with nobody watching, no more than it takes."""
+        if self.link.observers:
+            return _attempt
+        return Call.request if verb in {Verb.READ, Verb.ASK} else Call.write_at_once
 
     def argument(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One argument of a call, however it was passed."""
         if name in kwargs:
             return kwargs[name]
-        try:
-            index = self.parameters.index(name)
-        except ValueError:
-            return None
-        return args[index] if index < len(args) else None
+        index = self.positions.get(name)
+        return args[index] if index is not None and index < len(args) else None
 
 
 class Call:
     """One call, over all of its attempts."""
 
-    __slots__ = ("_args", "_began", "_kwargs", "_plan", "run", "verb", "write")
+    __slots__ = ("_args", "_began", "_failed", "_kwargs", "_plan", "run", "verb", "write")
 
     def __init__(self, plan: CallPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._plan, self._args, self._kwargs = plan, args, kwargs
+        self._failed: Exception | None = None
         self.verb = verb = plan.method.verb
         self.run = plan.run
         if verb is Verb.READ:
@@ -107,21 +111,30 @@ class Call:
             return writes.delete(self.write, self._request, self._gone)
         return writes.once(self.write, self._request)
 
-    @property
-    def is_direct(self) -> bool:
-        """Whether an attempt is just a request, with nobody watching."""
-        return self.write is None and not self._plan.link.observers
+    def write_at_once(self) -> Any:
+        """`attempt` in threads, its first request made without steps: most succeed, and pay half as much.
 
-    def direct(self) -> Any:
-        """`attempt` without its steps, in threads: reads are most calls, and this halves what they pay."""
-        plan, credentials = self._plan, self._plan.link.credentials
-        generation = credentials.generation
+        What follows a failure is left to `attempt`, which meets the error where it would make the request.
+        """
         try:
-            return plan.fn(*self._args, **self._timed(plan.link.timeout_now()))
+            return self.request()
+        except Exception as error:  # noqa: BLE001 - raised again by the steps
+            self._failed = error
+        return drive(self.attempt())
+
+    def request(self) -> Any:
+        """One request in threads, as `exchange` makes it: all there is to a read, the first of a write."""
+        fn, link = self._plan.fn, self._plan.link
+        args, kwargs = self._args, self._kwargs
+        if self.verb is Verb.CREATE and self.write is not None:
+            args, kwargs = self._with_body(self.write.body)
+        generation = link.credentials.generation
+        try:
+            return fn(*args, **self._timed(link.timeout_now(), kwargs))
         except Exception as error:
-            if http_status(error) != _UNAUTHORIZED or not credentials.renew(generation):
+            if http_status(error) != _UNAUTHORIZED or not link.credentials.renew(generation):
                 raise
-        return plan.fn(*self._args, **self._timed(plan.link.timeout_now()))
+        return fn(*args, **self._timed(link.timeout_now(), kwargs))
 
     def settle(self, error: Exception) -> Exception:
         return self._plan.link.settle(error, self._plan.method, self.write)
@@ -146,15 +159,20 @@ class Call:
         return min(Deadline(until).remaining(), self._plan.link.timeout)
 
     def _request(self) -> Steps[Any]:
-        return self._exchange(lambda timeout: self._plan.fn(*self._args, **self._timed(timeout)))
+        return self._exchange(
+            lambda timeout: self._plan.fn(*self._args, **self._timed(timeout, self._kwargs))
+        )
+
+    def _with_body(self, body: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, with another body."""
+        args, kwargs = self._args, self._kwargs
+        if "body" in kwargs:
+            return args, {**kwargs, "body": body}
+        index = self._plan.positions["body"]
+        return (*args[:index], body, *args[index + 1 :]), kwargs
 
     def _post(self, body: Any) -> Steps[Any]:
-        kwargs, args = self._kwargs, self._args
-        if "body" in kwargs:
-            kwargs = {**kwargs, "body": body}
-        else:
-            index = self._plan.parameters.index("body")
-            args = (*args[:index], body, *args[index + 1 :])
+        args, kwargs = self._with_body(body)
         return self._exchange(lambda timeout: self._plan.fn(*args, **self._timed(timeout, kwargs)))
 
     def _read(self, name: str | None = None) -> Steps[Any]:
@@ -164,7 +182,12 @@ class Call:
         return self._exchange(lambda timeout: reading(_request_timeout=timeout))
 
     def _exchange(self, request: Callable[[float], Any]) -> Steps[Any]:
-        return exchange(self._plan.link, self._plan.method, request)
+        if self._failed is None:
+            return exchange(self._plan.link, self._plan.method, request)
+        try:
+            raise self._failed
+        finally:
+            self._failed = None  # else the error, its traceback and this call would keep each other alive
 
     def _plain(self, value: Any) -> Any:
         """A model as the JSON that would be sent."""
@@ -178,9 +201,8 @@ class Call:
         models = import_module(type(self._plan.api).__module__.partition(".api.")[0])
         return models.V1Status(status="Success", details=models.V1StatusDetails(name=name))
 
-    def _timed(self, timeout: float, kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _timed(self, timeout: float, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Give the request a timeout, unless it has one or is a stream, which lasts as long as it lasts."""
-        kwargs = self._kwargs if kwargs is None else kwargs
         if "_request_timeout" in kwargs or kwargs.get("watch") or kwargs.get("follow"):
             return kwargs
         return {**kwargs, "_request_timeout": timeout}
@@ -195,7 +217,7 @@ class Call:
 
 
 def _attempt(call: Call) -> Any:
-    return call.direct() if call.is_direct else drive(call.attempt())
+    return drive(call.attempt())
 
 
 async def _aattempt(call: Call) -> Any:

@@ -41,11 +41,18 @@ def harden(api_client: Any, *, largest: int = LARGEST_ANSWER) -> None:
     if is_async:
         rest._effective_retry_options = None  # noqa: SLF001 - no public way to switch it off afterwards
     else:
-        rest.pool_manager.connection_pool_kw["retries"] = False
+        rest.pool_manager.connection_pool_kw["retries"] = _no_retries()
         rest.pool_manager.clear()
     rest.request = _bounded_async(rest, largest) if is_async else _bounded(rest.request, largest)
     api_client.response_deserialize = _readable(api_client.response_deserialize)
     setattr(api_client, _MARK, True)
+
+
+def _no_retries() -> Any:
+    """What urllib3 makes of `retries=False`; given the word, it would make it anew for each request."""
+    from urllib3 import Retry
+
+    return Retry.from_int(retries=False, redirect=False)
 
 
 def _readable(deserialize: Any) -> Any:
@@ -66,7 +73,9 @@ def _readable(deserialize: Any) -> Any:
 def _bounded(request: Any, largest: int) -> Any:
     def bounded(*args: Any, **kwargs: Any) -> Any:
         response = request(*args, **kwargs)
-        response.read = lambda: _read(response, _limit(response, largest))
+        # One that says itself that it fits is left to its own `read`: the quickest, and nothing to hold it.
+        if not _is_small(response.response, limit := _limit(response, largest)):
+            response.read = lambda: _read(response, limit)
         return response
 
     return bounded
@@ -96,17 +105,14 @@ def _limit(response: Any, largest: int) -> int:
 
 
 def _is_small(raw: Any, limit: int) -> bool:
-    """Whether the answer says itself that it fits: then it is read the usual way, which is the quickest."""
-    length = raw.headers.get("Content-Length", "")
-    return length.isdigit() and int(length) <= limit and "Content-Encoding" not in raw.headers
+    """Whether the answer says itself that it fits; urllib3 knows no length of one that comes in chunks."""
+    length = raw.length_remaining
+    return length is not None and length <= limit and "Content-Encoding" not in raw.headers
 
 
 def _read(response: Any, limit: int) -> bytes:
     if response.data is None:
         raw, chunks, size = response.response, [], 0
-        if _is_small(raw, limit):
-            response.data = raw.data
-            return bytes(response.data)
         while size <= limit and (chunk := raw.read(min(_CHUNK, limit + 1 - size), decode_content=True)):
             chunks.append(chunk)
             size += len(chunk)

@@ -7,6 +7,7 @@ pick another one for each repetition. Not here: comparing (`compare`).
 from __future__ import annotations
 
 import copy
+import os
 import secrets
 from typing import Any
 
@@ -42,7 +43,8 @@ def stamped(body: Any, *, owner: str | None = None) -> Any:
 
 
 def _mark(annotations: dict[str, str], owner: str | None) -> None:
-    annotations.setdefault(OPERATION, secrets.token_hex(16))
+    if OPERATION not in annotations:
+        annotations[OPERATION] = os.urandom(16).hex()
     if owner is not None:
         annotations.setdefault(OWNER, owner)
 

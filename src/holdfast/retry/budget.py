@@ -51,6 +51,10 @@ class Budget:
         """Seconds until the gate opens; zero if it is open."""
         return max(0.0, self._opens - now)
 
+    def holds_up(self, now: float) -> bool:
+        """Whether a first attempt has anything to wait for. Asked by each call: one look, and no lock."""
+        return self._streak >= _STREAK or self._opens > now
+
     @property
     def ailing(self) -> bool:
         """Whether the endpoint has lately done nothing but fail."""

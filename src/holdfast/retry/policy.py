@@ -97,7 +97,7 @@ class Policy:
         """Whether a first attempt has anything to wait for, or may not be made at all."""
         if self.stop is not None or self.until < now:
             return True
-        return self.budget is not None and (self.budget.ailing or self.budget.closed_for(now) > 0)
+        return self.budget is not None and self.budget.holds_up(now)
 
     def with_(self, **changes: Any) -> Policy:
         """The same policy with some of its values replaced."""
