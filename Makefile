@@ -12,13 +12,13 @@ help: ## Show this help
 .PHONY: up
 up: env ## Bring up a gateway from nothing: environment, engine, images, node, hello
 	@scripts/engine start
-	@$(BIN)/holdfast image build
+	@scripts/build-images
 	@$(BIN)/holdfast up $(GATEWAY)
 	@scripts/hello $(GATEWAY)
 
 .PHONY: down
 down: env ## Stop that gateway, and the engine if `make up` started it; all data stays
-	@! $(BIN)/holdfast status $(GATEWAY) >/dev/null 2>&1 || $(BIN)/holdfast stop $(GATEWAY)
+	@! $(BIN)/holdfast list --json | grep -q '"name":"$(GATEWAY)"' || $(BIN)/holdfast stop $(GATEWAY)
 	@scripts/engine stop
 
 .PHONY: test
@@ -43,7 +43,7 @@ format: env ## Format the code
 
 .PHONY: images
 images: env ## Build the node, gateway and sandbox images
-	@scripts/with-engine $(BIN)/holdfast image build
+	@scripts/with-engine scripts/build-images
 
 .PHONY: env
 env: ## Make the locked Python environment in .venv

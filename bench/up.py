@@ -107,19 +107,15 @@ def bare(engine: Engine) -> None:
 
 
 def holdfast(*words: str) -> None:
-    subprocess.run(
-        [*python(), str(Path(sys.executable).parent / "holdfast"), *words], check=True, capture_output=True
-    )
+    script = str(Path(sys.executable).parent / "holdfast")
+    subprocess.run([sys.executable, script, *words], check=True, capture_output=True)
 
 
 def import_only() -> None:
     """What `up` imports on its way, and nothing else."""
     own = "holdfast.cli.gateway, holdfast.gateway.commands, holdfast.engine.runner, holdfast.engine.sqlite"
-    subprocess.run([*python(), "-c", f"import {own}, docker, sqlite3, yaml, http.client, ssl"], check=True)
-
-
-def python() -> list[str]:
-    return [sys.executable]
+    code = f"import {own}, docker, sqlite3, yaml, http.client, ssl"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def resident(engine: Engine) -> int:

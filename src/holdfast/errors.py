@@ -14,6 +14,7 @@
     │   ├── EngineUnfitError            the engine is too old or does not allow what a node needs
     │   ├── ImageMissingError           the image is not there and cannot be had
     │   ├── ImageUnfitError             the image is there but is no node image, or for another machine
+    │   ├── NodeRefusedError            the node does not start with the settings it was given
     │   ├── PortTakenError              something else listens on the asked port
     │   ├── ForeignObjectError          a container, network or volume of our name that is not ours
     │   ├── DiskFullError               no space left where something has to be written
@@ -152,6 +153,12 @@ class ImageUnfitError(PermanentError):
     """The image is there, but it is no node image or is for another machine."""
 
     code = "image-unfit"
+
+
+class NodeRefusedError(PermanentError):
+    """The node does not start with the settings it was given."""
+
+    code = "node-refused"
 
 
 class PortTakenError(PermanentError):

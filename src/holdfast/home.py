@@ -33,8 +33,10 @@ def cache_dir() -> Path:
 
 
 def private_dir(path: Path) -> Path:
-    """Make a directory that only its owner may enter."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Make a directory that only its owner may enter, and any that is missing on the way to it."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
     return path
 
 

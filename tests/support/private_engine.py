@@ -15,6 +15,8 @@ import uuid
 from pathlib import Path
 from typing import Self
 
+import pytest
+
 from holdfast.containers.engine import Engine, connect
 from holdfast.containers.images import load_image
 from holdfast.errors import EngineUnreachableError
@@ -59,11 +61,9 @@ class PrivateEngine:
         self._end_containerd()
 
     def connect(self) -> Engine:
-        os.environ["DOCKER_HOST"] = self.socket
-        try:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("DOCKER_HOST", self.socket)
             return connect()
-        finally:
-            del os.environ["DOCKER_HOST"]
 
     def load_node_image(self) -> str:
         """Put the node image on this engine, straight from the build cache."""

@@ -43,7 +43,7 @@ def up(
     from holdfast.gateway.spec import resolve_name
     from holdfast.gateway.work import Asked
 
-    asked = Asked(image=image, port=port or None, ready_timeout=timeout)
+    asked = Asked(image=image, port=port, ready_timeout=timeout)
     gateway = resolve_name(name, for_up=True)
     if plan:
         _show_plan(commands.plan_up(gateway, asked), as_json=as_json)
@@ -102,8 +102,7 @@ def restart(name: str | None, as_json: bool) -> None:
 
     gateway = resolve_name(name)
     with progress(as_json=as_json) as shown:
-        commands.stop(gateway, shown.bus)
-        result = commands.start(gateway, shown.bus)
+        result = commands.restart(gateway, shown.bus)
     show(result, [f"Gateway {result.name} is ready at {result.server}."], as_json=as_json)
 
 

@@ -43,8 +43,9 @@ def build(images: tuple[str, ...], refresh: bool, as_json: bool) -> None:
 
 
 @click.command("list")
+@click.option("--check", is_flag=True, help="Exit with 1 unless every image is up to date.")
 @json_option
-def list_images(as_json: bool) -> None:
+def list_images(check: bool, as_json: bool) -> None:
     """List the images, and whether each is up to date with its sources."""
     from holdfast.images.build import image_states
 
@@ -55,3 +56,5 @@ def list_images(as_json: bool) -> None:
         for state in states
     ]
     show(states, table(rows), as_json=as_json)
+    if check and any(state.state != "up to date" for state in states):
+        click.get_current_context().exit(1)

@@ -10,7 +10,7 @@ name_argument = click.argument("name", required=False)
 
 
 AUTO = 0
-"""What `--port auto` becomes: no port is asked for, a free one is found."""
+"""What `--port auto` becomes: whatever was there before, a free one is found."""
 
 
 class PortType(click.ParamType[int]):

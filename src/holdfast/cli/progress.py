@@ -21,6 +21,7 @@ from holdfast.events import (
     StepProgress,
     StepSkipped,
     StepStarted,
+    StoreDamaged,
 )
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ def line_for(event: Event) -> str:
             return f"{click.style('✓', fg='green')} {event.title}: skipped: {event.reason}"
         case StepFailed():
             return f"{click.style('x', fg='red')} {event.title}{_seconds(event.seconds)}"
+        case StoreDamaged():
+            return f"{click.style('!', fg='yellow')} {event.reason}; set aside as {event.aside}"
         case RetryScheduled():
             return f"  … {event.reason}; try {event.attempt + 1} in {event.delay:.1f} s"
     return ""

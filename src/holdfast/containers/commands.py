@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.containers.translation import translated
+from holdfast.errors import EngineCallError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,7 +61,12 @@ def run_in(engine: Engine, container: str, argv: Sequence[str]) -> Outcome:
     """Run a short command to its end and return its output and exit code."""
     command = RunningCommand(engine, container, argv)
     output = "\n".join(command.lines())
-    return Outcome(exit_code=command.exit_code() or 0, output=output)
+    exit_code = command.exit_code()
+    if exit_code is None:
+        raise EngineCallError(
+            f"running {argv[0]} in {container}: the connection ended before the command did"
+        )
+    return Outcome(exit_code=exit_code, output=output)
 
 
 def read_file(engine: Engine, container: str, path: str) -> bytes | None:

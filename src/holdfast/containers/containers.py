@@ -26,16 +26,13 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     image: str
     state: str
     exit_code: int
-    error: str
     started_at: str
     health: str
     hostname: str
-    pid: int
     labels: dict[str, str]
     environment: dict[str, str]
     ports: dict[str, tuple[str, int]]
     networks: dict[str, str]
-    address: str
 
     @property
     def running(self) -> bool:
@@ -73,6 +70,12 @@ def start_container(engine: Engine, name: str) -> None:
     """Start a container; one that runs is left alone by the engine."""
     with translated(f"starting container {name}", engine.address):
         engine.client.start(name)
+
+
+def unpause_container(engine: Engine, name: str) -> None:
+    """Let a paused container go on."""
+    with translated(f"unpausing container {name}", engine.address):
+        engine.client.unpause(name)
 
 
 def stop_container(engine: Engine, name: str, *, grace_seconds: int) -> bool:
@@ -145,16 +148,13 @@ def _view(raw: Mapping[str, Any]) -> ContainerView:
         image=config["Image"],
         state=state["Status"],
         exit_code=int(state.get("ExitCode", 0)),
-        error=str(state.get("Error") or ""),
         started_at=str(state.get("StartedAt", "")),
         health=str((state.get("Health") or {}).get("Status", "")),
         hostname=str(config.get("Hostname", "")),
-        pid=int(state.get("Pid", 0)),
         labels=config.get("Labels") or {},
         environment=dict(item.partition("=")[::2] for item in config.get("Env") or ()),
         ports=_published(raw["HostConfig"].get("PortBindings") or {}),
         networks={name: str(end.get("NetworkID", "")) for name, end in networks.items()},
-        address=next((str(end.get("IPAddress", "")) for end in networks.values()), ""),
     )
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from holdfast.containers.translation import translated
-from holdfast.errors import EngineUnfitError
+from holdfast.errors import EngineUnfitError, UsageError
 
 OLDEST_API = (1, 41)
 """The first with private cgroup namespaces, without which two nodes would share one cgroup tree."""
@@ -21,15 +22,10 @@ OLDEST_API = (1, 41)
 class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What an engine says of itself, as far as a node depends on it."""
 
-    id: str
     version: str
     api_version: str
-    architecture: str
     cgroup_version: str
-    cgroup_driver: str
     security_options: tuple[str, ...]
-    data_root: str
-    memory_bytes: int
 
     @property
     def rootless(self) -> bool:
@@ -52,6 +48,12 @@ class Engine:
         """Whether the engine's ports are ports of this machine."""
         return self.address.startswith("unix://")
 
+    @cached_property
+    def architecture(self) -> str:
+        """The engine's architecture in the words of image manifests (amd64, arm64)."""
+        with translated("asking the engine about itself", self.address):
+            return str(self.client.version(api_version=False).get("Arch", ""))
+
     def facts(self) -> EngineFacts:
         """Ask the engine for what a node depends on; refuse one that is too old."""
         with translated("asking the engine about itself", self.address):
@@ -65,15 +67,10 @@ class Engine:
                 hint="Update the engine (Docker 20.10 or newer).",
             )
         return EngineFacts(
-            id=str(info.get("ID", "")),
             version=str(version.get("Version", "")),
             api_version=api_version,
-            architecture=str(info.get("Architecture", "")),
             cgroup_version=str(info.get("CgroupVersion", "1")),
-            cgroup_driver=str(info.get("CgroupDriver", "")),
             security_options=tuple(info.get("SecurityOptions") or ()),
-            data_root=str(info.get("DockerRootDir", "")),
-            memory_bytes=int(info.get("MemTotal", 0)),
         )
 
 
@@ -108,8 +105,14 @@ def _context_address() -> str | None:
         return None
     from docker.context import ContextAPI
 
-    context = ContextAPI.get_context(name)
-    return str(context.Host) if context is not None else None
+    with suppress(Exception):  # an SDK that cannot read the context says the same as one that finds none
+        context = ContextAPI.get_context(name)
+        if context is not None:
+            return str(context.Host)
+    raise UsageError(
+        f"the Docker context {name!r} cannot be used",
+        hint="Choose one of `docker context ls`, or set DOCKER_HOST.",
+    )
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.containers.translation import translated
-from holdfast.errors import EngineCallError, ImageMissingError, UsageError
+from holdfast.containers.translation import is_disk_full, translated
+from holdfast.errors import DiskFullError, EngineCallError, ImageMissingError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,7 +28,6 @@ class ImageView(msgspec.Struct, frozen=True, kw_only=True):
     """An image as the engine shows it."""
 
     id: str
-    tags: tuple[str, ...]
     labels: dict[str, str]
     architecture: str
     size: int
@@ -54,7 +53,6 @@ def find_image(engine: Engine, reference: str) -> ImageView | None:
             return None
     return ImageView(
         id=raw["Id"],
-        tags=tuple(raw.get("RepoTags") or ()),
         labels=(raw.get("Config") or {}).get("Labels") or {},
         architecture=str(raw.get("Architecture", "")),
         size=int(raw.get("Size", 0)),
@@ -111,8 +109,11 @@ def _tell(
 
 
 def _raise_if_error(answer: Mapping[str, Any], doing: str) -> None:
-    if "error" in answer:
-        raise EngineCallError(f"{doing} failed: {answer['error']}")
+    if "error" not in answer:
+        return
+    if is_disk_full(str(answer["error"])):
+        raise DiskFullError(f"no space left on the container engine's disk while {doing}")
+    raise EngineCallError(f"{doing} failed: {answer['error']}")
 
 
 def _as_stream(chunks: Iterable[bytes]) -> Iterator[bytes]:

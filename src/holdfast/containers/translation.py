@@ -22,13 +22,19 @@ if TYPE_CHECKING:
 
 _TRANSIENT = re.compile(
     r"connection (refused|reset)|unexpected eof|tls handshake timeout|i/o timeout|toomanyrequests|"
-    r"too many requests|\b(429|500|502|503|504)\b.{0,40}(error|unavailable|gateway|timeout)|timeout awaiting|"
+    r"too many requests|status:? (429|500|502|503|504)\b|\b50[234] (bad gateway|service|gateway)|"
+    r"timeout awaiting|"
     r"broken pipe|connection aborted|read timed out|temporary failure in name resolution",
     re.IGNORECASE,
 )
 _PERMANENT = re.compile(
     r"manifest unknown|unauthorized|denied|no space left|not found|no such|invalid reference", re.IGNORECASE
 )
+
+
+def is_disk_full(text: str) -> bool:
+    """Whether an engine's words mean that its disk is full."""
+    return "no space left" in text.lower() or "disk quota exceeded" in text.lower()
 
 
 def is_transient(error: BaseException) -> bool:
@@ -59,7 +65,7 @@ def _translate(error: Exception, doing: str, address: str) -> HoldfastError | No
 
     chain = list(_chain(error))
     text = " ".join(str(link) for link in chain)
-    if "no space left" in text.lower():
+    if is_disk_full(text):
         return DiskFullError(f"no space left on the container engine's disk while {doing}")
     if isinstance(error, docker.errors.APIError):
         return EngineCallError(f"{doing} failed: {error.explanation or error}")

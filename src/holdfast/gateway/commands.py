@@ -63,6 +63,12 @@ def stop(name: str, bus: Bus) -> GatewayResult:
     return GatewayResult(name=name, run=ended.run, changed=ended.changed)
 
 
+def restart(name: str, bus: Bus) -> GatewayResult:
+    """Stop a gateway and start it again."""
+    stop(name, bus)
+    return start(name, bus)
+
+
 def destroy(name: str, *, with_data: bool, bus: Bus) -> GatewayResult:
     """Take a gateway away; its data only when it was named."""
     work = Work(name)

@@ -63,7 +63,7 @@ def merge_into(path: Path, kubeconfig: bytes, *, name: str) -> None:
     theirs.setdefault("apiVersion", "v1")
     theirs.setdefault("kind", "Config")
     theirs["current-context"] = context
-    home.write_atomic(path, _dump(theirs))
+    home.write_atomic(path.resolve(), _dump(theirs))
 
 
 def remove_from(path: Path, *, name: str) -> bool:
@@ -77,7 +77,7 @@ def remove_from(path: Path, *, name: str) -> bool:
         found |= len(kept) != len(theirs.get(section) or [])
         theirs[section] = kept
     if found:
-        home.write_atomic(path, _dump(theirs))
+        home.write_atomic(path.resolve(), _dump(theirs))
     return found
 
 

@@ -6,6 +6,7 @@ raise limits; a cgroup namespace, network and volume of its own; nothing publish
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -39,13 +40,20 @@ def check_engine(facts: EngineFacts) -> None:
 
 def container_config(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:
     """The part of a container that is about the program inside."""
+    fingerprint = settings_fingerprint(spec, profile)
+    return {
+        **_program(spec, profile),
+        "Labels": {labels.GATEWAY: spec.name, labels.SETTINGS: fingerprint},
+    }
+
+
+def _program(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:
     name = node_name(spec.name)
     variables = {profile.node_name_variable: name, profile.sans_variable: ",".join(spec.api_names)}
     return {
         "Hostname": name,
         "Env": [f"{key}={value}" for key, value in variables.items() if value],
         "ExposedPorts": {f"{profile.api_port}/tcp": {}},
-        "Labels": {labels.GATEWAY: spec.name, labels.SETTINGS: settings_fingerprint(spec, profile)},
         "StopTimeout": STOP_SECONDS,
         **({"Cmd": list(profile.command)} if profile.command else {}),
     }
@@ -80,8 +88,6 @@ def networking_config(spec: GatewaySpec) -> dict[str, Any]:
 
 
 def settings_fingerprint(spec: GatewaySpec, profile: NodeProfile) -> str:
-    """Changes when a container made with other settings would have to be made anew."""
-    import hashlib
-
-    parts = (spec.port, spec.listen, sorted(spec.api_names), profile)
+    """Changes when a container made with other settings would have to be made anew, and only then."""
+    parts = (_program(spec, profile), host_config(spec, profile))
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]

@@ -22,7 +22,6 @@ class NodeProfile(msgspec.Struct, frozen=True, kw_only=True):
     sans_variable: str
     wait_command: tuple[str, ...]
     kubectl: tuple[str, ...]
-    ctr: tuple[str, ...]
     log_folder: str
     components: tuple[str, ...]
     capabilities: tuple[str, ...]
@@ -40,7 +39,6 @@ HOLDFAST = NodeProfile(
     sans_variable="HOLDFAST_API_SANS",
     wait_command=("holdfast-node", "wait", "--for", "ready"),
     kubectl=("kubectl", "--kubeconfig", "/var/lib/holdfast/kubeconfig/admin.yaml"),
-    ctr=("ctr", "--namespace", "k8s.io"),
     log_folder="/var/lib/holdfast/logs",
     components=(
         "etcd",

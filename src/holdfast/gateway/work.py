@@ -15,7 +15,7 @@ from holdfast.containers import labels
 from holdfast.containers.containers import ContainerView, find_container
 from holdfast.containers.engine import Engine, connect
 from holdfast.containers.images import check_reference
-from holdfast.containers.ports import free_port, reserved_ports
+from holdfast.containers.ports import free_port, is_taken, reserved_ports
 from holdfast.errors import BadSettingError, ForeignObjectError
 from holdfast.gateway.identity import object_name
 from holdfast.gateway.profile import HOLDFAST, NodeProfile
@@ -26,7 +26,7 @@ _PORTS = range(1, 65536)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user said; None means "as it is, or the default"."""
+    """What the user said; None means "as it is, or the default". Port 0 asks for a free one."""
 
     image: str | None = None
     port: int | None = None
@@ -81,17 +81,24 @@ class Work:
 
     def _port(self, container: ContainerView | None) -> int:
         asked = self.asked.port
-        if asked is not None:
+        if asked:
             if asked not in _PORTS:
                 raise BadSettingError(f"{asked} is no port", hint="Ports go from 1 to 65535, or `auto`.")
             return asked
-        if container is not None:
-            published = container.ports.get(f"{self.profile.api_port}/tcp")
-            if published is not None:
-                return published[1]
-        if self.remembered is not None:
-            return self.remembered.port
-        return free_port(reserved=reserved_ports(self.engine))
+        before = self._port_before(container)
+        if before is None or (asked == 0 and not self._holds(container) and is_taken(before)):
+            return free_port(reserved=reserved_ports(self.engine))
+        return before
+
+    def _port_before(self, container: ContainerView | None) -> int | None:
+        published = container.ports.get(f"{self.profile.api_port}/tcp") if container is not None else None
+        if published is not None:
+            return published[1]
+        return self.remembered.port if self.remembered is not None else None
+
+    def _holds(self, container: ContainerView | None) -> bool:
+        """Whether it is the gateway itself that listens on its port."""
+        return container is not None and container.running
 
     @property
     def server(self) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import home
 from holdfast.images.digest import file_hash
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _hash_of(layer: Path) -> str:
     """A layer's hash, remembered beside it: hashing 400 MB takes longer than all the rest of a warm build."""
     remembered = layer.with_suffix(".sha256")
     if not remembered.exists():
-        remembered.write_text(file_hash(layer))
+        home.write_atomic(remembered, file_hash(layer))
     return remembered.read_text()
 
 

@@ -5,6 +5,7 @@ The cache and the engine are the truth; nothing else is remembered between build
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -48,11 +49,9 @@ def build_images(
     names: Sequence[str] = (), *, refresh: bool = False, bus: Bus | None = None
 ) -> list[ImageBuilt]:
     """Build the named images, or all; what is up to date is left alone."""
-    recipes = [Recipe(name) for name in dict.fromkeys(names or NAMES)]
     engine, cache = connect(timeout=600), Cache()
-    with cache.locked():
-        if refresh:
-            _forget_rootfs(recipes, cache)
+    with cache.locked(), cache.refreshing() if refresh else nullcontext():
+        recipes = [Recipe(name) for name in dict.fromkeys(names or NAMES)]
         steps = [step for recipe in recipes for step in image_steps(recipe, engine, cache)]
         ended = Workflow("image-build", steps).run(bus=bus, command="image build")
     return [
@@ -96,12 +95,3 @@ def _state(recipe: Recipe, engine: Engine) -> ImageState:
         id=found.id,
         size=found.size,
     )
-
-
-def _forget_rootfs(recipes: Sequence[Recipe], cache: Cache) -> None:
-    import shutil
-
-    for recipe in recipes:
-        found = cache.find(f"build-rootfs-{recipe.short}", recipe.rootfs_key)
-        if found is not None:
-            shutil.rmtree(found)

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import shutil
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,25 @@ class Cache:
         """The folder of a finished stage, or None."""
         folder = self.root / stage / key
         return folder if folder.is_dir() else None
+
+    @property
+    def refreshed(self) -> str:
+        """When new packages were last asked for; part of the key of whatever comes from a package mirror."""
+        try:
+            return (self.root / "refreshed").read_text()
+        except OSError:
+            return ""
+
+    @contextmanager
+    def refreshing(self) -> Iterator[None]:
+        """Ask for new packages; when that fails, what was there before counts again."""
+        before = self.refreshed
+        home.write_atomic(self.root / "refreshed", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        try:
+            yield
+        except BaseException:
+            home.write_atomic(self.root / "refreshed", before)
+            raise
 
     def log_path(self, stage: str) -> Path:
         """Where the tools of a stage write what they print."""

@@ -68,7 +68,7 @@ def make_rootfs(
     run_tool(
         argv,
         log=log,
-        environment={"SOURCE_DATE_EPOCH": "0", "TMPDIR": str(_roomy_tmp(target))},
+        environment={"SOURCE_DATE_EPOCH": "0", **_roomy_tmp(target)},
         on_line=lambda line: tell(_PROGRESS[line]) if line in _PROGRESS else None,
         stop=stop,
     )
@@ -86,10 +86,14 @@ def _mirrors(suite: str) -> list[str]:
     return [str(path) for path in sources if path.is_file() and path.stat().st_size > 0]
 
 
-def _roomy_tmp(target: Path) -> Path:
-    """mmdebstrap unpacks next to its result: /tmp is often a small memory filesystem."""
+def _roomy_tmp(target: Path) -> dict[str, str]:
+    """As root, unpack next to the result: /tmp is often a small memory filesystem.
+
+    For other users mmdebstrap maps ids, and a mapped root may not pass the cache's private folders.
+    """
+    if os.geteuid() != 0:
+        return {}
     folder = target.parent / "unpacked"
     folder.mkdir(exist_ok=True)
-    if os.geteuid() == 0:
-        folder.chmod(0o755)
-    return folder
+    folder.chmod(0o755)  # noqa: S103 (the package manager's own user reads downloads from here)
+    return {"TMPDIR": str(folder)}

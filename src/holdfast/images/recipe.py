@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast import __version__
 from holdfast.errors import PermanentError
 from holdfast.images import python_layer
+from holdfast.images.cache import Cache
 from holdfast.images.debian import rootfs_key
 from holdfast.images.digest import key_of, tree
 from holdfast.images.golang import binaries_key
@@ -45,7 +46,8 @@ class Recipe:
 
     @cached_property
     def rootfs_key(self) -> str:
-        return rootfs_key(self.source.debian, self.architecture)
+        key, refreshed = rootfs_key(self.source.debian, self.architecture), Cache().refreshed
+        return key_of(key, refreshed) if refreshed else key
 
     @cached_property
     def binaries_key(self) -> str:

@@ -47,6 +47,11 @@ def find_mmdebstrap() -> str:
         raise ToolMissingError(
             "mmdebstrap is not installed", hint="Install it with: sudo apt-get install mmdebstrap"
         )
+    if os.geteuid() != 0 and shutil.which("newuidmap") is None:
+        raise ToolMissingError(
+            "newuidmap is not installed, without which mmdebstrap needs root",
+            hint="Install it with: sudo apt-get install uidmap",
+        )
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import uuid
 from typing import TYPE_CHECKING
 
 from holdfast.containers.containers import find_container, list_containers
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+PREFIX = os.environ.setdefault("CRASH_MATRIX_PREFIX", f"crash{uuid.uuid4().hex[:6]}-")
+"""Gateways of this test alone; its children are told by their environment."""
+
+
 def gateway_of(world: Path) -> str:
     """A name for the gateway of one world: children and test find the same one."""
-    return f"crash-{hashlib.sha256(str(world).encode()).hexdigest()[:8]}"
+    return f"{PREFIX}{hashlib.sha256(str(world).encode()).hexdigest()[:8]}"
 
 
 def build(world: Path) -> Workflow:
@@ -51,7 +56,9 @@ def observe(world: Path) -> dict[str, object]:
 def clear() -> None:
     """Take away what cases without a verdict left on the engine."""
     engine = connect()
-    for container in list_containers(engine, label=GATEWAY):
-        name = container["Labels"][GATEWAY]
-        if name.startswith("crash-"):
+    volumes = engine.client.volumes(filters={"label": GATEWAY})["Volumes"] or []
+    for name in {volume["Labels"][GATEWAY] for volume in volumes}:
+        if name.startswith(PREFIX):
             commands.destroy(name, with_data=True, bus=Bus())
+    del os.environ["CRASH_MATRIX_PREFIX"]
+    os.environ.pop("HOLDFAST_HOME", None)

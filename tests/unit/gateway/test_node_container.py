@@ -16,15 +16,10 @@ from holdfast.gateway.spec import GatewaySpec
 
 SPEC = GatewaySpec(name="Team_Blue", image="holdfast/node:1", port=26443)
 FACTS = EngineFacts(
-    id="x",
     version="20.10.24",
     api_version="1.41",
-    architecture="x86_64",
     cgroup_version="1",
-    cgroup_driver="cgroupfs",
     security_options=(),
-    data_root="/var/lib/docker",
-    memory_bytes=1,
 )
 
 

@@ -12,6 +12,7 @@ from holdfast.containers.containers import (
     remove_container,
     start_container,
     stop_container,
+    unpause_container,
 )
 from holdfast.containers.images import find_image
 from holdfast.containers.networks import find_network
@@ -50,6 +51,7 @@ class EnsureContainer(GatewayStep):
         del ctx
         container = self.work.container()
         if container is None:
+            self._refuse_version_of_image({labels.KUBERNETES: self._remembered_version()})
             return absent("none yet")
         why = self._why_remake(container)
         if why:
@@ -60,6 +62,7 @@ class EnsureContainer(GatewayStep):
 
     def run(self, ctx: Context) -> None:
         container = self.work.container()
+        image = self._image_to_run(container)
         if container is not None and self._why_remake(container):
             ctx.progress("stopping the old container; its data stays on the volume")
             stop_container(self.work.engine, self.work.object, grace_seconds=STOP_SECONDS)
@@ -73,7 +76,7 @@ class EnsureContainer(GatewayStep):
         create_container(
             self.work.engine,
             self.work.object,
-            image=spec.image,
+            image=image,
             config=container_config(spec, profile),
             host_config=host_config(spec, profile),
             networking=networking_config(spec),
@@ -89,16 +92,27 @@ class EnsureContainer(GatewayStep):
         if wanted is None or wanted.id == container.image_id:
             return ""
         running = find_image(self.work.engine, container.image_id)
-        self._refuse_other_version(running.labels if running else {}, wanted.labels)
+        self._refuse_version_of_image(running.labels if running else {})
         return f"it runs another image than {self.work.spec.image}"
 
-    def _refuse_other_version(self, running: dict[str, str], wanted: dict[str, str]) -> None:
+    def _image_to_run(self, container: ContainerView | None) -> str:
+        """What was asked for; else the very image of the old container, whatever its name means by now."""
+        name = self.work.spec.image
+        if container is None or self.work.asked.image is not None:
+            return name
+        found = find_image(self.work.engine, name)
+        return name if found is not None and found.id == container.image_id else container.image_id
+
+    def _remembered_version(self) -> str:
+        return self.work.remembered.kubernetes if self.work.remembered is not None else ""
+
+    def _refuse_version_of_image(self, running: dict[str, str]) -> None:
         """The datastore of one Kubernetes version may not be readable by another: never by accident."""
-        now, then = running.get(labels.KUBERNETES), wanted.get(labels.KUBERNETES)
-        if now != then:
+        wanted = find_image(self.work.engine, self.work.spec.image)
+        now, then = running.get(labels.KUBERNETES), wanted.labels.get(labels.KUBERNETES) if wanted else None
+        if now and then and now != then:
             raise ImageUnfitError(
-                f"gateway {self.work.name} runs Kubernetes {now or 'of an unknown version'} and "
-                f"{self.work.spec.image} has {then or 'an unknown version'}",
+                f"gateway {self.work.name} has Kubernetes {now}, and {self.work.spec.image} has {then}",
                 hint="`up` keeps the version. Leave --image out to go on with the image it has.",
             )
 
@@ -118,17 +132,24 @@ class StartContainer(GatewayStep):
     policy = Policy(
         attempts=5,
         backoff=exponential(0.3, cap=2),
-        retry_on=lambda error: is_transient(error) or _is_port_conflict(error),
+        retry_on=lambda error: is_transient(error) or isinstance(error, PortTakenError),
     )
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
         container = self.work.container()
+        if container is not None and container.state == "paused":
+            return partial("paused")
         if container is not None and container.running:
             return done(f"running since {container.started_at[:19].replace('T', ' ')} UTC")
         return absent("stopped")
 
     def run(self, ctx: Context) -> None:
+        container = self.work.container()
+        if container is not None and container.state == "paused":
+            unpause_container(self.work.engine, self.work.object)
+            ctx.note("it was paused")
+            return
         try:
             start_container(self.work.engine, self.work.object)
         except EngineCallError as error:

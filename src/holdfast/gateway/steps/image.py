@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.containers import labels
 from holdfast.containers.images import ImageView, find_image, pull_image
+from holdfast.containers.translation import is_transient
 from holdfast.engine import Verdict, absent, done
 from holdfast.errors import EngineCallError, ImageMissingError, ImageUnfitError
 from holdfast.gateway.profile import CONTRACT
@@ -31,7 +32,7 @@ class EnsureImage(GatewayStep):
         image = find_image(self.work.engine, reference)
         if image is None:
             return absent(f"{reference} is not on the engine")
-        check_node_image(reference, image)
+        check_node_image(reference, image, self.work.engine.architecture)
         return done(f"{reference} is on the engine")
 
     def run(self, ctx: Context) -> None:
@@ -39,22 +40,29 @@ class EnsureImage(GatewayStep):
         try:
             pull_image(self.work.engine, reference, progress=ctx.progress)
         except (ImageMissingError, EngineCallError) as error:
+            if is_transient(error):
+                raise
             raise ImageMissingError(
                 f"the image {reference} is not on the engine and cannot be pulled: {error.message}",
                 hint="Build it with `holdfast image build`, or name another one with --image.",
             ) from error
         image = find_image(self.work.engine, reference)
         if image is not None:
-            check_node_image(reference, image)
+            check_node_image(reference, image, self.work.engine.architecture)
 
 
-def check_node_image(reference: str, image: ImageView) -> None:
+def check_node_image(reference: str, image: ImageView, architecture: str) -> None:
     """Refuse an image that does not promise what holdfast relies on."""
     contract = image.labels.get(labels.CONTRACT)
     if contract is None:
         raise ImageUnfitError(
             f"{reference} is no node image: the label {labels.CONTRACT} is missing",
             hint="Build one with `holdfast image build`.",
+        )
+    if architecture and image.architecture != architecture:
+        raise ImageUnfitError(
+            f"{reference} is for {image.architecture}, and this engine runs {architecture}",
+            hint="Build or pull the image for this kind of machine.",
         )
     if contract != CONTRACT:
         raise ImageUnfitError(

@@ -8,13 +8,14 @@ import msgspec
 
 from holdfast.containers.commands import RunningCommand
 from holdfast.containers.containers import container_logs
-from holdfast.errors import NodeStoppedError, WaitTimeoutError
+from holdfast.errors import NodeRefusedError, NodeStoppedError, WaitTimeoutError
 from holdfast.gateway.steps.base import GatewayStep
 
 if TYPE_CHECKING:
     from holdfast.engine import Context
 
 _LOG_LINES = 15
+_NEEDS_A_PERSON = 3
 
 
 class WaitNodeReady(GatewayStep):
@@ -32,48 +33,50 @@ class WaitNodeReady(GatewayStep):
             self.work.object,
             [*self.work.profile.wait_command, "--timeout", f"{seconds:g}s"],
         )
-        last = ""
+        last = Told()
         for line in command.lines():
-            last = line
-            told = _told(line)
-            if told:
-                ctx.progress(told)
+            last = _told(line)
+            if last.component:
+                ctx.progress(f"{last.component} {last.state}")
         if command.exit_code() == 0:
             ctx.note("API, node, DNS and storage")
             return
         self._explain(last, seconds)
 
-    def _explain(self, last: str, seconds: float) -> None:
+    def _explain(self, last: Told, seconds: float) -> None:
+        """Tell a node that is late from one that ended, and one that ended for good from the others."""
         container = self.work.container()
-        log = container_logs(self.work.engine, self.work.object, tail=_LOG_LINES) if container else ""
-        if container is None or container.state != "running" or not last:
-            code = container.exit_code if container else "unknown"
-            raise NodeStoppedError(
-                f"the node stopped while it was starting (exit code {code}):\n{_indented(log)}",
-                hint=f"See `holdfast logs {self.work.name}`; the same command goes on from here.",
+        log = _indented(
+            container_logs(self.work.engine, self.work.object, tail=_LOG_LINES) if container else ""
+        )
+        see = f"See `holdfast logs {self.work.name}`"
+        if last.state == "timeout":
+            raise WaitTimeoutError(
+                f"the node was not ready within {seconds:g} s: {last.detail or 'it did not say why'}\n{log}",
+                hint=f"Run the same command again to go on waiting. {see}.",
             )
-        raise WaitTimeoutError(
-            f"the node was not ready within {seconds:g} s ({_missing(last)}):\n{_indented(log)}",
-            hint=f"Run the same command again to go on waiting; see `holdfast logs {self.work.name}`.",
+        code = container.exit_code if container else 0
+        if code == _NEEDS_A_PERSON:
+            raise NodeRefusedError(f"the node cannot start with these settings:\n{log}", hint=f"{see}.")
+        raise NodeStoppedError(
+            f"the node stopped while it was starting (exit code {code}):\n{log}",
+            hint=f"{see}; the same command goes on from here.",
         )
 
 
-def _told(line: str) -> str:
-    try:
-        told = msgspec.json.decode(line, type=dict[str, object])
-    except msgspec.MsgspecError:
-        return ""
-    component = told.get("component")
-    return f"{component} {told.get('state')}" if component else ""
+class Told(msgspec.Struct, frozen=True):
+    """One line of what the node says while it is waited for; the last one has no component."""
+
+    component: str = ""
+    state: str = ""
+    detail: str = ""
 
 
-def _missing(line: str) -> str:
+def _told(line: str) -> Told:
     try:
-        told = msgspec.json.decode(line, type=dict[str, object])
+        return msgspec.json.decode(line, type=Told)
     except msgspec.MsgspecError:
-        return line.strip() or "nothing was heard from it"
-    missing = told.get("missing")
-    return f"missing: {', '.join(map(str, missing))}" if isinstance(missing, list) else line.strip()
+        return Told(detail=line.strip())
 
 
 def _indented(log: str) -> str:

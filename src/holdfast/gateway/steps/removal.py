@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.containers.containers import remove_container, stop_container
 from holdfast.containers.networks import find_network, find_volume, remove_network, remove_volume
 from holdfast.engine import Verdict, absent, done
+from holdfast.gateway import kubeconfig
 from holdfast.gateway.node_container import STOP_SECONDS
 from holdfast.gateway.spec import forget, read_metadata
 from holdfast.gateway.steps.base import GatewayStep
@@ -104,5 +106,10 @@ class ForgetGateway(GatewayStep):
         return absent("they are still there") if known else done("there are none")
 
     def run(self, ctx: Context) -> None:
-        del ctx
         forget(self.work.name)
+        merged = kubeconfig.default_target()
+        with suppress(
+            OSError, ValueError
+        ):  # a kubeconfig of the user's that cannot be read is not ours to mend
+            if kubeconfig.remove_from(merged, name=self.work.name):
+                ctx.note(f"and its context in {merged}")
