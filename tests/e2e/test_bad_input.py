@@ -61,10 +61,10 @@ def test_no_permission_on_the_socket(tmp_path):
     assert_refused(ended, 3, "engine-permission", "usermod -aG docker")
 
 
-def test_an_image_that_is_nowhere(new_gateway):
+def test_an_image_whose_registry_does_not_answer(new_gateway):
     gateway = new_gateway("nowhere")
     ended = gateway.holdfast.run("up", gateway.name, "--image", "localhost:1/no/such:image")
-    assert_refused(ended, 3, "image-missing", "localhost:1/no/such:image", "holdfast image build")
+    assert_refused(ended, 1, "engine-call", "localhost:1/no/such:image", "holdfast image build", "try 4")
     assert find_container(connect(), gateway.container) is None
 
 

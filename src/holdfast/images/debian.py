@@ -95,5 +95,5 @@ def _roomy_tmp(target: Path) -> dict[str, str]:
         return {}
     folder = target.parent / "unpacked"
     folder.mkdir(exist_ok=True)
-    folder.chmod(0o755)  # noqa: S103 (the package manager's own user reads downloads from here)
+    folder.chmod(0o755)  # the package manager's own user reads downloads from here
     return {"TMPDIR": str(folder)}

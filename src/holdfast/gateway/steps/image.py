@@ -40,12 +40,11 @@ class EnsureImage(GatewayStep):
         try:
             pull_image(self.work.engine, reference, progress=ctx.progress)
         except (ImageMissingError, EngineCallError) as error:
+            what = f"the image {reference} is not on the engine and cannot be pulled: {error.message}"
+            way_out = "build it with `holdfast image build`, or name another one with --image."
             if is_transient(error):
-                raise
-            raise ImageMissingError(
-                f"the image {reference} is not on the engine and cannot be pulled: {error.message}",
-                hint="Build it with `holdfast image build`, or name another one with --image.",
-            ) from error
+                raise EngineCallError(what, hint=f"Run the same command again, or {way_out}") from error
+            raise ImageMissingError(what, hint=way_out.capitalize()) from error
         image = find_image(self.work.engine, reference)
         if image is not None:
             check_node_image(reference, image, self.work.engine.architecture)
