@@ -76,6 +76,8 @@ class CommandLock:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                # A Ctrl-C in a terminal goes to the whole group; the lock must outlive the effect in the air.
+                process_group=0,
             )
         except OSError as error:
             raise TemporaryError(f"the lock {self._where()} cannot be taken: {error}", cause=error) from error

@@ -172,3 +172,33 @@ def test_age_does_not_follow_the_clock(monkeypatch):
     assert 0 <= holder.age() < 60
     elsewhere = msgspec.structs.replace(holder, boot="another boot")
     assert elsewhere.age() == 0
+
+
+GROUP = """
+import os, signal, sys
+from holdfast.engine import CommandLock, Holder
+signal.signal(signal.SIGINT, lambda *_: print("told", flush=True))
+lock = CommandLock(sys.argv[1])
+lock.acquire(Holder.me())
+print("held", flush=True)
+sys.stdin.readline()
+lock.check()
+lock.release()
+"""
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="needs flock of util-linux")
+def test_ctrl_c_in_a_terminal_does_not_free_it(tmp_path):
+    """It goes to the whole process group, and an effect may still be in the air."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", GROUP, tmp_path / "lock"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0,
+    )  # fmt: skip
+    assert child.stdout.readline() == "held\n"
+    os.killpg(child.pid, signal.SIGINT)
+    assert child.stdout.readline() == "told\n"
+    time.sleep(0.2)  # for a lock that would die of it
+    with pytest.raises(LockedError):
+        FileLock(tmp_path / "lock").acquire(Holder.me())
+    _, said = child.communicate("on\n", timeout=30)
+    assert child.returncode == 0, said
