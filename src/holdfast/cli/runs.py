@@ -15,6 +15,7 @@ from holdfast.cli.results import show, table
 
 if TYPE_CHECKING:
     from holdfast.engine import RunRecord, SQLiteStore, StepLog
+    from holdfast.events import Event, StoreDamaged
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,19 +81,29 @@ def clean(
     outer: dict[str, Any], gateway: str | None, store: Path | None, keep: int, damaged: bool, as_json: bool
 ) -> None:
     """Forget old runs. What is done stays done: checkpoints are not touched."""
-    from holdfast.engine import SQLiteStore, history
+    from holdfast.engine import history
 
     gone: list[str] = []
     deleted: list[str] = []
+    aside: list[Event] = []
     for path in _stores(gateway or outer["gateway"], store or outer["store"]):
-        with _opened(SQLiteStore(path)) as opened:
+        copies = history.damaged_copies(path) if damaged else []  # what is set aside from here on is kept
+        with history.opened_alone(path, "runs clean", aside.append) as opened:
             gone += history.clean(opened, keep)
-        for copy in history.damaged_copies(path) if damaged else ():
+        for copy in copies:
             copy.unlink(missing_ok=True)
             deleted.append(str(copy))
     lines = [f"Forgot {len(gone)} runs. Checkpoints are untouched."]
     lines += [f"Deleted {name}." for name in deleted]
-    show({"runs": gone, "deleted": deleted}, lines, as_json=as_json)
+    lines += [f"{e.path} was damaged ({e.reason}) and set aside as {e.aside}." for e in _damage(aside)]
+    set_aside = [event.aside for event in _damage(aside)]
+    show({"runs": gone, "deleted": deleted, "set_aside": set_aside}, lines, as_json=as_json)
+
+
+def _damage(events: list[Event]) -> list[StoreDamaged]:
+    from holdfast.events import StoreDamaged
+
+    return [event for event in events if isinstance(event, StoreDamaged)]
 
 
 def _stores(gateway: str | None, store: Path | None) -> list[Path]:
@@ -186,7 +197,9 @@ def _words(log: StepLog) -> str:
     words = [log.error or log.note or log.reason]
     words += [f"because: {log.reason}"] if log.reason and log.note and log.note != log.reason else []
     words += [f"{log.tries} attempts"] if log.tries > 1 else []
-    words += ["may have happened twice: at least once"] if log.at_least_once else []
+    if log.at_least_once:
+        again = log.tries > 1 or log.begun_before
+        words += ["at least once: may have happened twice" if again else "at least once"]
     return "; ".join(word for word in words if word)
 
 

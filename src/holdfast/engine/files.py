@@ -12,7 +12,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from holdfast.engine.schema import DamageError
+from holdfast.engine.schema import APPLICATION_ID, DamageError
 from holdfast.errors import HoldfastError, StoreError, StoreFullError, TemporaryError
 
 if TYPE_CHECKING:
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMPANIONS = ("", "-wal", "-shm")
+
+_MAGIC = b"SQLite format 3\0"
+_MARK = APPLICATION_ID.to_bytes(4, "big")
+_MARK_AT = 68
+_PART = 65_536
+_MOST_WRONG = 3
+"""A few bytes of the header may be damaged; another program's database differs in all four of the mark."""
 
 # SQLite says "I/O error" for a disk quota or a file size limit, and "full" only for ENOSPC.
 _WRITE_TROUBLE = {
@@ -57,6 +64,7 @@ def _check_file(path: Path, found: os.stat_result, *, readonly: bool) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise StoreError(f"the store {path} is not a regular file", hint="Give the path of a file.")
     if readonly:
+        refuse_foreign(path)
         return
     if found.st_uid != os.geteuid():
         raise StoreError(
@@ -68,8 +76,32 @@ def _check_file(path: Path, found: os.stat_result, *, readonly: bool) -> None:
             f"the store {path} cannot be written to: it is read-only",
             hint="Make it writable, or put the store elsewhere.",
         )
+    refuse_foreign(path)
     if found.st_mode & 0o077:
         path.chmod(0o600)
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise for a file that something else wrote: it is not ours to set aside, however odd it looks."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_MARK_AT + len(_MARK))
+            blank = not any(head) and not any(any(part) for part in iter(lambda: file.read(_PART), b""))
+    except OSError as error:
+        raise StoreError(f"the store {path} cannot be read: {error.strerror}", cause=error) from error
+    if not blank and not is_marked(head):
+        raise StoreError(
+            f"{path} is not a store of holdfast: something else wrote it, and it was left alone",
+            hint="Give the path of a store, or one where there is no file yet.",
+        )
+
+
+def is_marked(head: bytes) -> bool:
+    """Whether the first bytes of a file are those of a store, be it cut short or slightly damaged."""
+    if len(head) < _MARK_AT + len(_MARK):
+        return bool(head) and _MAGIC.startswith(head[: len(_MAGIC)])
+    found = head[: len(_MAGIC)] + head[_MARK_AT:]
+    return sum(here != ours for here, ours in zip(found, _MAGIC + _MARK, strict=True)) <= _MOST_WRONG
 
 
 def judged(error: sqlite3.Error, path: Path, *, writing: bool) -> HoldfastError | DamageError:

@@ -1,21 +1,27 @@
 """Looks back: the runs of a store, newest first, those that died told as such.
 
-Reads only, and may do so while a run writes. Not here: how it is printed (`cli`).
+Looking may be done while a run writes; forgetting old runs may not. Not here: how it is printed (`cli`).
 """
 
 from __future__ import annotations
 
 import os
 import socket
+from contextlib import contextmanager
+from glob import escape
 from typing import TYPE_CHECKING
 
+from holdfast.engine import files
 from holdfast.engine.journal import died
+from holdfast.engine.lock import FileLock, Holder, Lock, NoLock, locked_by
+from holdfast.engine.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from holdfast.engine.record import RunRecord
-    from holdfast.engine.sqlite import SQLiteStore
+    from holdfast.engine.store import Report
 
 
 def runs_of(store: SQLiteStore) -> list[RunRecord]:
@@ -34,7 +40,39 @@ def clean(store: SQLiteStore, keep: int) -> list[str]:
 
 def damaged_copies(path: Path) -> list[Path]:
     """Stores that were set aside because they could not be believed, with their companions."""
-    return sorted(path.parent.glob(f"{path.name}.damaged-*"))
+    return sorted(path.parent.glob(f"{escape(path.name)}.damaged-*"))
+
+
+@contextmanager
+def opened_alone(path: Path, command: str, report: Report) -> Iterator[SQLiteStore]:
+    """A store that is there, open to be changed while no run is at work on it.
+
+    The lock beside it keeps runs away. Where there is none, the store itself must say that no run is at work.
+    """
+    files.check(path, readonly=True)
+    beside = path.with_name("lock")
+    lock: Lock = FileLock(beside) if beside.exists() else NoLock()
+    lock.acquire(Holder.me(command))
+    store = SQLiteStore(path)
+    try:
+        if isinstance(lock, NoLock):
+            _refuse_live(SQLiteStore(path, readonly=True))
+        store.open(report)
+        yield store
+    finally:
+        store.close()
+        lock.release()
+
+
+def _refuse_live(store: SQLiteStore) -> None:
+    store.open()
+    try:
+        for run in store.unfinished():
+            if _alive(run):
+                holder = Holder(run.pid, run.host, run.command, run.id, run.started)
+                raise locked_by(holder, f"not known, the store is {store.path}")
+    finally:
+        store.close()
 
 
 def _settled(run: RunRecord, store: SQLiteStore) -> RunRecord:

@@ -2,7 +2,7 @@
 
 After the first, nothing new begins, waits end, a probe on the main thread ends, and an effect in the air
 finishes and is recorded. The second raises KeyboardInterrupt wherever the main thread is, except in the
-middle of a write. Not here: what a run does about it (`runner`).
+middle of a write and once there is nothing left to stop. Not here: what a run does about it (`runner`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Interrupts:
         self._count = 0
         self._interruptible = False
         self._writing = False
+        self._ending = False
         self._before: Any = None
         self._main = threading.current_thread() is threading.main_thread()
 
@@ -46,7 +47,7 @@ class Interrupts:
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._count += 1
         self._stop.set()
-        if (self.hard or self._interruptible) and not self._writing:
+        if (self.hard or self._interruptible) and not (self._writing or self._ending):
             raise KeyboardInterrupt
 
     @contextmanager
@@ -69,5 +70,9 @@ class Interrupts:
 
     def end_write(self) -> None:
         self._writing = False
-        if self.hard:
+        if self.hard and not self._ending:
             raise KeyboardInterrupt
+
+    def ending(self) -> None:
+        """Nothing runs any more and only the last write is left: no Ctrl-C may come between."""
+        self._ending = True

@@ -47,19 +47,20 @@ class Journal:
 
     def intend(self, examiner: Examiner, tasks: Iterable[Task]) -> None:
         """Have the intents of these tasks on disk, with all that waited to be written."""
-        for task in tasks:
-            if not task.intended:
-                task.intended = True
-                self._records[task.step.name] = Record(
-                    state="intent",
-                    run=self.run.id,
-                    fingerprint=task.fingerprint,
-                    at=time.time(),
-                    result=task.record.result if task.record is not None else NOTHING,
-                    stale=task.stale,
-                    inputs=examiner.marks(task),
-                )
-        self.flush()
+        with self._guard:
+            for task in tasks:
+                if not task.intended:
+                    task.intended = True
+                    self._records[task.step.name] = Record(
+                        state="intent",
+                        run=self.run.id,
+                        fingerprint=task.fingerprint,
+                        at=time.time(),
+                        result=task.record.result if task.record is not None else NOTHING,
+                        stale=task.stale,
+                        inputs=examiner.marks(task),
+                    )
+            self._flush()
 
     def take(self, outcome: Outcome) -> None:
         """Note an outcome; it is on disk after the next flush."""
@@ -76,20 +77,27 @@ class Journal:
     def flush(self) -> None:
         """Have everything that was noted on disk."""
         with self._guard:
-            if self._records or self._forget:
-                self._interrupts.begin_write()
-                try:
-                    self._store.commit(self._scope, self._records, self._forget)
-                    self._records, self._forget = {}, []
-                finally:
-                    self._interrupts.end_write()
+            self._flush()
 
     def end(self, *, forget: Iterable[str] = ()) -> None:
         """Have the last outcomes and the story of the run on disk, in one commit."""
         with self._guard:
             gone = [*self._forget, *forget]
             kept = {name: record for name, record in self._records.items() if name not in set(gone)}
-            self._store.end(self.run, self._scope, kept, gone)
+            self._interrupts.begin_write()
+            try:
+                self._store.end(self.run, self._scope, kept, gone)
+            finally:
+                self._interrupts.end_write()
+
+    def _flush(self) -> None:
+        if self._records or self._forget:
+            self._interrupts.begin_write()
+            try:
+                self._store.commit(self._scope, self._records, self._forget)
+                self._records, self._forget = {}, []
+            finally:
+                self._interrupts.end_write()
 
 
 def died(run: RunRecord, records: dict[str, Record]) -> RunRecord:

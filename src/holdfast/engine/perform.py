@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.engine import failure
 from holdfast.engine.context import NotYetError
 from holdfast.engine.journal import Journal, Outcome
 from holdfast.engine.record import NOTHING, Record, StepLog, pack
 from holdfast.engine.step import label
-from holdfast.errors import CancelledError, HoldfastError, ResultError, StepError
+from holdfast.errors import CancelledError, ResultError
 from holdfast.events import StepFailed, StepFinished, StepSkipped, StepStarted
 
 if TYPE_CHECKING:
@@ -149,8 +150,8 @@ class Performer:
 
     def _failed(self, task: Task, error: Exception, began: float) -> Outcome:
         step, seconds = task.step, round(time.monotonic() - began, 6)
-        told = error if isinstance(error, HoldfastError) else _foreign(step.name, error)
-        text = self._session.vault.redact(str(told))
+        told = failure.told(step.name, error, self._session.vault)
+        text = str(told)
         record = None
         # A step that was stopped stays in flight: nobody knows how far it got, and its probe will tell.
         if task.intended and not isinstance(told, CancelledError):
@@ -179,7 +180,7 @@ class Performer:
         )
 
     def _log(self, task: Task, outcome: Any, seconds: float, **more: Any) -> StepLog:
-        context = task.context
+        context, before = task.context, task.record
         return StepLog(
             step=task.step.name,
             outcome=outcome,
@@ -188,13 +189,10 @@ class Performer:
             tries=context.attempt,
             retries=tuple(context.retries),
             at_least_once=task.step.repeat == "at-least-once",
+            begun_before=before is not None and (before.state == "intent" or _failed_inside(before)),
             **more,
         )
 
 
-def _foreign(name: str, error: Exception) -> StepError:
-    words = str(error).strip() or "no message"
-    told = StepError(f"step {name!r} failed: {type(error).__name__}: {words}", cause=error)
-    for note in getattr(error, "__notes__", ()):
-        told.add_note(note)
-    return told
+def _failed_inside(record: Record) -> bool:
+    return record.state == "failed" and record.tries > 0

@@ -6,7 +6,6 @@ unknown state is not waited for, and a store is only read. Not here: how a plan 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -73,9 +72,10 @@ def _to_look(store: Store | None) -> Store:
     """A store that may be opened without leaving a trace; a file that is not there yet is an empty one."""
     if store is None:
         return MemoryStore()
-    path = getattr(store, "path", None)
-    if isinstance(path, Path):
-        return type(store)(path, readonly=True) if path.exists() else MemoryStore()  # type: ignore[call-arg]
+    from holdfast.engine.sqlite import SQLiteStore
+
+    if isinstance(store, SQLiteStore):
+        return SQLiteStore(store.path, readonly=True) if store.path.exists() else MemoryStore()
     return store
 
 

@@ -54,6 +54,8 @@ class StepLog(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     code: str = ""
     retries: tuple[str, ...] = ()
     at_least_once: bool = False
+    begun_before: bool = False
+    """an earlier run died or failed in it, after it had begun"""
 
 
 class RunRecord(msgspec.Struct, omit_defaults=True, kw_only=True):

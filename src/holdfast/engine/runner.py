@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.engine.context import Session
+from holdfast.engine.damage import DamageTeller
 from holdfast.engine.examine import Examiner
 from holdfast.engine.interrupt import Interrupts
 from holdfast.engine.journal import Journal, died
@@ -23,7 +24,7 @@ from holdfast.engine.record import Record, RunRecord, new_run_id
 from holdfast.engine.schedule import Scheduler
 from holdfast.engine.store import MemoryStore, Store
 from holdfast.errors import CancelledError, HoldfastError
-from holdfast.events import Bus, Event, RunFailed, RunFinished, RunStarted, StoreDamaged
+from holdfast.events import Bus, RunFailed, RunFinished, RunStarted
 
 if TYPE_CHECKING:
     import threading
@@ -68,7 +69,7 @@ class Runner:
         self._store = store or MemoryStore()
         self._lock = lock or NoLock()
         self._bus = bus or Bus()
-        self._damage: list[Event] = []
+        self._damage = DamageTeller(self._bus, workflow.graph.order)
         self._run = RunRecord(
             id=new_run_id(),
             workflow=workflow.name,
@@ -102,11 +103,8 @@ class Runner:
 
     def _locked(self) -> RunResult:
         store, graph = self._store, self._session.graph
-        store.open(self._damage.append)
-        records = store.load(self._workflow.name)
-        self._announce_damage(records)
-        unfinished = [died(run, records) for run in store.unfinished()]
-        store.begin(self._run, unfinished)
+        records = self._opened()
+        store.begin(self._run, [died(run, store.load(run.workflow)) for run in store.unfinished()])
         self._bus.emit(
             RunStarted(
                 run=self._run.id, command=self._run.command, subject=self._run.subject, steps=graph.order
@@ -118,6 +116,7 @@ class Runner:
         scheduler = self._scheduler = Scheduler(examiner, performer, journal, self._workflow.workers)
         try:
             scheduler.walk()
+            self._interrupts.ending()
         except KeyboardInterrupt:
             at_once = " at once" if self._interrupts.hard else ""
             raise self._ended(journal, CancelledError(f"stopped{at_once} by Ctrl-C")) from None
@@ -129,6 +128,15 @@ class Runner:
         if self._session.stop.is_set() and not self._all_done():
             raise self._ended(journal, CancelledError("stopped by Ctrl-C"))
         return self._finished(journal, scheduler, performer)
+
+    def _opened(self) -> dict[str, Record]:
+        records: dict[str, Record] = {}
+        try:
+            self._store.open(self._damage)
+            records = self._store.load(self._workflow.name)
+        finally:
+            self._damage.loaded(records)
+        return records
 
     def _all_done(self) -> bool:
         done = {*(name for names in self._run.skipped.values() for name in names)}
@@ -147,11 +155,12 @@ class Runner:
 
     def _ended(self, journal: Journal, error: BaseException, step: str | None = None) -> BaseException:
         """Write down how a run failed, as far as the store still takes it, and hand the error on."""
+        self._interrupts.ending()
         told = error if isinstance(error, HoldfastError) else HoldfastError(str(error))
         run = self._run
         run.outcome = "interrupted" if isinstance(error, CancelledError) else "failed"
         run.seconds = round(time.monotonic() - self._began, 6)
-        run.step, run.code, run.hint = step or "", told.code, told.hint
+        run.step, run.code, run.hint = step or "", told.code, self._session.vault.redact(told.hint)
         run.error = self._session.vault.redact(str(told))
         try:
             journal.end()
@@ -160,18 +169,7 @@ class Runner:
             error.add_note(f"and the store could not be written: {trouble}")
         self._bus.emit(
             RunFailed(
-                run=run.id, seconds=run.seconds, step=step, code=told.code, error=run.error, hint=told.hint
+                run=run.id, seconds=run.seconds, step=step, code=told.code, error=run.error, hint=run.hint
             )
         )
         return error
-
-    def _announce_damage(self, records: Mapping[str, Record]) -> None:
-        """Tell what was lost; where the store itself cannot name it, all steps that now lack a record."""
-        missing = [name for name in self._session.graph.order if name not in records]
-        for event in self._damage:
-            if isinstance(event, StoreDamaged):
-                lost = tuple(dict.fromkeys((*event.lost, *missing)))
-                self._bus.emit(msgspec.structs.replace(event, lost=lost))
-            else:
-                self._bus.emit(event)
-        self._damage = []

@@ -20,6 +20,9 @@ from holdfast.events import StoreDamaged
 if TYPE_CHECKING:
     from pathlib import Path
 
+_UNREADABLE = (sqlite3.Error, UnicodeError, OverflowError, MemoryError)
+"""What a damaged page makes SQLite or its binding raise; even an error's own text may be damaged."""
+
 
 class Salvaged(msgspec.Struct):
     """What was saved: bodies by key, and the names of what was seen but cannot be believed."""
@@ -44,7 +47,7 @@ def read(path: Path, key: bytes | None = None) -> Salvaged:
     saved = Salvaged()
     con: sqlite3.Connection | None = None
     # A damaged file may fail in ways of its own at any call; whatever was read until then is what there is.
-    with suppress(sqlite3.Error, UnicodeError, ValueError, OverflowError, MemoryError):
+    with suppress(*_UNREADABLE, ValueError):
         con = sqlite3.connect(path, isolation_level=None)
         con.text_factory = bytes
         con.execute("PRAGMA cell_size_check=ON")
@@ -55,7 +58,7 @@ def read(path: Path, key: bytes | None = None) -> Salvaged:
         for direction in ("ASC", "DESC"):
             _read_runs(con, direction, saved)
             _read_steps(con, direction, saved)
-        with suppress(sqlite3.Error):
+        with suppress(*_UNREADABLE):
             con.close()
     _name_losses(saved)
     if saved.key is None:
@@ -90,7 +93,7 @@ def write(con: sqlite3.Connection, saved: Salvaged) -> None:
 def _read_steps(con: sqlite3.Connection, direction: str, saved: Salvaged) -> None:
     order = f"scope {direction}, name {direction}"
     query = f"SELECT scope, name, body, digest FROM steps ORDER BY {order}"  # noqa: S608
-    with suppress(sqlite3.Error, OverflowError, MemoryError):
+    with suppress(*_UNREADABLE):
         for scope, name, body, mark in con.execute(query):
             if not (isinstance(scope, bytes) and isinstance(name, bytes) and isinstance(body, bytes)):
                 continue
@@ -103,7 +106,7 @@ def _read_steps(con: sqlite3.Connection, direction: str, saved: Salvaged) -> Non
 
 def _read_runs(con: sqlite3.Connection, direction: str, saved: Salvaged) -> None:
     query = f"SELECT id, body, digest FROM runs ORDER BY seq {direction}"  # noqa: S608
-    with suppress(sqlite3.Error, OverflowError, MemoryError):
+    with suppress(*_UNREADABLE):
         for name, body, mark in con.execute(query):
             if not (isinstance(name, bytes) and isinstance(body, bytes)):
                 continue

@@ -9,13 +9,16 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine import failure
 from holdfast.engine.context import Context, NotYetError
 from holdfast.engine.journal import Journal, Outcome
-from holdfast.errors import HoldfastError, StepError
-from holdfast.events import StepSkipped
+from holdfast.engine.record import StepLog
+from holdfast.engine.step import label
+from holdfast.events import StepFailed, StepSkipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,9 +136,13 @@ class Scheduler:
             return
 
     def _fail(self, name: str, error: Exception) -> None:
-        if not isinstance(error, HoldfastError):
-            error = StepError(f"step {name!r} failed: {type(error).__name__}: {error}", cause=error)
-        self._take(Outcome(name, error=error))
+        told = failure.told(name, error, self._session.vault)
+        log = StepLog(step=name, outcome="failed", at=time.time(), error=str(told), code=told.code)
+        title = label(self._graph.steps[name])
+        self._session.bus.emit(
+            StepFailed(step=name, title=title, seconds=0.0, code=told.code, error=str(told))
+        )
+        self._take(Outcome(name, log=log, error=told))
 
     def _launch(self) -> None:
         """Put intents and waiting outcomes on disk in one commit, then begin."""

@@ -117,6 +117,7 @@ class SQLiteStore:
             try:
                 return self._translated(work)
             except DamageError as damage:
+                files.refuse_foreign(self.path)
                 if self.readonly:
                     raise StoreError(
                         f"{self.path} is damaged: {damage}",

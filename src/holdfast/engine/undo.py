@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.engine.damage import DamageTeller
+from holdfast.engine.lock import Holder, Lock, NoLock
 from holdfast.engine.step import Step, has, label
 from holdfast.engine.store import MemoryStore
 from holdfast.engine.verdict import Verdict, absent, done
 from holdfast.errors import WorkflowError
+from holdfast.events import Bus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,26 +52,64 @@ class _Undo(Step):
         self._step.undo(ctx, self._result)
 
 
-def undo(workflow: Workflow, params: Any, *, store: Store | None, **how: Any) -> RunResult:
-    """Build the reverse of a workflow from its records, and run it."""
-    from holdfast.engine.runner import Runner
-    from holdfast.engine.workflow import Workflow as Reverse
+class _Held:
+    """A lock that is held already: the run inside checks it, and says when it has let go."""
 
-    store = store or MemoryStore()
-    store.open(lambda _event: None)
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+        self.free = True
+
+    def acquire(self, holder: Holder) -> None:  # noqa: ARG002  told when it was taken
+        self.free = False
+
+    def check(self) -> None:
+        self._lock.check()
+
+    def holder(self) -> Holder | None:
+        return self._lock.holder()
+
+    def release(self) -> None:
+        self.free = True
+
+
+def undo(workflow: Workflow, params: Any, *, store: Store | None, lock: Lock | None, **how: Any) -> RunResult:
+    """Build the reverse of a workflow from its records, and run it, all under one lock."""
+    from holdfast.engine.runner import Runner
+
+    store, lock = store or MemoryStore(), lock or NoLock()
+    command = how.pop("command") or f"undo {workflow.name}"
+    lock.acquire(Holder.me(command))
+    held = _Held(lock)
     try:
+        results = _results(workflow, store, how["bus"] or Bus())
+        reverse = _reverse(workflow, results)
+        return Runner(reverse, params, store=store, lock=held, command=command, given=results, **how).run()
+    finally:
+        if held.free:
+            lock.release()
+
+
+def _results(workflow: Workflow, store: Store, bus: Bus) -> dict[str, msgspec.Raw]:
+    """What the recorded steps returned; damage is told."""
+    damage, records = DamageTeller(bus, workflow.graph.order), {}
+    try:
+        store.open(damage)
         records = store.load(workflow.name)
     finally:
         store.close()
-    results = {name: record.result for name, record in records.items()}
-    steps = _reversed(workflow.graph, set(records), results)
+        damage.loaded(records)
+    return {name: record.result for name, record in records.items()}
+
+
+def _reverse(workflow: Workflow, results: Mapping[str, msgspec.Raw]) -> Workflow:
+    from holdfast.engine.workflow import Workflow as Reverse
+
+    steps = _reversed(workflow.graph, set(results), results)
     if not steps:
         raise WorkflowError(
             f"nothing of {workflow.name!r} can be undone: no step that was done has an `undo`"
         )
-    reverse = Reverse(workflow.name, steps, forget=True, workers=workflow.workers, patience=workflow.patience)
-    command = how.pop("command") or f"undo {workflow.name}"
-    return Runner(reverse, params, store=store, command=command, given=results, **how).run()
+    return Reverse(workflow.name, steps, forget=True, workers=workflow.workers, patience=workflow.patience)
 
 
 def _reversed(graph: Graph, recorded: set[str], results: Mapping[str, msgspec.Raw]) -> list[Step]:

@@ -122,8 +122,11 @@ class Workflow:
         bus: Bus | None = None,
         command: str | None = None,
         subject: str = "",
+        stop: threading.Event | None = None,
     ) -> RunResult:
         """Take back what the steps with an `undo` have done, last things first; resumable like a run."""
         from holdfast.engine.undo import undo
 
-        return undo(self, params, store=store, lock=lock, bus=bus, command=command, subject=subject)
+        return undo(
+            self, params, store=store, lock=lock, bus=bus, command=command, subject=subject, stop=stop
+        )

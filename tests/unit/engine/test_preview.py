@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine import SQLiteStore, Step, Workflow, absent, done, unknown
+from holdfast.engine import MemoryStore, SQLiteStore, Step, Workflow, absent, done, unknown
 
 from .test_changed_inputs import build, graphs
 
@@ -126,3 +126,15 @@ def test_a_preview_foretells_the_run(shape, changed):
     after = {**before, **dict.fromkeys(changed, 2)}
     plan = flow.plan(after, store=store)
     assert {s.step for s in plan if s.action == "run"} == set(flow.run(after, store=store).changed)
+
+
+def test_a_store_of_somebody_elses_is_used_as_it_is(tmp_path, world):
+    class Theirs(MemoryStore):
+        def __init__(self, path, *, table):
+            super().__init__()
+            self.path, self.table = path, table
+
+    flow = Workflow("w", [Step("x", run=lambda ctx: world.made.append("x"), repeat="safe")])
+    store = Theirs(tmp_path, table="t")
+    flow.run(store=store)
+    assert [step.action for step in flow.plan(store=store)] == ["skip"]

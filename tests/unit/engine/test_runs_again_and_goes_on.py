@@ -12,7 +12,6 @@ from holdfast.errors import (
     CancelledError,
     LockLostError,
     PermanentError,
-    ResultError,
     StepError,
     TemporaryError,
     UnknownStateError,
@@ -224,36 +223,6 @@ def test_a_step_that_only_looks_runs_every_time_and_is_not_recorded(store):
     assert store.load("w") == {}
 
 
-def test_restore_puts_back_what_later_steps_use(store, world: World):
-    class Connect(Make):
-        def run(self, ctx):
-            super().run(ctx)
-            ctx.shared["handle"] = "fresh"
-            return {"port": 7}
-
-        def restore(self, ctx, result):
-            ctx.shared["handle"] = f"restored {result['port']}"
-
-    seen = []
-    use = Step("use", needs=["connect"], run=lambda ctx: seen.append(ctx.shared["handle"]), repeat="always")
-    flow = Workflow("w", [Connect(world, "connect"), use])
-    flow.run(store=store)
-    flow.run(store=store)
-    assert seen == ["fresh", "restored 7"]
-
-
-def test_restore_is_called_with_nothing_where_nobody_kept_the_result(world: World):
-    world.things["x"] = "there before"
-    given = []
-
-    class Found(Make):
-        def restore(self, ctx, result):
-            given.append(result)
-
-    Workflow("w", [Found(world, "x")]).run()
-    assert given == [None]
-
-
 def test_stop_from_another_thread_is_like_ctrl_c(store, world: World):
     stop = threading.Event()
     flow = Workflow("w", [Step("a", run=lambda ctx: stop.set(), repeat="safe"), Make(world, "b", ("a",))])
@@ -261,67 +230,6 @@ def test_stop_from_another_thread_is_like_ctrl_c(store, world: World):
         flow.run(store=store, stop=stop)
     assert world.made == []
     assert flow.run(store=store).changed == ("b",)
-
-
-def test_a_missing_result_is_made_once_for_all_who_read_it(store, world: World):
-    world.things["a"] = "there before"
-    readers = [Make(world, f"r{i}", ("a",), reads="a") for i in range(4)]
-    outcome = Workflow("w", [Make(world, "a"), *readers]).run(store=store)
-    assert world.made.count("a") == 1
-    assert "a" in outcome.changed
-    assert all(outcome.result(f"r{i}")["seen"]["colour"] == "grey" for i in range(4))
-
-
-def test_results_reach_dependants_in_later_runs(store, world: World):
-    flow = Workflow("w", [Make(world, "a"), Make(world, "b", ("a",), reads="a")])
-    flow.run({"a": "red"}, store=store)
-    del world.things["b"]
-    flow.run({"a": "red"}, store=store)
-    assert flow.run({"a": "red"}, store=store).result("b")["seen"]["colour"] == "red"
-
-
-def test_a_result_nobody_kept_is_made_again_when_it_is_read(store, world: World):
-    """The probe finds the thing there, but only `run` knows its result: then it runs again, once."""
-    world.things["a"] = "there before"
-    reader = Make(world, "b", ("a",), reads="a")
-    outcome = Workflow("w", [Make(world, "a"), reader]).run(store=store)
-    assert world.made == ["a", "b"]
-    assert outcome.result("b")["seen"] == {"colour": "grey", "seen": None}
-    assert Workflow("w", [Make(world, "a"), reader]).run(store=store).changed == ()
-
-
-def test_a_result_seen_by_the_probe_needs_no_run(store, world: World):
-    step = Step(
-        "a", run=lambda ctx: world.made.append("a"), probe=lambda ctx: done("seen", result={"ip": "10.0.0.2"})
-    )
-    use = Step("b", needs=["a"], run=lambda ctx: ctx.result("a")["ip"], repeat="safe")
-    assert Workflow("w", [step, use]).run(store=store).result("b") == "10.0.0.2"
-    assert world.made == []
-
-
-def test_readers_run_again_when_a_repaired_step_brings_another_result(store, world: World):
-    ids = iter([1, 2, 2])
-    there = []
-
-    def make(ctx):
-        there.append(1)
-        return next(ids)
-
-    ran = []
-    steps = [
-        Step("a", run=make, probe=lambda ctx: done() if there else absent()),
-        Step("reads", needs=["a"], run=lambda ctx: ran.append(ctx.result("a")), repeat="safe"),
-        Step("only-after", needs=["a"], run=lambda ctx: ran.append("after"), repeat="safe"),
-    ]
-    flow = Workflow("w", steps, workers=1)
-    flow.run(store=store)
-    assert ran == [1, "after"]
-    there.clear()
-    flow.run(store=store)  # the result changed: the reader runs again, the other does not
-    assert ran == [1, "after", 2]
-    there.clear()
-    flow.run(store=store)  # it came out the same: nobody runs again
-    assert ran == [1, "after", 2]
 
 
 def test_retries_go_through_the_policy_and_are_told(store, world: World):
@@ -372,40 +280,6 @@ def test_forget_starts_anew_after_a_finish_but_goes_on_after_a_failure(store, wo
     assert world.made == ["first", "second"] * 2
 
 
-def test_undo_takes_things_back_in_reverse_and_forgets_them(store, world: World):
-    class Undoable(Make):
-        def undo(self, ctx, result):
-            world.made.append(f"undo {self.name} {result['colour']}")
-            world.things.pop(self.name, None)
-
-    flow = Workflow("w", [Undoable(world, "a"), Undoable(world, "b", ("a",)), Make(world, "c", ("b",))])
-    flow.run(store=store)
-    world.made.clear()
-    flow.undo(store=store)
-    assert world.made == ["undo b grey", "undo a grey"]
-    world.made.clear()
-    assert sorted(flow.run(store=store).changed) == ["a", "b"]
-
-
-def test_undo_goes_on_after_a_failure(store, world: World):
-    class Undoable(Make):
-        def undo(self, ctx, result):
-            if self.name == "a" and "stuck" in world.things:
-                raise TemporaryError("stuck")
-            world.made.append(f"undo {self.name}")
-            world.things.pop(self.name, None)
-
-    flow = Workflow("w", [Undoable(world, "a"), Undoable(world, "b", ("a",))])
-    flow.run(store=store)
-    world.things["stuck"] = True
-    world.made.clear()
-    with pytest.raises(TemporaryError):
-        flow.undo(store=store)
-    del world.things["stuck"]
-    flow.undo(store=store)
-    assert world.made == ["undo b", "undo a"]
-
-
 def test_steps_are_made_from_functions_too(store):
     flow = Workflow("w")
 
@@ -434,19 +308,6 @@ def test_skipped_steps_say_why(chain, store, world: World):
     chain.run(store=store, bus=world.bus)
     assert {(e.step, e.reason) for e in world.of(StepSkipped)} == {(n, "it is there") for n in "abcd"}
     assert not world.of(StepStarted)
-
-
-def test_the_result_of_a_step_that_returned_nothing_is_an_error_where_it_is_read(store, world: World):
-    flow = Workflow(
-        "w",
-        [
-            Step("a", run=lambda ctx: None, repeat="safe"),
-            Step("b", needs=["a"], run=lambda ctx: (ctx.result("a"), world.made.append("b")), repeat="safe"),
-        ],
-    )
-    with pytest.raises(ResultError, match="'b' reads the result of 'a', which returned nothing"):
-        flow.run(store=store)
-    assert world.made == []
 
 
 def test_one_commit_a_step_on_a_chain(tmp_path):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.ending import exit_code_of
 from holdfast.cli.runs import runs
-from holdfast.engine import Record, RunRecord, SQLiteStore, Step, Workflow
+from holdfast.engine import FileLock, Record, RunRecord, SQLiteStore, Step, Workflow
 from holdfast.errors import HoldfastError, TemporaryError
 from holdfast.retry import Policy, constant, testing_mode
 
@@ -137,7 +138,7 @@ def test_clean_keeps_the_newest_and_all_checkpoints(ran, home):
     assert copy.exists()
     assert len(call().output.splitlines()) == 2
     cleaned = json.loads(call("clean", "--keep", "0", "--damaged", "--json").output)
-    assert cleaned == {"runs": [ran[0].id], "deleted": [str(copy)]}
+    assert cleaned == {"runs": [ran[0].id], "deleted": [str(copy)], "set_aside": []}
     assert flow([1, 1]).run(store=SQLiteStore(home / "blue" / "state.db")).changed == ()
 
 
@@ -155,6 +156,64 @@ def test_readable_while_a_run_is_at_work(home):
 
 def test_a_damaged_store_is_one_clear_error(home, capsys):
     (home / "blue").mkdir(parents=True)
-    (home / "blue" / "state.db").write_bytes(b"rubbish" * 1000)
+    (home / "blue" / "state.db").write_bytes(b"\0" * 7000)
     assert exit_code_of(runs, []) == 3
     assert "is damaged" in capsys.readouterr().err
+
+
+def test_clean_keeps_and_names_what_it_sets_aside_itself(ran, home):
+    (home / "blue" / "lock").touch()
+    path = home / "blue" / "state.db"
+    path.write_bytes(path.read_bytes()[:5000])
+    cleaned = json.loads(call("clean", "--damaged", "--json").output)
+    assert cleaned["deleted"] == []
+    (aside,) = cleaned["set_aside"]
+    assert Path(aside).exists()
+    path.write_bytes(b"")
+    assert "was damaged" in call("clean").output
+
+
+def test_clean_without_a_lock_leaves_a_damaged_store_alone(ran, home, capsys):
+    path = home / "blue" / "state.db"
+    path.write_bytes(path.read_bytes()[:5000])
+    assert exit_code_of(runs, ["clean", "--damaged"]) == 3
+    assert "is damaged" in capsys.readouterr().err
+    assert path.stat().st_size == 5000
+
+
+def test_clean_makes_no_store(tmp_path, capsys):
+    assert exit_code_of(runs, ["clean", "--store", str(tmp_path / "typo.db")]) == 3
+    assert "there is no store at" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("locked", [True, False])
+def test_clean_waits_for_no_run_and_disturbs_none(home, capsys, locked):
+    store = SQLiteStore(home / "blue" / "state.db")
+    lock = FileLock(home / "blue" / "lock") if locked else None
+    codes = []
+    look = Step("look", run=lambda ctx: codes.append(exit_code_of(runs, ["clean"])), repeat="safe")
+    Workflow("up", [look]).run(store=store, lock=lock, command="up")
+    assert codes == [4]
+    assert "another run is at work" in capsys.readouterr().err
+    assert exit_code_of(runs, ["clean"]) == 0
+
+
+def test_only_what_was_begun_twice_may_have_happened_twice(home, tmp_path):
+    path, broken = tmp_path / "s.db", [True]
+
+    def send(ctx):
+        if broken:
+            raise TemporaryError("away")
+
+    def shown():
+        return call("show", "last", "--store", str(path)).output
+
+    flow = Workflow("w", [Step("send", run=send, repeat="at-least-once")])
+    with pytest.raises(TemporaryError):
+        flow.run(store=SQLiteStore(path))
+    assert "at least once" in shown()
+    assert "twice" not in shown()
+    broken.clear()
+    flow.run(store=SQLiteStore(path))
+    assert "may have happened twice" in shown()

@@ -128,14 +128,6 @@ def test_an_empty_file_is_damage_and_is_named(tmp_path):
     assert "damaged" in events[0].aside
 
 
-def test_a_file_of_something_else_is_set_aside_whole(tmp_path):
-    (tmp_path / "s.db").write_bytes(b"not a database at all" * 300)
-    events: list[StoreDamaged] = []
-    assert damaged(tmp_path / "s.db", events) == {}
-    aside = tmp_path / events[0].aside.rsplit("/", 1)[1]
-    assert aside.read_bytes().startswith(b"not a database")
-
-
 def test_a_row_that_was_changed_is_not_believed_and_the_others_are_kept(tmp_path):
     filled(tmp_path / "s.db")
     with sqlite3.connect(tmp_path / "s.db") as con:
@@ -280,3 +272,37 @@ def test_dropped_runs_are_gone_and_steps_stay(store):
     store.drop_runs(ids[:2])
     assert [run.id for run in store.runs()] == [ids[2]]
     assert "a" in store.load("w")
+
+
+def test_a_dead_run_of_another_workflow_keeps_its_story(tmp_path, world: World):
+    store = SQLiteStore(tmp_path / "s.db")
+    store.open()
+    store.begin(RunRecord(id="dead", workflow="other", command="stop"))
+    store.commit("other", {"halt": Record(state="intent", run="dead", at=5.0)})
+    store.close()
+    Workflow("w", [Make(world, "a")]).run(store=store)
+    store.open()
+    dead = store.runs()[1]
+    assert (dead.outcome, dead.step, [log.step for log in dead.steps]) == ("died", "halt", ["halt"])
+
+
+@pytest.mark.parametrize("call", ["unfinished", "begin", "commit", "end"])
+def test_damage_that_is_found_later_is_told(tmp_path, world: World, monkeypatch, call):
+    path = tmp_path / "s.db"
+    flow = Workflow("w", [Make(world, "a"), Make(world, "b", ("a",))])
+    flow.run(store=SQLiteStore(path))
+    world.things.clear()
+    real, hurt = getattr(SQLiteStore, call), []
+
+    def damaging(self, *args):
+        if not hurt:
+            hurt.append(1)
+            self._con.execute("DROP TABLE runs" if call != "commit" else "DROP TABLE steps")
+        return real(self, *args)
+
+    monkeypatch.setattr(SQLiteStore, call, damaging)
+    flow.run(store=SQLiteStore(path), bus=world.bus)
+    asides = [event.aside for event in world.of(StoreDamaged)]
+    assert len(asides) == 1
+    assert [str(copy) for copy in tmp_path.glob("*.damaged-*[0-9a-f]")] == asides
+    assert world.of(StoreDamaged)[0].lost == (("a", "b") if call == "commit" else ())
