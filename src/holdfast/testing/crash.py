@@ -45,7 +45,8 @@ class CrashMatrix:
     - `build(world)` makes the workflow; children import it, so it stands at the top of a module.
     - `params` are given to every run, `changed` to the one that tries a changed input.
     - `edited` builds the same workflow with other code; without it the same code is loaded anew.
-    - `observe(world)` describes the world when all is done: every case must end as an untroubled run does.
+    - `observe(world)` describes the world when all is done: every case must end as an untroubled run does
+      (with a changed input: as one on the changed parameters).
     - `effects(world)` counts effects by step, where the world keeps count; none but at-least-once may
       exceed one.
     - `moments` is how many lines inside each step are tried, `troubles` which kinds of trouble.
@@ -74,6 +75,7 @@ class CrashMatrix:
         self._troubles = _known(troubles)
         self._seed = seed
         self._expected: Any = None
+        self._expected_changed: Any = None
         self._took = 0.0
         self._lines: dict[str, int] = {}
         workflow = build(root / "nowhere")
@@ -87,9 +89,11 @@ class CrashMatrix:
         """Everything but random moments."""
         with self._lab as lab, self._edited as edited:
             self._untroubled()
-            steps = self._steps
+            steps = [step for step in self._steps if step in self._lines]
+            if not steps:
+                raise AssertionError("no step of the workflow has anything to do: there is nothing to kill")
             told = {
-                "killed": lambda: cases.kills(lab, steps, self._lines, self._moments),
+                "killed": lambda: cases.kills(lab, self._steps, self._lines, self._moments),
                 "torn store": lambda: cases.torn_store(lab, steps, self._seed),
                 "disk full": lambda: cases.full_disk(lab, steps),
                 "read-only store": lambda: cases.read_only(lab, steps),
@@ -112,39 +116,52 @@ class CrashMatrix:
 
     def _untroubled(self) -> None:
         """One run without trouble: it must work, and it says what the world looks like when all is done."""
-        case = self._lab.case()
         began = time.monotonic()
-        code = case.run()
+        self._expected = self._outcome()
         self._took = time.monotonic() - began
-        if code != 0:
-            raise AssertionError(f"the workflow fails without any trouble: exit {code}\n{case.log()}")
-        self._expected = self._observe(case.home / "world") if self._observe else None
+        if self._changed is not None and "changed input" in self._troubles:
+            self._expected_changed = self._outcome(params=self._changed)
         counted = self._lab.case()
         counted.run(count=True)
         self._lines = counted.lines()
+
+    def _outcome(self, **job: Any) -> Any:
+        """The world after one run without trouble."""
+        case = self._lab.case()
+        code = case.run(**job)
+        if code != 0:
+            raise AssertionError(f"the workflow fails without any trouble: exit {code}\n{case.log()}")
+        return self._observe(case.home / "world") if self._observe else None
 
     def _judge(self, told: Iterable[cases.Told] | Iterator[cases.Told]) -> None:
         for group, name, case, wrong in told:
             found = [*wrong]
             changed = group == "changed input"
-            if not changed and not found:
-                found += self._differences(case)
+            reached = not isinstance(wrong, cases.NotReached)
+            if reached and not found:
+                found += self._differences(case, self._expected_changed if changed else self._expected)
             twice, repeated = self._twice(case)
             found += [] if changed else [f"the effect of {step} happened twice" for step in twice]
             self.report.findings.append(
                 Finding(
-                    group, name, tuple(case.codes), tuple(found), tuple(repeated), case.log() if found else ""
+                    group,
+                    name,
+                    tuple(case.codes),
+                    tuple(found),
+                    tuple(repeated),
+                    case.log() if found else "",
+                    reached,
                 )
             )
 
-    def _differences(self, case: Case) -> list[str]:
+    def _differences(self, case: Case, expected: Any) -> list[str]:
         if self._observe is None:
             return []
         try:
             seen = self._observe(case.home / "world")
         except Exception as error:  # noqa: BLE001  a world that cannot be described is a finding too
             return [f"the world cannot be described: {type(error).__name__}: {error}"]
-        return [] if seen == self._expected else [f"the world is {seen!r}, not {self._expected!r}"]
+        return [] if seen == expected else [f"the world is {seen!r}, not {expected!r}"]
 
     def _twice(self, case: Case) -> tuple[list[str], list[str]]:
         """Steps whose effect happened twice though they can be resolved, and those that may repeat."""

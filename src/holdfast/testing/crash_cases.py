@@ -17,22 +17,37 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCKED = 4
+KILLED = -9
 _ROOM_TO_BEGIN = 8_192
 Told = tuple[str, str, Case, list[str]]
 """group, case, the case, what is wrong so far"""
 
 
+class NotReached(list[str]):
+    """Nothing is wrong, but nothing was tried either: the moment of the kill never came."""
+
+
 def kills(lab: Lab, steps: Sequence[str], lines: dict[str, int], moments: int) -> Iterator[Told]:
-    """SIGKILL before, inside and after every step, then run to the end."""
+    """SIGKILL before, inside and after every step, then run to the end.
+
+    A step without an entry in `lines` had nothing to do in an untroubled run: it cannot be killed.
+    """
     for step in steps:
+        if step not in lines:
+            yield "killed", step, lab.case(), NotReached()
+            continue
         places: list[dict[str, Any]] = [{"at": "before"}]
         places += [{"at": "inside", "line": line} for line in _spread(lines.get(step, 0), moments)]
         places += [{"at": "after"}]
         for place in places:
             case = lab.case()
             words = f"line {place['line']}" if place["at"] == "inside" else str(place["at"])
-            case.run(kill={"step": step, **place})
-            yield "killed", f"{step}, {words}", case, _finish(case)
+            wrong = _killed(case, step, **place)
+            # How many lines a step takes may differ from run to run, but it always has a first one.
+            if wrong and place.get("line", 1) > 1 and case.codes[-1] == 0:
+                yield "killed", f"{step}, {words}", case, NotReached()
+                continue
+            yield "killed", f"{step}, {words}", case, wrong + _finish(case)
 
 
 def random_kills(lab: Lab, count: int, seconds: float, seed: int) -> Iterator[Told]:
@@ -53,22 +68,23 @@ def torn_store(lab: Lab, steps: Sequence[str], seed: int) -> Iterator[Told]:
     middle = steps[len(steps) // 2]
     for suffix, flip in (("", False), ("", True), ("-wal", False), ("-wal", True), ("", None)):
         case = lab.case()
-        case.run(kill={"step": middle, "at": "after"})
+        wrong = _killed(case, middle, at="after")
         path = case.home / f"state.db{suffix}"
         how = "emptied" if flip is None else "a bit flipped" if flip else "cut short"
         if path.exists():
             _damage(path, flip, rng)
-        yield "torn store", f"state.db{suffix} {how}", case, _finish(case)
+        yield "torn store", f"state.db{suffix} {how}", case, wrong + _finish(case)
 
 
 def full_disk(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:
     """Let no file grow past a limit: while the store is made, and while it is written."""
     for limit in (1, 8_192, 24_576, 49_152):
         case = lab.case()
+        wrong = []
         if limit > _ROOM_TO_BEGIN:
-            case.run(kill={"step": steps[len(steps) // 2], "at": "before"})
+            wrong = _killed(case, steps[len(steps) // 2], at="before")
         case.run(limit=limit)
-        wrong = ["a traceback"] if case.codes[-1] == TRACEBACK else []
+        wrong += ["a traceback"] if case.codes[-1] == TRACEBACK else []
         yield "disk full", f"at {limit:,} bytes", case, wrong + _finish(case)
 
 
@@ -76,12 +92,12 @@ def read_only(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:
     """Take the right to write the store away; nothing may be done then."""
     for what in ("file", "directory"):
         case = lab.case()
-        case.run(kill={"step": steps[len(steps) // 2], "at": "before"})
+        wrong = _killed(case, steps[len(steps) // 2], at="before")
         begun = case.effects("enter")
         _set_modes(case.home, what, 0o400, 0o500)
         code = case.run(unprivileged=True)
         _set_modes(case.home, what, 0o600, 0o700)
-        wrong = [] if code not in {0, TRACEBACK} else [f"exit {code} in place of a clear refusal"]
+        wrong += [] if code not in {0, TRACEBACK} else [f"exit {code} in place of a clear refusal"]
         if case.effects("enter") != begun:
             wrong += ["an effect without a store"]
         yield "read-only store", what, case, wrong + _finish(case)
@@ -110,8 +126,8 @@ def changed_input(lab: Lab, steps: Sequence[str], changed: Any) -> Iterator[Told
     """Go on after a kill with other parameters, where there are any."""
     if changed is not None:
         case = lab.case()
-        case.run(kill={"step": steps[len(steps) // 2], "at": "after"})
-        yield "changed input", "after a kill", case, _finish(case, params=changed)
+        wrong = _killed(case, steps[len(steps) // 2], at="after")
+        yield "changed input", "after a kill", case, wrong + _finish(case, params=changed)
 
 
 def clock_jump(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:
@@ -119,16 +135,22 @@ def clock_jump(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:
     middle = steps[len(steps) // 2]
     for words, jump in (("a day back", -86_400), ("ten years on", 315_360_000)):
         case = lab.case()
-        case.run(kill={"step": middle, "at": "after"})
-        yield "clock jump", words, case, _finish(case, clock=jump)
+        wrong = _killed(case, middle, at="after")
+        yield "clock jump", words, case, wrong + _finish(case, clock=jump)
 
 
 def changed_code(before: Lab, after: Lab, steps: Sequence[str]) -> Iterator[Told]:
     """Go on after a kill with a program whose steps were edited."""
     case = before.case()
-    case.run(kill={"step": steps[len(steps) // 2], "at": "after"})
+    wrong = _killed(case, steps[len(steps) // 2], at="after")
     moved = case.carried_on_in(after)
-    yield "changed code", "after a kill", moved, _finish(moved)
+    yield "changed code", "after a kill", moved, wrong + _finish(moved)
+
+
+def _killed(case: Case, step: str, **place: Any) -> list[str]:
+    """Run until the kill; a run that ended in any other way has tried nothing, and that is wrong."""
+    code = case.run(kill={"step": step, **place})
+    return [] if code == KILLED else [f"it was not killed in {step}: the run ended with {code}"]
 
 
 def _finish(case: Case, **job: Any) -> list[str]:

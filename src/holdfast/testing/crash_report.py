@@ -26,6 +26,8 @@ class Finding:
     repeated: tuple[str, ...] = ()
     """steps that ran twice, and may: safe to repeat, or declared at-least-once"""
     log: str = ""
+    reached: bool = True
+    """whether the trouble came at all: a step that has nothing to do cannot be killed"""
 
 
 @dataclass
@@ -52,11 +54,14 @@ class Report:
             for row in rows
         ]
         lines.insert(1, "  ".join("-" * width for width in widths))
-        good = len(self.findings) - len(self.failures)
+        tried = [finding for finding in self.findings if finding.reached]
+        good = len(tried) - len(self.failures)
         lines += [
             "",
-            f"{self.workflow}: {good} of {len(self.findings)} cases converged without an effect twice",
+            f"{self.workflow}: {good} of {len(tried)} cases converged without an effect twice",
         ]
+        if len(tried) < len(self.findings):
+            lines += [f"not reached, and so not tried: {len(self.findings) - len(tried)}"]
         if self.at_least_once:
             lines += [f"at least once, as declared: {', '.join(self.at_least_once)}"]
         return "\n".join(lines)
@@ -76,9 +81,13 @@ _WIDEST = 60
 KILLED = -9
 
 
+def _fold(finding: Finding) -> tuple[str, bool, bool]:
+    return finding.case.partition(",")[0], bool(finding.wrong), finding.reached
+
+
 def _folded(findings: list[Finding]) -> Iterable[Finding]:
     """Good cases of one step in one line, bad ones each in a line of its own."""
-    for name, found in groupby(findings, key=lambda each: (each.case.partition(",")[0], bool(each.wrong))):
+    for name, found in groupby(findings, key=_fold):
         same = list(found)
         if len(same) == 1 or same[0].wrong:
             yield from same
@@ -87,10 +96,12 @@ def _folded(findings: list[Finding]) -> Iterable[Finding]:
         repeated = tuple(dict.fromkeys(step for each in same for step in each.repeated))
         runs = tuple(sorted({code for each in same for code in each.runs}))
         case = f"{name[0]}, {places}" if len(places) <= _WIDEST else f"{name[0]}, {len(same)} moments"
-        yield Finding(same[0].group, case, runs, (), repeated)
+        yield Finding(same[0].group, case, runs, (), repeated, reached=same[0].reached)
 
 
 def _row(group: str, finding: Finding) -> tuple[str, ...]:
+    if not finding.reached:
+        return (group, finding.case, "", "not reached", "", "")
     twice = [word for word in finding.wrong if "twice" in word]
     converged = "yes" if len(twice) == len(finding.wrong) else "NO"
     codes = " ".join("killed" if code == KILLED else str(code) for code in finding.runs)

@@ -58,6 +58,39 @@ def good(world: Path) -> Workflow:
     return Workflow("good", [Step("a", probe=lambda ctx: _is(world / "a"), run=write)])
 
 
+def partly_there(world: Path) -> Workflow:
+    """Its first step has nothing to do from the start."""
+
+    def write(ctx):
+        (world / "a").write_text("a")
+
+    there = Step("there", probe=lambda ctx: done("it always was"), run=lambda ctx: None)
+    return Workflow("partly", [there, Step("a", probe=lambda ctx: _is(world / "a"), run=write)])
+
+
+def all_there(world: Path) -> Workflow:
+    return Workflow("there", [Step("there", probe=lambda ctx: done("it was"), run=lambda ctx: None)])
+
+
+def only_at_first(world: Path) -> Workflow:
+    """Its step has something to do in the first two worlds only, so that the kills never come."""
+    (world.parent.parent / "worlds").mkdir(parents=True, exist_ok=True)
+    (world.parent.parent / "worlds" / world.parent.name).touch()
+    late = len(list((world.parent.parent / "worlds").iterdir())) > 2
+    return Workflow(
+        "first", [Step("a", probe=lambda ctx: done() if late else absent(), run=lambda ctx: None)]
+    )
+
+
+def forgetful(world: Path) -> Workflow:
+    """It does not say that its step reads the colour, so a changed one is not seen."""
+
+    def paint(ctx):
+        (world / "colour").write_text(ctx.params["colour"])
+
+    return Workflow("forgetful", [Step("paint", probe=lambda ctx: _is(world / "colour"), run=paint)])
+
+
 def broken(world: Path) -> Workflow:
     def fails(ctx):
         raise OSError("always")

@@ -9,7 +9,18 @@ import pytest
 
 from holdfast.testing.crash import TROUBLES, CrashMatrix
 
-from .bad_workflows import blind, broken, good, stuck, trusting, two_effects
+from .bad_workflows import (
+    all_there,
+    blind,
+    broken,
+    forgetful,
+    good,
+    only_at_first,
+    partly_there,
+    stuck,
+    trusting,
+    two_effects,
+)
 
 
 def put_through(build, tmp_path, **options):
@@ -48,6 +59,39 @@ def test_the_worlds_own_count(tmp_path):
     put_through(two_effects, tmp_path / "unseen").check()
     with pytest.raises(AssertionError, match="the effect of mail-and-note happened twice"):
         put_through(two_effects, tmp_path / "seen", **count).check()
+
+
+def test_a_step_that_has_nothing_to_do_is_shown_and_not_counted(tmp_path):
+    report = put_through(partly_there, tmp_path, troubles=TROUBLES)
+    report.check()
+    assert [finding.case for finding in report.findings if not finding.reached] == ["there"]
+    tried = len(report.findings) - 1
+    assert f"partly: {tried} of {tried} cases converged" in str(report)
+    assert "not reached" in str(report)
+
+
+def test_a_kill_that_never_came_is_not_taken_for_a_success(tmp_path):
+    report = put_through(only_at_first, tmp_path)
+    with pytest.raises(AssertionError, match="it was not killed in a: the run ended with 0"):
+        report.check()
+
+
+def test_nothing_to_kill(tmp_path):
+    with pytest.raises(AssertionError, match="there is nothing to kill"):
+        put_through(all_there, tmp_path)
+
+
+def test_a_changed_input_must_end_as_if_it_had_been_so_from_the_start(tmp_path):
+    colours = {"params": {"colour": "red"}, "changed": {"colour": "blue"}}
+    report = put_through(
+        forgetful,
+        tmp_path,
+        troubles=["changed input"],
+        observe=lambda world: (world / "colour").read_text(),
+        **colours,
+    )
+    with pytest.raises(AssertionError, match="the world is 'red', not 'blue'"):
+        report.check()
 
 
 def test_a_workflow_that_fails_anyway(tmp_path):
