@@ -6,16 +6,18 @@ Not here: finding the method and repeating the attempt (`proxy`).
 from __future__ import annotations
 
 import inspect
+import sys
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.kube import stamp, writes
+from holdfast.kube.chain import begun_while
 from holdfast.kube.exchange import Link, exchange
 from holdfast.kube.status import http_status
 from holdfast.kube.steps import adrive, drive
 from holdfast.kube.verbs import Method, Verb, verb_of_call
-from holdfast.retry import Deadline, clock, retry
+from holdfast.retry import Deadline, clock, current_deadline, retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,6 +126,14 @@ class Call:
 
     def request(self) -> Any:
         """One request in threads, as `exchange` makes it: all there is to a read, the first of a write."""
+        handled = sys.exception()
+        try:
+            return self._renewing()
+        except Exception as error:
+            begun_while(error, handled)
+            raise
+
+    def _renewing(self) -> Any:
         fn, link = self._plan.fn, self._plan.link
         args, kwargs = self._args, self._kwargs
         if self.verb is Verb.CREATE and self.write is not None:
@@ -153,10 +163,10 @@ class Call:
         return live if self.verb is Verb.CREATE and self.write.is_ours(live) else None
 
     def _left(self) -> float:
-        """Seconds until the call's own deadline, or for one request."""
-        policy = self._plan.link.policy
-        until = min(self._began + policy.span, policy.until)
-        return min(Deadline(until).remaining(), self._plan.link.timeout)
+        """Seconds until the call's own deadline or one around it, at most those of one request."""
+        policy, around = self._plan.link.policy, current_deadline()
+        own = Deadline(min(self._began + policy.span, policy.until)).clip(self._plan.link.timeout)
+        return own if around is None else around.clip(own)
 
     def _request(self) -> Steps[Any]:
         return self._exchange(

@@ -91,11 +91,12 @@ def rollout_done(obj: dict[str, Any] | None) -> Sight:
     if obj is None:
         return _ABSENT
     status = _at(obj, "status") or {}
+    if (_at(status, "observedGeneration") or 0) < (_at(obj, "metadata", "generation") or 0):
+        # Nor do the conditions say anything about this version until then.
+        return Sight(seen="the controller has not seen the change yet")
     progressing = _conditions(obj).get("Progressing", {})
     if progressing.get("reason") == "ProgressDeadlineExceeded":
         return Sight(failed="the rollout made no progress in its time")
-    if (_at(status, "observedGeneration") or 0) < (_at(obj, "metadata", "generation") or 0):
-        return Sight(seen="the controller has not seen the change yet")
     if obj.get("kind") == "DaemonSet":
         want = status.get("desiredNumberScheduled") or 0
         have = (status.get("updatedNumberScheduled") or 0, status.get("numberAvailable") or 0, want)

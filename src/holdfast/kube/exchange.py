@@ -5,10 +5,12 @@ Used for each attempt of everything that talks to an API server. Not here: repea
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.kube.chain import begun_while, handled_at
 from holdfast.kube.credentials import Credentials, credentials_of
 from holdfast.kube.harden import LARGEST_ANSWER, harden
 from holdfast.kube.outcome import Done, classify, mark
@@ -60,6 +62,7 @@ class Link:
         for each in causes(error):
             redact(each, sensitive=method.sensitive, configuration=self.api_client.configuration)
         settled = withheld(error) if method.sensitive else error
+        begun_while(settled, handled_at(error))
         if write is not None:
             mark(settled, Done.UNKNOWN if write.unknown else Done.NO)
         return settled
@@ -84,6 +87,15 @@ def link(
 
 def exchange(link: Link, method: Method, request: Callable[[float], Any]) -> Steps[Any]:
     """One attempt: `request` is given its timeout; a 401 is answered with new credentials, once."""
+    handled = sys.exception()
+    try:
+        return (yield from _renewing(link, method, request))
+    except Exception as error:
+        begun_while(error, handled)
+        raise
+
+
+def _renewing(link: Link, method: Method, request: Callable[[float], Any]) -> Steps[Any]:
     generation = link.credentials.generation
     try:
         return (yield from _watched(link, method, request))

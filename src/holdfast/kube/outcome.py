@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+from holdfast.kube.chain import own_causes
 from holdfast.kube.status import http_status, read_status
 from holdfast.kube.transient import Trace, trace
-from holdfast.retry import causes
 
 
 class Outcome(Enum):
@@ -48,7 +48,7 @@ def classify(error: BaseException) -> Outcome:
     """The outcome class of any error that a client's call can raise."""
     status = http_status(error)
     if status is None:
-        unreadable = any(_is_unreadable(each) for each in causes(error))
+        unreadable = any(_is_unreadable(each) for each in own_causes(error))
         return Outcome.AMBIGUOUS if unreadable else _TRACES[trace(error)]
     if status == 429:  # noqa: PLR2004 - status codes are their own names
         return Outcome.REJECTED
@@ -84,7 +84,7 @@ def describe(error: BaseException) -> str:
     if status is not None:
         reason = read_status(error).reason
         return f"HTTP {status} {reason}".rstrip()
-    names = list(dict.fromkeys(type(each).__name__ for each in causes(error)))
+    names = list(dict.fromkeys(type(each).__name__ for each in own_causes(error)))
     return f"{classify(error).value}: {' < '.join(names[:3])}"
 
 
@@ -107,7 +107,7 @@ def mark(error: BaseException, done: Done) -> None:
 
 def outcome_of(error: BaseException) -> Done:
     """Whether what a failed write asked for has happened: *not done* for certain, or *unknown*."""
-    for each in causes(error):
+    for each in own_causes(error):
         done = getattr(each, _DONE, None)
         if isinstance(done, Done):
             return done

@@ -6,7 +6,9 @@ here: which requests to make, and what to do when they fail.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,22 +143,36 @@ def _parse(line: bytes) -> dict[str, Any]:
 class EventStream(_Lines):
     """Watch events, one by one; None at the end."""
 
-    def next(self) -> dict[str, Any] | None:
+    def next(self, within: float) -> dict[str, Any] | None:
+        """The next event; TimeoutError if it is not there, whole, in that many seconds."""
+        ends = time.monotonic() + within
         while (event := self._event()) is None:
+            self._wait_until(ends)
             chunk = self.raw.read1(_CHUNK)
             if not chunk:
                 return None
             self._buffer += chunk
         return event
 
+    def _wait_until(self, ends: float) -> None:
+        """Bound the next read: the timeout of the request was that of its beginning."""
+        left = ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("a watch event took too long to arrive")
+        sock = getattr(getattr(self.raw, "connection", None), "sock", None)
+        if sock is not None:
+            sock.settimeout(left)
+
 
 class AsyncEventStream(_Lines):
     """Watch events, one by one; None at the end."""
 
-    async def next(self) -> dict[str, Any] | None:
-        while (event := self._event()) is None:
-            chunk = await self.raw.content.readany()
-            if not chunk:
-                return None
-            self._buffer += chunk
+    async def next(self, within: float) -> dict[str, Any] | None:
+        """The next event; TimeoutError if it is not there, whole, in that many seconds."""
+        async with asyncio.timeout(within):
+            while (event := self._event()) is None:
+                chunk = await self.raw.content.readany()
+                if not chunk:
+                    return None
+                self._buffer += chunk
         return event

@@ -12,7 +12,7 @@ import ssl
 from enum import Enum
 
 from holdfast.errors import HoldfastError
-from holdfast.retry import causes
+from holdfast.kube.chain import own_causes
 
 
 class Trace(Enum):
@@ -73,15 +73,19 @@ _KNOWN_HOMES = ("urllib3", "aiohttp", "http", "json", "asyncio", "builtins", "ho
 
 
 def trace(error: BaseException) -> Trace:
-    """What the chain behind `error` tells; a certificate that is not trusted outweighs all else."""
-    chain = list(causes(error))
+    """What the chain behind `error` tells; a certificate that is not trusted outweighs all else.
+
+    "Not sent" is believed of the client's own word for it, which wraps the timeout or reset of a connection
+    that did not come about. Further down it yields to whatever says that something was sent.
+    """
+    chain = list(own_causes(error))
     if any(_is_untrusted(each) for each in chain):
         return Trace.NEVER
-    found = {seen for each in chain if (seen := _one(each)) is not None}
-    for outcome in (Trace.NOT_SENT, Trace.LOST, Trace.GARBLED):
-        if outcome in found:
-            return outcome
-    return Trace.NEVER
+    found = [(each, seen) for each in chain if (seen := _one(each)) is not None]
+    if found and found[0][1] is Trace.NOT_SENT and _known_names(found[0][0]) & _NOT_SENT_TYPES:
+        return Trace.NOT_SENT
+    told = {seen for _, seen in found}
+    return next((each for each in (Trace.LOST, Trace.GARBLED, Trace.NOT_SENT) if each in told), Trace.NEVER)
 
 
 def _is_untrusted(error: BaseException) -> bool:
@@ -102,9 +106,7 @@ def _one(error: BaseException) -> Trace | None:
     if isinstance(error, HoldfastError):
         # Ours are no transport errors, even where they are builtin ones too, but for those about the answer.
         return Trace.GARBLED if type(error).__name__ in _GARBLED_TYPES else None
-    names = {
-        kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] in _KNOWN_HOMES
-    }
+    names = _known_names(error)
     if isinstance(error, socket.gaierror | ConnectionRefusedError) or names & _NOT_SENT_TYPES:
         return Trace.NOT_SENT
     if isinstance(error, OSError):
@@ -115,3 +117,9 @@ def _one(error: BaseException) -> Trace | None:
     if names & _LOST_TYPES:
         return Trace.LOST
     return Trace.GARBLED if names & _GARBLED_TYPES else None
+
+
+def _known_names(error: BaseException) -> set[str]:
+    return {
+        kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] in _KNOWN_HOMES
+    }

@@ -31,6 +31,8 @@ _SILENCE = 90.0
 # A stream that ends sooner than this was refused rather than used up.
 _REFUSED = 1.0
 _LONGEST_STREAM = 3600
+# A timeout of nothing would be taken for none.
+_LEAST = 0.001
 
 
 class StreamError(TemporaryError):
@@ -74,6 +76,7 @@ class Watching:
             if self._version is None:
                 yield from self._list()
             while not self.sight.done:
+                self._check_time()
                 yield from self._stream()
         except Exception as error:
             if http_status(error) == _GONE:
@@ -99,11 +102,13 @@ class Watching:
                 "timeoutSeconds": self._seconds(),
             }
         )
-        open_stream = partial(self._wire.stream, request, silence=min(_SILENCE, float(self._seconds())))
+        open_stream = partial(self._wire.stream, request, silence=self._silence())
         stream = yield from exchange(self._link, request.method, lambda timeout: open_stream(timeout=timeout))
         try:
             while not self.sight.done:
-                event = yield stream.next
+                # A server that goes on sending, or goes silent, does not make the wait any longer.
+                self._check_time()
+                event = yield partial(stream.next, self._silence())
                 if event is None:
                     break
                 self._take(event)
@@ -142,7 +147,18 @@ class Watching:
         selector = {"fieldSelector": f"metadata.name={self._name}"}
         return Request(Verb.READ, self._path, self._plural, query={**selector, **query})
 
-    def _seconds(self) -> int:
+    def _check_time(self) -> None:
         deadline = current_deadline()
-        left = _LONGEST_STREAM if deadline is None else deadline.remaining()
-        return max(1, min(_LONGEST_STREAM, math.ceil(left)))
+        if deadline is not None:
+            deadline.check(f"watching {self._where}")
+
+    def _seconds(self) -> int:
+        """How long the server is asked to keep the stream open; it knows whole seconds only."""
+        deadline = current_deadline()
+        left = _LONGEST_STREAM if deadline is None else deadline.clip(_LONGEST_STREAM)
+        return max(1, math.ceil(left))
+
+    def _silence(self) -> float:
+        """How long nothing may come: never beyond the deadline."""
+        deadline = current_deadline()
+        return _SILENCE if deadline is None else max(_LEAST, deadline.clip(_SILENCE))

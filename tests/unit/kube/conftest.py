@@ -91,6 +91,13 @@ class Reset:
     def __init__(self, after=None):
         self.after = after
 
+    def send(self, handler):
+        if self.after:
+            self.after()
+        handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        handler.connection.close()
+        handler.close_connection = True
+
 
 class Raw:
     """Bytes put on the wire as they are."""
@@ -98,77 +105,97 @@ class Raw:
     def __init__(self, data):
         self.data = data
 
+    def send(self, handler):
+        handler.wfile.write(self.data)
+        handler.wfile.flush()
+        handler.close_connection = True
+
+
+class Drip:
+    """A stream that sends the same bytes time and again, until its reader leaves or the test has ended."""
+
+    def __init__(self, data, every, first=b""):
+        self.data, self.every, self.first = data, every, first
+
+    def send(self, handler):
+        handler.close_connection = True
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with contextlib.suppress(OSError):
+            chunk = self.first
+            while True:
+                if chunk:
+                    handler.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+                if handler.server.owner.stopped.wait(self.every):
+                    return
+                chunk = self.data
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Takes each request to the script of its server."""
+
+    protocol_version = "HTTP/1.1"
+    # Else header and body go out as two packets, and each answer waits for an acknowledgement.
+    disable_nagle_algorithm = True
+
+    def handle_any(self):
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        answer = self.server.owner.answer(self.command, self.path, body)
+        if hasattr(answer, "send"):
+            answer.send(self)
+        else:
+            self.give(*answer)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815
+
+    def give(self, code, payload, headers=None):
+        data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+        self.send_response_only(code)
+        for key, value in {"Content-Type": "application/json", **(headers or {})}.items():
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def finish(self):
+        with contextlib.suppress(OSError, ValueError):
+            super().finish()
+
+    def log_message(self, *args):
+        pass
+
+
+class Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        pass
+
 
 class Server:
     """Answers from a list of scripts, or a function of the request; keeps what it was asked."""
 
-    def __init__(self):  # noqa: C901 - a handler is a class, and wants to see its server
+    def __init__(self):
         self.requests = []
         self.answers = []
         self.reply = None
         self.lock = threading.Lock()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            # Else header and body go out as two packets, and each answer waits for an acknowledgement.
-            disable_nagle_algorithm = True
-
-            def handle_any(self):
-                length = int(self.headers.get("Content-Length") or 0)
-                body = json.loads(self.rfile.read(length)) if length else None
-                with outer.lock:
-                    outer.requests.append((self.command, self.path, body))
-                    answer = outer.answers.pop(0) if outer.answers else None
-                if answer is None:
-                    answer = outer.reply(self.command, self.path, body) if outer.reply else (200, {})
-                self.give(answer)
-
-            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815
-
-            def give(self, answer):
-                if isinstance(answer, Reset):
-                    if answer.after:
-                        answer.after()
-                    linger = struct.pack("ii", 1, 0)
-                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                    self.connection.close()
-                    self.close_connection = True
-                    return
-                if isinstance(answer, Raw):
-                    self.wfile.write(answer.data)
-                    self.wfile.flush()
-                    self.close_connection = True
-                    return
-                code, payload, *headers = answer
-                data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-                self.send_response_only(code)
-                given = {"Content-Type": "application/json", **(headers[0] if headers else {})}
-                for key, value in given.items():
-                    self.send_header(key, value)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def finish(self):
-                with contextlib.suppress(OSError, ValueError):
-                    super().finish()
-
-            def log_message(self, *args):
-                pass
-
-        class Quiet(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, request, client_address):
-                pass
-
+        self.stopped = threading.Event()
         self._http = Quiet(("127.0.0.1", 0), Handler)
+        self._http.owner = self
         self.url = f"http://127.0.0.1:{self._http.server_port}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
+    def answer(self, verb, path, body):
+        with self.lock:
+            self.requests.append((verb, path, body))
+            if self.answers:
+                return self.answers.pop(0)
+        return self.reply(verb, path, body) if self.reply else (200, {})
+
     def stop(self):
+        self.stopped.set()
         self._http.shutdown()
         self._http.server_close()
 
@@ -278,5 +305,6 @@ def told():
         status = staticmethod(status)
         reset = Reset
         raw = Raw
+        drip = Drip
 
     return Told

@@ -101,6 +101,11 @@ def true(kind, **rest):
     return {"conditions": [{"type": kind, "status": "True", **rest}]}
 
 
+def stuck(generation):
+    row = true("Progressing", reason="ProgressDeadlineExceeded")
+    return obj("Deployment", generation, observedGeneration=1, **row)
+
+
 @pytest.mark.parametrize(
     ("until", "value", "expected"),
     [
@@ -132,7 +137,8 @@ def true(kind, **rest):
             "waits",
         ),
         (rollout_done, obj("Deployment", 1, 0, observedGeneration=1), "done"),
-        (rollout_done, obj("Deployment", **true("Progressing", reason="ProgressDeadlineExceeded")), "failed"),
+        (rollout_done, stuck(1), "failed"),
+        (rollout_done, stuck(2), "waits"),
         (
             rollout_done,
             obj("StatefulSet", 1, 2, observedGeneration=1, updatedReplicas=2, readyReplicas=2, replicas=2),

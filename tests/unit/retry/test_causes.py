@@ -51,3 +51,9 @@ def test_a_chain_of_thousands_ends_early():
         error.__cause__ = ValueError()
         error = error.__cause__
     assert len(list(causes(tip))) == 100
+
+
+def test_what_is_left_out_is_not_entered():
+    tip, apart, beyond = ValueError(), KeyError(), OSError()
+    tip.__context__, apart.__context__ = apart, beyond
+    assert list(causes(tip, without={id(apart)})) == [tip]
