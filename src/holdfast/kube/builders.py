@@ -48,11 +48,13 @@ def pod(
 def job(name: str, image: str, *, retries: int = 0, **pod_values: Any) -> dict[str, Any]:
     """A job that runs one pod to its end; takes the values of `pod`."""
     template = pod(name, image, **pod_values)
+    labels = template["metadata"].get("labels")
+    labelled = {"metadata": {"labels": dict(labels)}} if labels else {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": _metadata(name, pod_values.get("labels")),
-        "spec": {"backoffLimit": retries, "template": {"spec": template["spec"]}},
+        "spec": {"backoffLimit": retries, "template": {**labelled, "spec": template["spec"]}},
     }
 
 

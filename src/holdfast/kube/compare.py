@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
+
+Alike: TypeAlias = Callable[[Any, Any], bool]
 
 _QUANTITY = re.compile(
     r"([+-]?[0-9]+(?:\.[0-9]*)?|[+-]?\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?"
@@ -27,6 +30,11 @@ _IGNORED = {
     "metadata.resourceVersion",
     "metadata.uid",
 }
+# Below these, and these themselves, strings are quantities; elsewhere "1.10" is not "1.1".
+_QUANTITY_MAPS = {"resources", "limits", "requests", "capacity", "allocatable", "hard", "overhead"}
+_QUANTITY_FIELDS = {"sizeLimit", "divisor", "averageValue", "maximumVolumeSize", "storage"}
+# Maps with keys of the user's choice: nothing is meant by such a key, and an empty text is a value.
+_FREE_MAPS = {"data", "binaryData", "annotations", "labels", "matchLabels", "nodeSelector"}
 _MOST = 20
 _LONGEST = 40
 
@@ -36,6 +44,14 @@ def differences(sent: Any, live: Any) -> list[str]:
     found: list[str] = []
     _walk(normal(sent), normal(live), "", found)
     return found[:_MOST]
+
+
+def _alike_in(key: str, inside: str, alike: Alike, value: Any) -> Alike:
+    """How values at `key` are compared, given how those around them are, and at which key those stand."""
+    if inside in _FREE_MAPS:
+        return _same
+    by_amount = isinstance(value, dict | list) if key in _QUANTITY_MAPS else key in _QUANTITY_FIELDS
+    return _same_amount if by_amount or (inside, key) == ("target", "value") else alike
 
 
 def normal(value: Any) -> Any:
@@ -49,51 +65,60 @@ def normal(value: Any) -> Any:
     return {**rest, "data": {**(value.get("data") or {}), **strings}}
 
 
-def _walk(sent: Any, live: Any, path: str, found: list[str]) -> None:
+def _walk(
+    sent: Any, live: Any, path: str, found: list[str], alike: Alike | None = None, inside: str = ""
+) -> None:
+    alike = alike or _same
     if path in _IGNORED or len(found) >= _MOST or _is_nothing(sent):
         return
     if live is None and isinstance(sent, dict | list):
         live = type(sent)()
     if isinstance(sent, dict) and isinstance(live, dict):
         for key, value in sent.items():
-            _walk(value, live.get(key), f"{path}.{key}".lstrip("."), found)
+            there = live.get(key)
+            if there is None and value == "" and inside not in _FREE_MAPS:
+                continue  # the server leaves out empty fields
+            below = _alike_in(key, inside, alike, value)
+            _walk(value, there, f"{path}.{key}".lstrip("."), found, below, key)
     elif isinstance(sent, list) and isinstance(live, list):
-        _walk_list(sent, live, path, found)
-    elif not _alike(sent, live):
+        _walk_list(sent, live, path, found, alike)
+    elif not alike(sent, live):
         found.append(path or ".")
 
 
-def _walk_list(sent: list[Any], live: list[Any], path: str, found: list[str]) -> None:
-    """Items are matched by name where they have one; else any alike will do: servers add some."""
+def _walk_list(sent: list[Any], live: list[Any], path: str, found: list[str], alike: Alike) -> None:
+    """Items are matched by a name that only one has; else any alike will do: servers add some."""
     if all(isinstance(item, dict) for item in sent):
+        there = [each for each in live if isinstance(each, dict)]
         for index, item in enumerate(sent):
             name = item.get("name")
-            if name is not None:
-                partner = next(
-                    (each for each in live if isinstance(each, dict) and each.get("name") == name), None
-                )
-                _walk(item, partner if partner is not None else {}, f"{path}[{name}]", found)
-            elif not any(_is_within(item, each) for each in live):
+            partners = [each for each in there if name is not None and each.get("name") == name]
+            shared = len(partners) > 1 or [each.get("name") for each in sent].count(name) > 1
+            if name is not None and not shared:
+                _walk(item, partners[0] if partners else {}, f"{path}[{name}]", found, alike)
+            elif not any(_is_within(item, each, alike) for each in there):
                 found.append(f"{path}[{index}]")
-    elif len(sent) != len(live) or not all(map(_alike, sent, live)):
+    elif len(sent) != len(live) or not all(map(alike, sent, live)):
         found.append(path)
 
 
-def _is_within(sent: Any, live: Any) -> bool:
+def _is_within(sent: Any, live: Any, alike: Alike) -> bool:
     found: list[str] = []
-    _walk(sent, live, "", found)
+    _walk(sent, live, "", found, alike)
     return not found
 
 
 def _is_nothing(value: Any) -> bool:
-    return value is None or value in ({}, [], "")
+    return value is None or value in ({}, [])
 
 
-def _alike(sent: Any, live: Any) -> bool:
-    if sent == live and isinstance(sent, bool) == isinstance(live, bool):
+def _same(sent: Any, live: Any) -> bool:
+    return bool(sent == live) and isinstance(sent, bool) == isinstance(live, bool)
+
+
+def _same_amount(sent: Any, live: Any) -> bool:
+    if _same(sent, live):
         return True
-    if isinstance(sent, bool) or isinstance(live, bool):
-        return False
     one, other = quantity(sent), quantity(live)
     return one is not None and one == other
 

@@ -59,7 +59,7 @@ def pod_ready(obj: dict[str, Any] | None) -> Sight:
     if obj is None:
         return _ABSENT
     phase = _at(obj, "status", "phase")
-    if phase in {"Failed", "Succeeded"}:
+    if phase in ("Failed", "Succeeded"):  # a tuple: the server may have put anything there
         return Sight(failed=f"the pod has ended: {phase}{_reason(_at(obj, 'status'))}")
     sight = condition("Ready")(obj)
     return Sight(done=sight.done, seen=f"{phase or 'no phase'}{_container_trouble(obj)}")

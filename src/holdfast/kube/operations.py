@@ -129,21 +129,28 @@ class Operations:
         path = home.path(where.namespace, where.name)
         request = Request(Verb.DELETE, path, home.plural, "DELETE", body=body)
         write = writes.Write()
-        attempt = partial(self._delete_attempt, write, request)
+        attempt = partial(self._delete_attempt, write, request, uid)
         did = yield partial(self._perform, Verb.DELETE, "delete", where, attempt, write)
         if did == "deleted" and wait is not None:
             yield from self.wait(where, conditions.deleted(uid), wait)
         return Result(did, live)
 
-    def _delete_attempt(self, write: writes.Write, request: Request) -> Steps[Any]:
+    def _delete_attempt(self, write: writes.Write, request: Request, uid: str) -> Steps[Any]:
         try:
             yield from writes.once(write, partial(self._send, request))
         except Exception as error:
-            # Conflict: the uid is another one by now, so ours is gone.
-            if http_status(error) not in {_NOT_FOUND, _CONFLICT}:
+            status = http_status(error)
+            if status not in {_NOT_FOUND, _CONFLICT}:
+                raise
+            if status == _CONFLICT and not (yield from self._is_replaced(request, uid)):
                 raise
             return "deleted" if write.unknown else "absent"
         return "deleted"
+
+    def _is_replaced(self, request: Request, uid: str) -> Steps[bool]:
+        """Whether a conflict was about the uid: then another object has the name by now, or none."""
+        live = yield from self._absent_is_none(Request(Verb.READ, request.path, request.resource))
+        return live is None or live.get("metadata", {}).get("uid") != uid
 
     # Waiting ---------------------------------------------------------------------------------------------
 

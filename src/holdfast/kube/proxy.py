@@ -38,8 +38,7 @@ def resilient(
     """The same API object, retrying what may be retried.
 
     - `policy`: attempts, backoff, deadline, budget, on_retry, stop; what is transient is decided here.
-    Without a
-      budget of its own it shares one with everybody who talks to the same server.
+      Without a budget of its own it shares one with everybody who talks to the same server.
     - `timeout`: seconds for one request that names none; cut to what is left of the deadline.
     - `refresh_credentials`: called once after a 401, whoever was refused; by default the client's own hook.
     - `observers`: told of each attempt (`holdfast.kube.telemetry`).

@@ -97,9 +97,7 @@ def verb_of_call(verb: Verb, body: Any, *, dry_run: bool = False) -> Verb:
 def _is_repeatable_patch(body: Any) -> bool:
     if isinstance(body, list):
         return all(_is_repeatable_operation(each) for each in body)
-    return (
-        isinstance(body, dict | object) and not isinstance(body, str | bytes) and not resource_version(body)
-    )
+    return not isinstance(body, str | bytes) and not resource_version(body)
 
 
 def _is_repeatable_operation(operation: Any) -> bool:

@@ -19,7 +19,8 @@ class Budget:
     """At most `burst` turns at once and `rate` a second after that: in any t seconds at most burst + rate·t.
 
     A policy with a fixed number of attempts gives up rather than wait longer than `max_wait` for a turn; one
-    that goes on until its deadline waits for as long as the deadline allows.
+    that goes on until its deadline waits for as long as the deadline allows. A gate that a Retry-After has
+    closed is waited for besides.
     """
 
     def __init__(self, rate: float, *, burst: int = 10, max_wait: float = 30.0) -> None:

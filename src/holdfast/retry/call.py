@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # A wait for a turn that is shorter than this is not worth a line of its own.
 _WORTH_TELLING = 1.0
+_SPREAD = 0.1
+_LONGEST_CLOSED = decision.LONGEST_ASKED * (1 + _SPREAD)
 _FINAL = "it will not pass"
 
 
@@ -105,13 +107,18 @@ class Call:
         budget = self.policy.budget
         if budget is None:
             return
+        patience = math.inf if self.policy.attempts is None else budget.max_wait
+        # What a server may ask for is waited for, whatever the patience with a queue; a gate that is closed
+        # again and again is not.
+        gate_until = clock.monotonic() + _LONGEST_CLOSED + patience
         while True:
             now = clock.monotonic()
-            longest = min(self.expires - now, math.inf if self.policy.attempts is None else budget.max_wait)
+            longest = min(self.expires - now, patience)
             closed = budget.closed_for(now)
             if closed > 0:
                 # Those who wait for the gate come through it one after another, not all at once.
-                wait: float | None = closed + closed * 0.1 * chance()
+                wait: float | None = closed + closed * _SPREAD * chance()
+                longest = min(self.expires, gate_until) - now
             elif take:
                 wait, take = budget.take(now, longest=longest), False
             else:

@@ -165,6 +165,15 @@ def test_delete_whose_answer_was_lost(cluster, server, store, told, clock):
     assert cluster.objects("delete", "Pod", "p", namespace="n").did == "deleted"
 
 
+def test_a_conflict_on_delete_is_looked_into(cluster, server, store, told, clock):
+    store._keep(f"{PODS}/p", pod())
+    server.answers += [(200, store.objects[f"{PODS}/p"]), told.status(409, "Conflict", "held by a webhook")]
+    with pytest.raises(ObjectConflictError, match="held by a webhook"):
+        cluster.objects("delete", "Pod", "p", namespace="n")
+    assert f"{PODS}/p" in store.objects
+    assert cluster.objects("delete", "Pod", "p", namespace="n", uid="an older one").did == "absent"
+
+
 # Waits -----------------------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,7 @@ from holdfast.kube.compare import differences, quantity
 from holdfast.kube.credentials import Credentials, credentials_of
 from holdfast.kube.stamp import OPERATION, name_from, renamed, stamped
 
+MOUNTS = [{"name": "v", "path": "/a"}, {"name": "v", "path": "/b"}]
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -61,10 +62,22 @@ def test_comparing_never_raises(sent, live):
         ({"l": [{"key": "k"}]}, {"l": [{"key": "o"}, {"key": "k", "op": "Exists"}]}, []),
         ({"l": [{"key": "k"}]}, {"l": [{"key": "o"}]}, ["l[0]"]),
         ({"l": ["a", "b"]}, {"l": ["b", "a"]}, ["l"]),
-        ({"cpu": "0.5"}, {"cpu": "500m"}, []),
-        ({"cpu": 1}, {"cpu": "1"}, []),
-        ({"memory": "1024Mi"}, {"memory": "1Gi"}, []),
-        ({"memory": "1G"}, {"memory": "1Gi"}, ["memory"]),
+        ({"limits": {"cpu": "0.5"}}, {"limits": {"cpu": "500m"}}, []),
+        ({"hard": {"cpu": 1}}, {"hard": {"cpu": "1"}}, []),
+        ({"requests": {"memory": "1024Mi"}}, {"requests": {"memory": "1Gi"}}, []),
+        ({"requests": {"memory": "1G"}}, {"requests": {"memory": "1Gi"}}, ["requests.memory"]),
+        ({"limits": [{"max": {"cpu": "1"}}]}, {"limits": [{"max": {"cpu": "1000m"}}]}, []),
+        ({"emptyDir": {"sizeLimit": "1024Mi"}}, {"emptyDir": {"sizeLimit": "1Gi"}}, []),
+        ({"data": {"v": "1.10"}}, {"data": {"v": "1.1"}}, ["data.v"]),
+        ({"data": {"v": "1e3"}}, {"data": {"v": "1000"}}, ["data.v"]),
+        ({"data": {"storage": "1.10"}}, {"data": {"storage": "1.1"}}, ["data.storage"]),
+        ({"data": {"k": ""}}, {"data": {"k": "eA=="}}, ["data.k"]),
+        ({"data": {"k": ""}}, {"data": {}}, ["data.k"]),
+        ({"env": [{"name": "A", "value": ""}]}, {"env": [{"name": "A"}]}, []),
+        ({"env": [{"name": "A", "value": ""}]}, {"env": [{"name": "A", "value": "x"}]}, ["env[A].value"]),
+        ({"mounts": MOUNTS}, {"mounts": [*MOUNTS, {"name": "token", "path": "/t"}]}, []),
+        ({"mounts": MOUNTS}, {"mounts": MOUNTS[:1]}, ["mounts[1]"]),
+        ({"mounts": MOUNTS[1:]}, {"mounts": MOUNTS}, []),
         ({"flag": True}, {"flag": 1}, ["flag"]),
         ({"metadata": {"resourceVersion": "1", "uid": "x"}}, {"metadata": {"resourceVersion": "2"}}, []),
         ({"kind": "Secret", "stringData": {"k": "v"}}, {"kind": "Secret", "data": {"k": "dg=="}}, []),
@@ -183,6 +196,9 @@ def test_builders():
     ]
     assert pod("p-", "img")["metadata"] == {"generateName": "p-"}
     assert job("j", "img", retries=2)["spec"]["backoffLimit"] == 2
+    labelled = job("j", "img", labels={"app": "x"})
+    assert labelled["metadata"]["labels"] == {"app": "x"}
+    assert labelled["spec"]["template"]["metadata"] == {"labels": {"app": "x"}}
     secret = docker_registry_secret("s", server="reg", username="u", password="p")
     config = json.loads(base64.b64decode(secret["data"][".dockerconfigjson"]))
     assert base64.b64decode(config["auths"]["reg"]["auth"]) == b"u:p"

@@ -113,6 +113,27 @@ def test_retry_after_closes_the_gate_for_everybody():
         assert 8.0 <= clock.slept[before] <= 8.8
 
 
+def test_a_gate_closed_for_the_longest_time_is_waited_for():
+    """Half a minute and its spread are more than the patience with a queue."""
+    budget = Budget(100, burst=100, max_wait=5)
+    with testing_mode() as clock:
+        for _ in range(20):
+            budget.close(clock.monotonic() + 30)
+            assert Policy(attempts=3, budget=budget).call(lambda: 7) == 7
+        assert all(30 <= slept <= 33 for slept in clock.slept)
+
+
+def test_a_gate_that_is_closed_again_and_again_is_not_waited_for_for_ever():
+    budget = Budget(100, burst=100, max_wait=5)
+    with testing_mode() as clock:
+        budget.close(clock.monotonic() + 30)
+        closed_for = budget.closed_for
+        budget.closed_for = lambda now: closed_for(now) or 30.0
+        with pytest.raises(DeadlineError):
+            Policy(attempts=3, budget=budget).call(lambda: 7)
+    assert sum(clock.slept) < 40
+
+
 def test_a_first_attempt_queues_only_while_the_endpoint_does_nothing_but_fail():
     budget = Budget(1, burst=1)
     policy = Policy(attempts=1, budget=budget, retry_on=OSError)
