@@ -56,12 +56,25 @@ async def async_api_client(
     from kubernetes.aio import client, config
 
     path = _existing(kubeconfig)
+
+    async def load(configuration: Any) -> None:
+        await config.load_kube_config(  # type: ignore[no-untyped-call]
+            str(path), context=context, client_configuration=configuration
+        )
+
     configuration = client.Configuration()
-    await config.load_kube_config(  # type: ignore[no-untyped-call]
-        str(path), context=context, client_configuration=configuration
-    )
+    await load(configuration)
     made = client.ApiClient(configuration)
     harden(made)
+    kept = weakref.ref(made)
+
+    async def refresh() -> None:
+        living = kept()
+        if living is not None:
+            await load(living.configuration)
+            _renew_context(living)
+
+    credentials_of(made, refresh)
     return made
 
 
@@ -79,3 +92,12 @@ def _renew_certificates(made: Any) -> None:
     manager.connection_pool_kw["key_file"] = configuration.key_file
     manager.connection_pool_kw["ca_certs"] = configuration.ssl_ca_cert
     manager.clear()
+
+
+def _renew_context(made: Any) -> None:
+    """The same in tasks: the TLS context is shared by all connections, and new ones read it anew."""
+    configuration, context = made.configuration, made.rest_client.ssl_context
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    if configuration.ssl_ca_cert:
+        context.load_verify_locations(cafile=configuration.ssl_ca_cert)

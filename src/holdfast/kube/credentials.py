@@ -6,6 +6,8 @@ what it got. Not here: 403, which no new credentials cure, and how a client find
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -20,10 +22,12 @@ _keeping = threading.Lock()
 class Credentials:
     """The credentials of one client, counted in generations."""
 
-    def __init__(self, refresh: Callable[[], None] | None) -> None:
+    def __init__(self, refresh: Callable[[], Any] | None, *, in_tasks: bool = False) -> None:
         self.generation = 0
+        self.in_tasks = in_tasks
         self._refresh = refresh
         self._lock = threading.Lock()
+        self._alock = asyncio.Lock()
 
     def renew(self, refused: int) -> bool:
         """Whether there are credentials newer than generation `refused`; fetches them if nobody did yet."""
@@ -35,17 +39,31 @@ class Credentials:
                 self.generation += 1
             return True
 
+    async def arenew(self, refused: int) -> bool:
+        """`renew` for tasks: the loop goes on meanwhile, also while a plain function fetches."""
+        if self._refresh is None:
+            return False
+        async with self._alock:
+            if self.generation == refused:
+                if inspect.iscoroutinefunction(self._refresh):
+                    await self._refresh()
+                elif inspect.isawaitable(made := await asyncio.to_thread(self._refresh)):
+                    await made
+                self.generation += 1
+            return True
 
-def credentials_of(api_client: Any, refresh: Callable[[], None] | None = None) -> Credentials:
+
+def credentials_of(api_client: Any, refresh: Callable[[], Any] | None = None) -> Credentials:
     """The one Credentials of a client; `refresh` replaces the way in which the client gets new ones."""
     with _keeping:
         kept = _kept.get(api_client)
         if kept is None or refresh is not None:
-            kept = _kept[api_client] = Credentials(refresh or _own_way(api_client))
+            in_tasks = hasattr(api_client.rest_client, "ssl_context")
+            kept = _kept[api_client] = Credentials(refresh or _own_way(api_client), in_tasks=in_tasks)
         return kept
 
 
-def _own_way(api_client: Any) -> Callable[[], None] | None:
+def _own_way(api_client: Any) -> Callable[[], Any] | None:
     """How a client refreshes by itself: the hook of its configuration, which every request asks anyway."""
     configuration = api_client.configuration
     hook = getattr(configuration, "refresh_api_key_hook", None)
@@ -54,9 +72,9 @@ def _own_way(api_client: Any) -> Callable[[], None] | None:
     # Weakly: the table above is keyed by the client, and a value that holds its key would keep both for ever.
     client = weakref.ref(api_client)
 
-    def refresh() -> None:
+    def refresh() -> Any:
         kept = client()
-        if kept is not None:
-            kept.configuration.refresh_api_key_hook(kept.configuration)
+        # A hook of `kubernetes.aio` may give something to await.
+        return None if kept is None else kept.configuration.refresh_api_key_hook(kept.configuration)
 
     return refresh

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.kube.chain import begun_while, handled_at
 from holdfast.kube.credentials import Credentials, credentials_of
-from holdfast.kube.harden import LARGEST_ANSWER, harden
+from holdfast.kube.harden import harden
 from holdfast.kube.outcome import Done, classify, mark
 from holdfast.kube.policy_table import DEFAULT, budget_of, policy_for
 from holdfast.kube.redact import redact, withheld
@@ -73,9 +73,9 @@ def link(
     *,
     policy: Policy | None = None,
     timeout: float = DEFAULT_TIMEOUT,
-    refresh: Callable[[], None] | None = None,
+    refresh: Callable[[], Any] | None = None,
     observers: tuple[Observer, ...] = (),
-    largest_answer: int = LARGEST_ANSWER,
+    largest_answer: int | None = None,
 ) -> Link:
     """Prepare a client and say how it is used; the budget is shared by all who talk to the same server."""
     harden(api_client, largest=largest_answer)
@@ -102,7 +102,9 @@ def _renewing(link: Link, method: Method, request: Callable[[float], Any]) -> St
     except Exception as error:
         if http_status(error) != _UNAUTHORIZED:
             raise
-        if not (yield partial(link.credentials.renew, generation)):
+        credentials = link.credentials
+        renew = credentials.arenew if credentials.in_tasks else credentials.renew
+        if not (yield partial(renew, generation)):
             raise
     return (yield from _watched(link, method, request))
 

@@ -15,7 +15,17 @@ LARGEST_ANSWER = 128 * 1024 * 1024
 # An error is a sentence. What is longer is cut, as its status has already said what it means.
 LARGEST_ERROR = 64 * 1024
 _CHUNK = 1024 * 1024
-_MARK = "_holdfast_hardened"
+_MARK = "_holdfast_bounds"
+_SUCCESS = range(200, 300)
+
+
+class Bounds:
+    """What one client may read; looked up with each answer, so that it can be changed later."""
+
+    __slots__ = ("largest",)
+
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
 
 
 class UnreadableAnswerError(TemporaryError):
@@ -30,10 +40,13 @@ class AnswerTooLargeError(TemporaryError):
     code = "answer-too-large"
 
 
-def harden(api_client: Any, *, largest: int = LARGEST_ANSWER) -> None:
-    """Switch off inner retries and bound what an answer may take; a second time changes nothing."""
-    if getattr(api_client, _MARK, False):
+def harden(api_client: Any, *, largest: int | None = None) -> None:
+    """Switch off inner retries and bound what an answer may take; a second time changes the bound only."""
+    bounds = getattr(api_client, _MARK, None)
+    if bounds is not None:
+        bounds.largest = bounds.largest if largest is None else largest
         return
+    bounds = Bounds(LARGEST_ANSWER if largest is None else largest)
     rest, configuration = api_client.rest_client, api_client.configuration
     configuration.retries = False
     configuration.client_go_retries = False
@@ -43,9 +56,9 @@ def harden(api_client: Any, *, largest: int = LARGEST_ANSWER) -> None:
     else:
         rest.pool_manager.connection_pool_kw["retries"] = _no_retries()
         rest.pool_manager.clear()
-    rest.request = _bounded_async(rest, largest) if is_async else _bounded(rest.request, largest)
+    rest.request = _bounded_async(rest, bounds) if is_async else _bounded(rest.request, bounds)
     api_client.response_deserialize = _readable(api_client.response_deserialize)
-    setattr(api_client, _MARK, True)
+    setattr(api_client, _MARK, bounds)
 
 
 def _no_retries() -> Any:
@@ -70,18 +83,18 @@ def _readable(deserialize: Any) -> Any:
     return readable
 
 
-def _bounded(request: Any, largest: int) -> Any:
+def _bounded(request: Any, bounds: Bounds) -> Any:
     def bounded(*args: Any, **kwargs: Any) -> Any:
         response = request(*args, **kwargs)
         # One that says itself that it fits is left to its own `read`: the quickest, and nothing to hold it.
-        if not _is_small(response.response, limit := _limit(response, largest)):
+        if not _is_small(response.response, limit := _limit(response, bounds)):
             response.read = lambda: _read(response, limit)
         return response
 
     return bounded
 
 
-def _bounded_async(rest: Any, largest: int) -> Any:
+def _bounded_async(rest: Any, bounds: Bounds) -> Any:
     request = rest.request
 
     async def bounded(*args: Any, **kwargs: Any) -> Any:
@@ -92,7 +105,7 @@ def _bounded_async(rest: Any, largest: int) -> Any:
         response = await request(*args, **kwargs)
 
         async def read() -> bytes:
-            return await _aread(response, _limit(response, largest))
+            return await _aread(response, _limit(response, bounds))
 
         response.read = read
         return response
@@ -100,8 +113,8 @@ def _bounded_async(rest: Any, largest: int) -> Any:
     return bounded
 
 
-def _limit(response: Any, largest: int) -> int:
-    return largest if 200 <= response.status < 300 else LARGEST_ERROR  # noqa: PLR2004 - success
+def _limit(response: Any, bounds: Bounds) -> int:
+    return bounds.largest if response.status in _SUCCESS else LARGEST_ERROR
 
 
 def _is_small(raw: Any, limit: int) -> bool:
@@ -120,7 +133,7 @@ def _read(response: Any, limit: int) -> bytes:
             raw.close()
         else:
             raw.release_conn()
-        response.data = _checked(b"".join(chunks), limit)
+        response.data = _checked(b"".join(chunks), limit, response.status)
     return bytes(response.data)
 
 
@@ -138,13 +151,13 @@ async def _aread(response: Any, limit: int) -> bytes:
             raw.close()
         else:
             raw.release()
-        response.data = _checked(b"".join(chunks), limit)
+        response.data = _checked(b"".join(chunks), limit, response.status)
     return bytes(response.data)
 
 
-def _checked(data: bytes, limit: int) -> bytes:
+def _checked(data: bytes, limit: int, status: int) -> bytes:
     if len(data) <= limit:
         return data
-    if limit == LARGEST_ERROR:
+    if status not in _SUCCESS:
         return data[:limit]
     raise AnswerTooLargeError(f"the answer was larger than {limit} bytes and was not read on")

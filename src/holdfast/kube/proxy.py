@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from holdfast.errors import ArgumentKindError
 from holdfast.kube.calls import Call, CallPlan
 from holdfast.kube.exchange import DEFAULT_TIMEOUT, Link, link
-from holdfast.kube.harden import LARGEST_ANSWER
 from holdfast.kube.steps import adrive, drive
 from holdfast.kube.verbs import method_of
 from holdfast.retry import Policy, checks
@@ -31,9 +30,9 @@ def resilient(
     policy: Policy | None = None,
     *,
     timeout: float = DEFAULT_TIMEOUT,
-    refresh_credentials: Callable[[], None] | None = None,
+    refresh_credentials: Callable[[], Any] | None = None,
     observers: tuple[Observer, ...] = (),
-    largest_answer: int = LARGEST_ANSWER,
+    largest_answer: int | None = None,
 ) -> Api:
     """The same API object, retrying what may be retried.
 
@@ -41,7 +40,9 @@ def resilient(
       Without a budget of its own it shares one with everybody who talks to the same server.
     - `timeout`: seconds for one request that names none; cut to what is left of the deadline.
     - `refresh_credentials`: called once after a 401, whoever was refused; by default the client's own hook.
+      With `kubernetes.aio` it may be a coroutine function; a plain one is called in a thread.
     - `observers`: told of each attempt (`holdfast.kube.telemetry`).
+    - `largest_answer`: bytes; of the client underneath, so the last one named counts.
 
     Switches off the retries of the ApiClient underneath, for everybody who uses it.
     """
@@ -59,7 +60,7 @@ def resilient(
         timeout=timeout,
         refresh=refresh_credentials,
         observers=observers,
-        largest_answer=checks.count("largest_answer", largest_answer),
+        largest_answer=None if largest_answer is None else checks.count("largest_answer", largest_answer),
     )
     return cast("Api", _Resilient(api, terms))
 
