@@ -120,14 +120,14 @@ def test_an_echoed_token_is_taken_out(server, told, clock):
 
 
 def test_the_deadline_cuts_the_request_timeout(server):
-    server.reply = lambda *_: threading.Event().wait(3) or (200, {})
+    server.reply = lambda *_: server.stopped.wait(40) or (200, {})
     configuration = client.Configuration()
     configuration.host = server.url
     with client.ApiClient(configuration) as made:
         core, began = resilient(client.CoreV1Api(made), Policy(deadline=0.4)), time.monotonic()
         with pytest.raises(Exception) as caught:
             core.read_namespaced_config_map("a", "n")
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 20
     assert "timed out" in str(caught.value)
 
 
