@@ -1,4 +1,4 @@
-"""An engine restart and an engine crash, on an engine of the test's own: the gateway comes back by itself."""
+"""An engine restart and an engine crash, on an engine of the test's own: gateway and data come back."""
 
 import os
 import signal
@@ -8,28 +8,59 @@ from tests.support.commands import Holdfast
 from tests.support.gateways import TestGateway, claim, pod
 from tests.support.private_engine import PrivateEngine
 
+from holdfast.retry import Policy, constant
+
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.skipif(os.geteuid() != 0, reason="an engine and a network namespace of one's own need root"),
 ]
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["restarted", "killed"])
-def test_a_gateway_comes_back_by_itself_when_its_engine_was(how, tmp_path):
-    with PrivateEngine() as engine:
-        engine.load_node_image()
-        holdfast = Holdfast(tmp_path, prefix=engine.prefix, DOCKER_HOST=engine.socket)
-        gateway = TestGateway("own", holdfast)
-        gateway.up()
-        gateway.apply(claim("work"), pod("keeper", claim="work"))
-        gateway.wait_ready("keeper")
-        gateway.execute("keeper", "sh", "-c", "echo kept > /data/file && sync")
-        engine.stop(how)
-        engine.start()
-        events = holdfast.events("up", "own")
-        gateway.wait_ready("keeper")
-        assert gateway.execute("keeper", "cat", "/data/file") == "kept\n"
-        assert not [
-            one for one in events if one["event"] == "step.finished" and one["step"] == "start-container"
-        ]
-        gateway.destroy()
+@pytest.fixture
+def engine():
+    with PrivateEngine() as made:
+        made.load_node_image()
+        yield made
+
+
+@pytest.fixture
+def keeper(engine, tmp_path):
+    """A gateway on that engine, with a pod that has written a file."""
+    gateway = TestGateway("own", Holdfast(tmp_path, prefix=engine.prefix, DOCKER_HOST=engine.socket))
+    gateway.up()
+    gateway.apply(claim("work"), pod("keeper", claim="work"))
+    gateway.wait_ready("keeper")
+    gateway.execute("keeper", "sh", "-c", "echo kept > /data/file && sync")
+    yield gateway
+    gateway.destroy()
+
+
+def assert_kept(gateway):
+    gateway.wait_ready("keeper")
+    assert gateway.execute("keeper", "cat", "/data/file") == "kept\n"
+
+
+def test_a_gateway_comes_back_by_itself_when_its_engine_was_restarted(engine, keeper):
+    before = engine.inspect(keeper.container)["State"]["StartedAt"]
+    engine.stop()
+    engine.start()
+    patient = Policy(attempts=None, deadline=60.0, backoff=constant(0.5), retry_on=AssertionError)
+    patient.call(assert_started_again, engine, keeper.container, before)
+    events = keeper.holdfast.events("up", keeper.name)
+    started = [one for one in events if one["event"] == "step.finished" and one["step"] == "start-container"]
+    assert not started
+    assert_kept(keeper)
+
+
+def test_up_goes_on_after_the_engine_was_killed_under_a_running_gateway(engine, keeper):
+    """The node outlives its engine for a moment; the next engine ends it, and may take that for a stop."""
+    engine.stop(signal.SIGKILL)
+    engine.start()
+    keeper.up()
+    assert_kept(keeper)
+
+
+def assert_started_again(engine, container, before):
+    state = engine.inspect(container)["State"]
+    assert state["Running"], state
+    assert state["StartedAt"] > before

@@ -65,6 +65,11 @@ class PrivateEngine:
             patched.setenv("DOCKER_HOST", self.socket)
             return connect()
 
+    def inspect(self, container: str) -> dict:
+        """A container as this engine shows it."""
+        found: dict = self.connect().client.inspect_container(container)
+        return found
+
     def load_node_image(self) -> str:
         """Put the node image on this engine, straight from the build cache."""
         recipe, cache = Recipe("node"), Cache()
