@@ -24,32 +24,36 @@ _PLAN_FOUND_CHANGES = 5
 @click.option(
     "--port", type=PortType(), help="Port of the API on 127.0.0.1: a number, or auto (the default)."
 )
-@click.option(
-    "--timeout", type=click.FloatRange(min=1), default=120.0, show_default=True, metavar="SECONDS",
-    help="How long the node may take to become ready.",
-)  # fmt: skip
+@click.option("--listen", metavar="ADDRESS", help="Address to open the ports on; 127.0.0.1 by default.")
+@click.option("--timeout", metavar="SECONDS", help="How long the node may take to become ready.")
 @click.option(
     "--plan", is_flag=True, help="Show what would be done and why; change nothing. Exit code 5: something."
 )
 @json_option
 def up(
-    name: str | None, image: str | None, port: int | None, timeout: float, plan: bool, as_json: bool
+    name: str | None,
+    image: str | None,
+    port: int | str | None,
+    listen: str | None,
+    timeout: str | None,
+    plan: bool,
+    as_json: bool,
 ) -> None:
     """Bring gateway NAME up: create it, resume it or repair it.
 
     The same command goes on from wherever an earlier one stopped. Nothing that is there and fits is touched.
     """
     from holdfast.gateway import commands
+    from holdfast.gateway.settings import resolve
     from holdfast.gateway.spec import resolve_name
-    from holdfast.gateway.work import Asked
 
-    asked = Asked(image=image, port=port, ready_timeout=timeout)
+    resolved = resolve({"image": image, "port": port, "listen": listen, "timeouts.node_ready": timeout})
     gateway = resolve_name(name, for_up=True)
     if plan:
-        _show_plan(commands.plan_up(gateway, asked), as_json=as_json)
+        _show_plan(commands.plan_up(gateway, resolved=resolved), as_json=as_json)
         return
     with progress(as_json=as_json) as shown:
-        result = commands.up(gateway, asked, shown.bus)
+        result = commands.up(gateway, shown.bus, resolved=resolved)
     changed = "" if result.changed else " Nothing had to be changed."
     show(
         result,

@@ -9,19 +9,15 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print result
 name_argument = click.argument("name", required=False)
 
 
-AUTO = 0
-"""What `--port auto` becomes: whatever was there before, a free one is found."""
-
-
-class PortType(click.ParamType[int]):
+class PortType(click.ParamType["int | str"]):
     """A port number, or `auto` for a free one."""
 
     name = "port"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         text = str(value).strip().lower()
         if text == "auto":
-            return AUTO
+            return text
         if not text.isdigit() or not 1 <= int(text) <= 65535:  # noqa: PLR2004 (the range of ports)
             self.fail(f"{value!r} is no port: give a number from 1 to 65535, or auto.", param, ctx)
         return int(text)

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast import home
-from holdfast.engine import FileLock, SQLiteStore, Workflow
+from holdfast.engine import SQLiteStore, Workflow
 from holdfast.errors import UnknownGatewayError
 from holdfast.gateway.plan import destroy_steps, stop_steps, up_steps
-from holdfast.gateway.work import Asked, Work
+from holdfast.gateway.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from holdfast.engine import Plan, RunResult, Step
     from holdfast.events import Bus
+    from holdfast.gateway.settings import Resolved
+    from holdfast.gateway.work import Asked
 
 
 class GatewayResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,15 +34,15 @@ class GatewayResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     kubeconfig: str = ""
 
 
-def up(name: str, asked: Asked, bus: Bus) -> GatewayResult:
+def up(name: str, bus: Bus, *, resolved: Resolved | None = None, asked: Asked | None = None) -> GatewayResult:
     """Create, resume or repair a gateway."""
-    work = Work(name, asked)
+    work = Work(name, resolved, asked)
     return _ready(work, _run("up", work, up_steps(work), bus))
 
 
-def plan_up(name: str, asked: Asked) -> Plan:
+def plan_up(name: str, *, resolved: Resolved | None = None, asked: Asked | None = None) -> Plan:
     """What `up` would do, and why."""
-    work = Work(name, asked)
+    work = Work(name, resolved, asked)
     return Workflow("up", up_steps(work)).plan(store=SQLiteStore(work.files.state))
 
 
@@ -81,7 +83,7 @@ def _run(command: str, work: Work, steps: Iterable[Step], bus: Bus) -> RunResult
     workflow = Workflow(command, steps, forget=command in ("stop", "start", "destroy"))
     return workflow.run(
         store=SQLiteStore(work.files.state),
-        lock=FileLock(work.files.state.with_name("lock")),
+        lock=work.place.lock(work.name),
         bus=bus,
         command=command,
         subject=work.name,

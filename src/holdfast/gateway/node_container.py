@@ -53,7 +53,7 @@ def _program(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:
     return {
         "Hostname": name,
         "Env": [f"{key}={value}" for key, value in variables.items() if value],
-        "ExposedPorts": {f"{profile.api_port}/tcp": {}},
+        "ExposedPorts": {f"{profile.api_port}/tcp": {}, f"{profile.gateway_port}/tcp": {}},
         "StopTimeout": STOP_SECONDS,
         **({"Cmd": list(profile.command)} if profile.command else {}),
     }
@@ -61,7 +61,7 @@ def _program(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:
 
 def host_config(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:
     """The part of a container that is about the engine's host."""
-    binding = {"HostIp": spec.listen, "HostPort": str(spec.port)}
+    published = {profile.api_port: spec.port, profile.gateway_port: spec.gateway_port}
     return {
         "CapDrop": ["ALL"],
         "CapAdd": list(profile.capabilities),
@@ -76,7 +76,10 @@ def host_config(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:
         ],
         "Mounts": [{"Type": "volume", "Source": object_name(spec.name), "Target": profile.state_path}],
         "NetworkMode": object_name(spec.name),
-        "PortBindings": {f"{profile.api_port}/tcp": [binding]},
+        "PortBindings": {
+            f"{inside}/tcp": [{"HostIp": spec.listen, "HostPort": str(outside)}]
+            for inside, outside in published.items()
+        },
         "RestartPolicy": {"Name": "unless-stopped"},
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "2"}},
     }

@@ -18,6 +18,7 @@ class NodeProfile(msgspec.Struct, frozen=True, kw_only=True):
     state_path: str
     kubeconfig_path: str
     api_port: int
+    gateway_port: int
     node_name_variable: str
     sans_variable: str
     wait_command: tuple[str, ...]
@@ -35,6 +36,7 @@ HOLDFAST = NodeProfile(
     state_path="/var/lib/holdfast",
     kubeconfig_path="/var/lib/holdfast/kubeconfig/admin.yaml",
     api_port=6443,
+    gateway_port=8443,
     node_name_variable="HOLDFAST_NODE_NAME",
     sans_variable="HOLDFAST_API_SANS",
     wait_command=("holdfast-node", "wait", "--for", "ready"),

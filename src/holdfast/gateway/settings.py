@@ -57,6 +57,10 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     origins: dict[str, tuple[SourceKind, str]]
     files: tuple[str, ...] = ()
 
+    def is_given(self, key: str) -> bool:
+        """Whether somebody said this, so that it is no mere default."""
+        return key in self.origins
+
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """One setting as a person wants to see it; there is no secret in it."""

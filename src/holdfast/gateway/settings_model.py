@@ -16,7 +16,7 @@ from holdfast.gateway.spec import LOOPBACK
 
 Kind: TypeAlias = Literal[
     "image", "port", "listen", "names", "images", "seconds", "count", "mirrors", "hosts", "ca-files",
-    "logins", "size", "class", "days", "share",
+    "logins", "size", "class", "days", "share", "namespace", "switch",
 ]  # fmt: skip
 """How a raw value is read and which words say what is allowed (settings_values.py)."""
 
@@ -106,7 +106,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: Annotated[
         int | Literal["auto"], _is("port", "the API's port; auto: the one it has, or a free one")
     ] = "auto"
+    gateway_port: Annotated[
+        int | Literal["auto"],
+        _is("port", "the port of the gateway's own API; auto: the one it has, or a free one"),
+    ] = "auto"
     listen: Annotated[str, _is("listen", "the address that the API's port is opened on")] = LOOPBACK
+    namespace: Annotated[str, _is("namespace", "where the gateway's own workloads run")] = "holdfast"
+    workloads: Annotated[
+        bool, _is("switch", "whether the gateway's own workloads are put into it; false: Kubernetes alone")
+    ] = True
     api_names: Annotated[tuple[str, ...], _is("names", "more names that the API's certificate holds")] = ()
     push_images: Annotated[tuple[str, ...], _is("images", "local images that `up` puts into the node")] = ()
     timeouts: Timeouts = Timeouts()

@@ -25,6 +25,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(?:[KMGTPE]i|[kMGTPE])?", re.ASCII)
 _CLASS = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PORTS = range(1, 65536)
 _MOST_DIGITS = 12
@@ -235,6 +236,22 @@ def _storage_class(raw: object) -> str:
     return text
 
 
+def _namespace(raw: object) -> str:
+    text = _text(raw)
+    if not _LABEL.fullmatch(text):
+        raise Refused("it is no name of a namespace")
+    return text
+
+
+def _switch(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    text = raw.strip().lower() if isinstance(raw, str) else ""
+    if text not in ("true", "false"):
+        raise Refused("it is neither true nor false")
+    return text == "true"
+
+
 def _alone(read: Callable[[object], Any]) -> Callable[[object, Path], Any]:
     return lambda raw, _base: read(raw)
 
@@ -255,4 +272,6 @@ _READERS: Mapping[Kind, Callable[[object, Path], Any]] = {
     "class": _alone(_storage_class),
     "days": _alone(_whole),
     "share": _alone(_number),
+    "namespace": _alone(_namespace),
+    "switch": _alone(_switch),
 }

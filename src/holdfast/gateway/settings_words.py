@@ -32,6 +32,8 @@ _ALLOWED: Mapping[Kind, str] = {
     "size": "a size like 512Mi, 2Gi or 10G",
     "class": "the name of a storage class, or nothing for the cluster's default",
     "days": "a whole number of days from {low:g} to {high:g}",
+    "namespace": "the name of a namespace: a-z, 0-9 and -, at most 63 characters",
+    "switch": "true or false",
     "share": "a number from {low:g} up to, but not, {high:g}",
 }
 

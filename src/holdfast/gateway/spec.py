@@ -22,11 +22,12 @@ DEFAULT_NAME = "default"
 
 
 class GatewaySpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One gateway as its user wants it; `port` is never 0 once a plan runs."""
+    """One gateway as its user wants it; `gateway_port` leads to its own API, `port` to Kubernetes."""
 
     name: str
     image: str
     port: int
+    gateway_port: int
     listen: str = LOOPBACK
     api_names: tuple[str, ...] = ()
 
@@ -37,7 +38,10 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     image: str
     port: int
+    gateway_port: int = 0
     listen: str = LOOPBACK
+    api_names: tuple[str, ...] = ()
+    remote: str = ""
     engine: str = ""
     kubernetes: str = ""
     created_at: str = ""
@@ -55,6 +59,7 @@ class GatewayFiles:
         self.folder = home.config_dir() / "gateways" / check_name(name)
         self.metadata = self.folder / "metadata.json"
         self.kubeconfig = self.folder / "kubeconfig"
+        self.mtls = self.folder / "mtls"
         self.state = home.state_dir() / "gateways" / name / "state.db"
 
 

@@ -1,4 +1,4 @@
-"""What the steps of one gateway command share: the engine, the spec, what was asked for.
+"""What the steps of one gateway command share: the place, the engine, the cluster, what was asked for.
 
 Everything is found out on first use and then kept, so that a step asks only for what it needs.
 Not here: effects.
@@ -7,45 +7,75 @@ Not here: effects.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast import __version__
 from holdfast.containers import labels
 from holdfast.containers.containers import ContainerView, find_container
-from holdfast.containers.engine import Engine, connect
-from holdfast.containers.images import check_reference
 from holdfast.containers.ports import free_port, is_taken, reserved_ports
-from holdfast.errors import BadSettingError, ForeignObjectError
-from holdfast.gateway.identity import object_name
+from holdfast.errors import ForeignObjectError
+from holdfast.gateway.identity import node_name, object_name
+from holdfast.gateway.place import Place, place_of
 from holdfast.gateway.profile import HOLDFAST, NodeProfile
+from holdfast.gateway.settings import Resolved, Settings, resolve
 from holdfast.gateway.spec import LOOPBACK, GatewayFiles, GatewaySpec, Metadata, read_metadata
 
+if TYPE_CHECKING:
+    from holdfast.containers.engine import Engine
+    from holdfast.kube import Objects
+
 DEFAULT_IMAGE = f"holdfast/node:{__version__}"
-_PORTS = range(1, 65536)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user said; None means "as it is, or the default". Port 0 asks for a free one."""
+    """What this one command was told beyond the settings."""
 
-    image: str | None = None
-    port: int | None = None
-    ready_timeout: float = 120.0
+    remote: str | None = None
+    recreate: bool = False
+    wipe: bool = False
 
 
 class Work:
     """One gateway, while a command works on it."""
 
-    def __init__(self, name: str, asked: Asked | None = None, profile: NodeProfile = HOLDFAST) -> None:
+    def __init__(
+        self,
+        name: str,
+        resolved: Resolved | None = None,
+        asked: Asked | None = None,
+        profile: NodeProfile = HOLDFAST,
+    ) -> None:
         self.name = name
+        self.resolved = resolved if resolved is not None else resolve()
         self.asked = asked or Asked()
         self.profile = profile
         self.files = GatewayFiles(name)
         self.object = object_name(name)
+        self.node = node_name(name)
+
+    @property
+    def settings(self) -> Settings:
+        return self.resolved.settings
+
+    @cached_property
+    def place(self) -> Place:
+        """Where it was asked for, else where it is remembered to be, else here."""
+        if self.asked.remote is not None:
+            return place_of(self.asked.remote)
+        return place_of(self.remembered.remote if self.remembered is not None else "")
 
     @cached_property
     def engine(self) -> Engine:
-        return connect()
+        return self.place.engine()
+
+    @cached_property
+    def cluster(self) -> Objects:
+        """The gateway's Kubernetes, through the kubeconfig on this machine; steps wait for that first."""
+        from holdfast.kube import Objects, api_client
+
+        return Objects(api_client(self.files.kubeconfig))
 
     @cached_property
     def remembered(self) -> Metadata | None:
@@ -55,7 +85,15 @@ class Work:
     def spec(self) -> GatewaySpec:
         """What was asked for, completed by what is there already, completed by the defaults."""
         container = self.container()
-        return GatewaySpec(name=self.name, image=self._image(container), port=self._port(container))
+        port = self._port(container, "port", self.profile.api_port, ())
+        return GatewaySpec(
+            name=self.name,
+            image=self._image(container),
+            port=port,
+            gateway_port=self._port(container, "gateway_port", self.profile.gateway_port, (port,)),
+            listen=self._listen(container),
+            api_names=self._api_names(container),
+        )
 
     def container(self) -> ContainerView | None:
         """The gateway's container as it is now; refuses one of the same name that is not ours."""
@@ -72,34 +110,61 @@ class Work:
                 hint=f"Rename or remove that {kind}, or choose another name for the gateway.",
             )
 
+    @property
+    def server(self) -> str:
+        """Kubernetes as it is reached from here."""
+        host, port = self.place.address(self.spec.port)
+        return f"https://{host}:{port}"
+
+    @property
+    def gateway_api(self) -> str:
+        """The gateway's own API as it is reached from here."""
+        host, port = self.place.address(self.spec.gateway_port)
+        return f"https://{host}:{port}"
+
     def _image(self, container: ContainerView | None) -> str:
-        if self.asked.image is not None:
-            return check_reference(self.asked.image)
+        if self.settings.image is not None:
+            return self.settings.image
         if container is not None:
             return container.image
         return self.remembered.image if self.remembered is not None else DEFAULT_IMAGE
 
-    def _port(self, container: ContainerView | None) -> int:
-        asked = self.asked.port
-        if asked:
-            if asked not in _PORTS:
-                raise BadSettingError(f"{asked} is no port", hint="Ports go from 1 to 65535, or `auto`.")
-            return asked
-        before = self._port_before(container)
-        if before is None or (asked == 0 and not self._holds(container) and is_taken(before)):
-            return free_port(reserved=reserved_ports(self.engine))
+    def _listen(self, container: ContainerView | None) -> str:
+        if self.resolved.is_given("listen"):
+            return self.settings.listen
+        published = self._published(container, self.profile.api_port)
+        if published is not None:
+            return published[0] or LOOPBACK
+        return self.remembered.listen if self.remembered is not None else self.settings.listen
+
+    def _api_names(self, container: ContainerView | None) -> tuple[str, ...]:
+        if self.resolved.is_given("api_names"):
+            return self.settings.api_names
+        if container is not None:
+            names = container.environment.get(self.profile.sans_variable, "")
+            return tuple(name for name in names.split(",") if name)
+        return self.remembered.api_names if self.remembered is not None else ()
+
+    def _port(self, container: ContainerView | None, key: str, inside: int, others: tuple[int, ...]) -> int:
+        """The port that was named; else the one it has, unless `auto` was said and another program has it."""
+        asked = getattr(self.settings, key)
+        if asked != "auto":
+            return int(asked)
+        before = self._port_before(container, key, inside)
+        stolen = self.resolved.is_given(key) and not self._holds(container)
+        if not before or (stolen and self.engine.is_local and is_taken(before)):
+            return free_port(reserved=reserved_ports(self.engine) | set(others))
         return before
 
-    def _port_before(self, container: ContainerView | None) -> int | None:
-        published = container.ports.get(f"{self.profile.api_port}/tcp") if container is not None else None
+    def _port_before(self, container: ContainerView | None, key: str, inside: int) -> int | None:
+        published = self._published(container, inside)
         if published is not None:
             return published[1]
-        return self.remembered.port if self.remembered is not None else None
+        return getattr(self.remembered, key) if self.remembered is not None else None
+
+    def _published(self, container: ContainerView | None, inside: int) -> tuple[str, int] | None:
+        return container.ports.get(f"{inside}/tcp") if container is not None else None
 
     def _holds(self, container: ContainerView | None) -> bool:
         """Whether it is the gateway itself that listens on its port."""
         return container is not None and container.running
-
-    @property
-    def server(self) -> str:
-        return f"https://{LOOPBACK}:{self.spec.port}"

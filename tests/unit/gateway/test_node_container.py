@@ -14,7 +14,7 @@ from holdfast.gateway.node_container import (
 from holdfast.gateway.profile import HOLDFAST
 from holdfast.gateway.spec import GatewaySpec
 
-SPEC = GatewaySpec(name="Team_Blue", image="holdfast/node:1", port=26443)
+SPEC = GatewaySpec(name="Team_Blue", image="holdfast/node:1", port=26443, gateway_port=26444)
 FACTS = EngineFacts(
     version="20.10.24",
     api_version="1.41",
@@ -42,7 +42,8 @@ def test_it_is_not_privileged_and_names_each_capability():
 
 def test_nothing_is_published_beyond_loopback():
     assert host_config(SPEC, HOLDFAST)["PortBindings"] == {
-        "6443/tcp": [{"HostIp": "127.0.0.1", "HostPort": "26443"}]
+        "6443/tcp": [{"HostIp": "127.0.0.1", "HostPort": "26443"}],
+        "8443/tcp": [{"HostIp": "127.0.0.1", "HostPort": "26444"}],
     }
 
 

@@ -19,7 +19,11 @@ class GatewayStep(Step):
     """A step on one gateway."""
 
     policy = ENGINE_CALLS
+    attempts = "engine_call"
+    """Which of the settings `attempts.*` counts for this step; none where a deadline does."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()
         self.work = work
+        if self.attempts and self.policy is not None and self.policy.attempts is not None:
+            self.policy = self.policy.with_(attempts=getattr(work.settings.attempts, self.attempts))

@@ -86,7 +86,7 @@ class EnsureContainer(GatewayStep):
     def _why_remake(self, container: ContainerView) -> str:
         if container.labels.get(labels.SETTINGS) != settings_fingerprint(self.work.spec, self.work.profile):
             return "its settings differ from what is asked for"
-        if self.work.asked.image is None:
+        if self.work.settings.image is None:
             return ""
         wanted = find_image(self.work.engine, self.work.spec.image)
         if wanted is None or wanted.id == container.image_id:
@@ -98,7 +98,7 @@ class EnsureContainer(GatewayStep):
     def _image_to_run(self, container: ContainerView | None) -> str:
         """What was asked for; else the very image of the old container, whatever its name means by now."""
         name = self.work.spec.image
-        if container is None or self.work.asked.image is not None:
+        if container is None or self.work.settings.image is not None:
             return name
         found = find_image(self.work.engine, name)
         return name if found is not None and found.id == container.image_id else container.image_id
@@ -129,6 +129,7 @@ class StartContainer(GatewayStep):
     name = "start-container"
     title = "Start"
     needs = ("ensure-container",)
+    attempts = "start"
     policy = Policy(
         attempts=5,
         backoff=exponential(0.3, cap=2),

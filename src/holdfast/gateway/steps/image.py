@@ -21,13 +21,14 @@ class EnsureImage(GatewayStep):
 
     name = "ensure-image"
     title = "Node image"
+    attempts = "pull"
     needs = ("check-engine",)
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
         container = self.work.container()
         reference = self.work.spec.image
-        if container is not None and self.work.asked.image is None:
+        if container is not None and self.work.settings.image is None:
             return done(f"the container has it ({container.image})")
         image = find_image(self.work.engine, reference)
         if image is None:

@@ -50,7 +50,10 @@ class WriteMetadata(GatewayStep):
             name=self.work.name,
             image=spec.image,
             port=spec.port,
+            gateway_port=spec.gateway_port,
             listen=spec.listen,
+            api_names=spec.api_names,
+            remote=self.work.place.remote,
             engine=self.work.engine.address,
             kubernetes=image.labels.get(labels.KUBERNETES, "") if image else "",
         )

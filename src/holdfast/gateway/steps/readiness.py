@@ -27,7 +27,7 @@ class WaitNodeReady(GatewayStep):
     repeat = "always"
 
     def run(self, ctx: Context) -> None:
-        seconds = self.work.asked.ready_timeout
+        seconds = self.work.settings.timeouts.node_ready
         command = RunningCommand(
             self.work.engine,
             self.work.object,
