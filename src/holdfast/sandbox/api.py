@@ -1,0 +1,73 @@
+"""The words of the published sandbox API: groups, labels, annotations, conditions and reasons.
+
+They are a contract with other people's clients and controllers: nothing here may be renamed. Not here: what
+holdfast makes of them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+GROUP = "agents.x-k8s.io"
+EXTENSIONS_GROUP = "extensions.agents.x-k8s.io"
+VERSION = "v1beta1"
+API_VERSION = f"{GROUP}/{VERSION}"
+EXTENSIONS_API_VERSION = f"{EXTENSIONS_GROUP}/{VERSION}"
+
+NAME_HASH = f"{GROUP}/sandbox-name-hash"
+"""Label on pods, Services and claims of a sandbox: how they are found."""
+ADOPTABLE = f"{GROUP}/adoptable"
+"""Label with which an object without an owner may be taken over."""
+POD_NAME = f"{GROUP}/pod-name"
+"""Annotation of a sandbox whose pod has another name than itself."""
+PROPAGATED_LABELS = f"{GROUP}/propagated-labels"
+PROPAGATED_ANNOTATIONS = f"{GROUP}/propagated-annotations"
+"""Annotations of a pod: the keys that came from its template, so that a key that is gone there goes here."""
+
+FAILED_PODS = "holdfast.dev/failed-pods"
+"""Annotation of a sandbox, ours: `Recreate` (the default) or `Keep`."""
+FAILURES = "holdfast.dev/failures"
+"""Annotation of a sandbox, ours: how many of its pods failed in a row."""
+
+
+class Mode(StrEnum):
+    """What a sandbox is asked to do."""
+
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+
+
+class Shutdown(StrEnum):
+    """What becomes of a sandbox itself when its time is over."""
+
+    DELETE = "Delete"
+    RETAIN = "Retain"
+
+
+class Condition(StrEnum):
+    """The types of a sandbox's conditions."""
+
+    READY = "Ready"
+    SUSPENDED = "Suspended"
+    POD_SCHEDULED = "PodScheduled"
+    FINISHED = "Finished"
+
+
+class Reason(StrEnum):
+    """The reasons that a sandbox's conditions give."""
+
+    DEPENDENCIES_READY = "DependenciesReady"
+    DEPENDENCIES_NOT_READY = "DependenciesNotReady"
+    SANDBOX_SUSPENDED = "SandboxSuspended"
+    POD_SUCCEEDED = "PodSucceeded"
+    POD_FAILED = "PodFailed"
+    SANDBOX_EXPIRED = "SandboxExpired"
+    MULTIPLE_PODS = "MultiplePods"
+    RECONCILER_ERROR = "ReconcilerError"
+    NOT_SUSPENDED = "NotSuspended"
+    POD_TERMINATED = "PodTerminated"
+    POD_TERMINATING = "PodTerminating"
+    POD_NOT_OWNED = "PodNotOwned"
+    POD_STATE_UNKNOWN = "PodStateUnknown"
+    POD_SCHEDULED = "PodScheduled"
+    POD_SCHEDULING_UNKNOWN = "PodSchedulingUnknown"
