@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 
+from holdfast import __version__
 from holdfast.cli.group import LazyGroup
 
 _COMMANDS = {
@@ -20,12 +21,13 @@ _COMMANDS = {
     "kubeconfig": ("holdfast.cli.inspection:kubeconfig", "Print or merge a gateway's kubeconfig."),
     "destroy": ("holdfast.cli.gateway:destroy", "Take a gateway away; its data only when named."),
     "image": ("holdfast.cli.image:image", "Build and list the images that holdfast uses."),
+    "server": ("holdfast.cli.server:server", ""),
     "runs": ("holdfast.cli.runs:runs", "Show what earlier commands did, step by step."),
 }
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="holdfast", message="%(prog)s %(version)s")
+@click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
     """Kubernetes gateways in a container that never leave you stuck.
 

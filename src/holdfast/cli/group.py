@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 
 
 class LazyGroup(click.Group):
-    """Commands by name: where each is (`module:attribute`), and what it does in one line."""
+    """Commands by name: where each is (`module:attribute`), and what it does in one line.
+
+    One without a line is not listed: a program calls it, no person.
+    """
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        return list(self._lazy)
+        return [name for name, (_, line) in self._lazy.items() if line]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
         if name not in self._lazy:
@@ -33,7 +36,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self._lazy.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in self._lazy.items() if line])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -43,6 +46,6 @@ class LazyGroup(click.Group):
         except click.UsageError:
             import difflib
 
-            near = difflib.get_close_matches(args[0], self._lazy, n=1)
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" `{ctx.command_path} --help` lists them."
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx) from None

@@ -24,10 +24,8 @@ BAKED_FOLDER = "/usr/share/holdfast/images"
 LAYER, ROOTFS = "layer.tar", "rootfs.tar"
 
 
-def write_layer(
-    recipe: Recipe, target: Path, *, rootfs: Path, binaries: Path | None, dependencies: Path | None
-) -> None:
-    """Write the layer above the root filesystem into a folder."""
+def write_layer(recipe: Recipe, target: Path, *, rootfs: Path, binaries: Path | None) -> None:
+    """Write the layer of our own files into a folder; it comes last, for it changes most."""
     source = recipe.source
     with Layer(target / LAYER) as layer:
         for folder in source.directories:
@@ -42,15 +40,16 @@ def write_layer(
             archive = _bake(baked, recipe, target, rootfs=rootfs, binaries=binaries)
             layer.file(f"{BAKED_FOLDER}/{baked.archive}", archive, mode=0o644)
             archive.unlink()
-        if source.python is not None and dependencies is not None:
-            python_layer.add_to(layer, source.python, dependencies)
+        if source.python is not None:
+            python_layer.add_package(layer, source.python)
 
 
-def image_archive(recipe: Recipe, *, rootfs: Path, layer: Path) -> Archive:
-    """The image as an archive that an engine can load."""
+def image_archive(recipe: Recipe, *, rootfs: Path, layer: Path, dependencies: Path | None = None) -> Archive:
+    """The image as an archive that an engine can load: what seldom changes first."""
+    between = [] if dependencies is None else [dependencies / python_layer.LAYER]
     return Archive(
         recipe.reference,
-        [rootfs / ROOTFS, layer / LAYER],
+        [rootfs / ROOTFS, *between, layer / LAYER],
         recipe.source.config,
         architecture=recipe.architecture,
         labels={INPUTS: recipe.key},

@@ -67,14 +67,13 @@ def build_images(
 
 def image_steps(recipe: Recipe, engine: Engine, cache: Cache) -> list[Step]:
     """The stages of one image in order."""
-    rootfs = BuildRootfs(recipe, cache)
-    below: list[Stage] = [rootfs]
+    below: list[Stage] = [BuildRootfs(recipe, cache)]
     if recipe.source.go is not None:
         below.append(BuildBinaries(recipe, cache))
     if recipe.source.python is not None:
         below.append(BuildDependencies(recipe, cache))
     layer = BuildLayer(recipe, cache, below)
-    return [*below, layer, LoadImage(recipe, engine, rootfs, layer)]
+    return [*below, layer, LoadImage(recipe, engine, [*below, layer])]
 
 
 def image_states() -> list[ImageState]:

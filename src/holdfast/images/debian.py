@@ -40,7 +40,8 @@ _RECIPE = 1
 
 def rootfs_key(debian: Debian, architecture: str) -> str:
     """What decides how the filesystem comes out. The mirror's state does not: `--refresh` asks for that."""
-    return key_of("debian", _RECIPE, debian.suite, sorted(debian.packages), architecture, _LEFT_OUT)
+    key = ("debian", _RECIPE, debian.suite, sorted(debian.packages), architecture, _LEFT_OUT)
+    return key_of(*key, sorted(debian.trimmed)) if debian.trimmed else key_of(*key)
 
 
 def make_rootfs(
@@ -60,6 +61,7 @@ def make_rootfs(
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT),
         '--aptopt=Acquire::Retries "5"',
         "--customize-hook=rm -rf $1/var/lib/apt/lists/* $1/etc/apt/sources.list* $1/var/log/*",
+        *(f"--customize-hook=rm -rf $1{pattern}" for pattern in debian.trimmed),
         *([f"--keyring={keyring}"] if keyring.exists() else []),
         debian.suite,
         str(target),

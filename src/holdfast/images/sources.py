@@ -31,18 +31,24 @@ class GoModule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ldflags: tuple[str, ...] = ()
 
 
-class Debian(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Debian(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The root filesystem: a Debian suite and the packages in it."""
 
     suite: str
     packages: tuple[str, ...]
+    trimmed: tuple[str, ...] = ()
+    """paths (shell patterns) that are removed when all is installed: nothing in the image uses them"""
 
 
-class Python(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Python(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """holdfast and its locked dependencies, put under one directory for Debian's own Python."""
 
     version: str
     prefix: str
+    left_out: tuple[str, ...] = ()
+    """packages that others ask for and that nothing in the image imports"""
+    uncompiled: tuple[str, ...] = ()
+    """packages without bytecode: large, and little of them is ever loaded"""
 
 
 class Baked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

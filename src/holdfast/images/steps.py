@@ -127,7 +127,6 @@ class BuildLayer(Stage):
             target,
             rootfs=self._folder_of(BuildRootfs) or target,
             binaries=self._folder_of(BuildBinaries),
-            dependencies=self._folder_of(BuildDependencies),
         )
 
     def _folder_of(self, kind: type[Stage]) -> Path | None:
@@ -137,13 +136,12 @@ class BuildLayer(Stage):
 class LoadImage(Step):
     """The finished image, on the engine under its name."""
 
-    def __init__(self, recipe: Recipe, engine: Engine, rootfs: BuildRootfs, layer: BuildLayer) -> None:
+    def __init__(self, recipe: Recipe, engine: Engine, stages: list[Stage]) -> None:
         title = f"{recipe.short.capitalize()}: {recipe.reference}"
-        super().__init__(f"load-{recipe.short}", title=title, needs=(rootfs.name, layer.name))
+        super().__init__(f"load-{recipe.short}", title=title, needs=tuple(stage.name for stage in stages))
         self._recipe = recipe
         self._engine = engine
-        self._rootfs = rootfs
-        self._layer = layer
+        self._stages = stages
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
@@ -155,7 +153,13 @@ class LoadImage(Step):
         return done("up to date")
 
     def run(self, ctx: Context) -> None:
-        archive = image_archive(self._recipe, rootfs=self._rootfs.folder(), layer=self._layer.folder())
+        folders = {type(stage): stage.folder() for stage in self._stages}
+        archive = image_archive(
+            self._recipe,
+            rootfs=folders[BuildRootfs],
+            layer=folders[BuildLayer],
+            dependencies=folders.get(BuildDependencies),
+        )
         replaced = find_image(self._engine, self._recipe.reference)
         load_image(self._engine, _counted(archive, ctx))
         if replaced is not None:
