@@ -25,6 +25,13 @@ _PLAN_FOUND_CHANGES = 5
     "--port", type=PortType(), help="Port of the API on 127.0.0.1: a number, or auto (the default)."
 )
 @click.option("--listen", metavar="ADDRESS", help="Address to open the ports on; 127.0.0.1 by default.")
+@click.option(
+    "--push-image",
+    "push_images",
+    multiple=True,
+    metavar="IMAGE",
+    help="A local image to put into the node; may be given more than once.",
+)
 @click.option("--timeout", metavar="SECONDS", help="How long the node may take to become ready.")
 @click.option(
     "--plan", is_flag=True, help="Show what would be done and why; change nothing. Exit code 5: something."
@@ -35,6 +42,7 @@ def up(
     image: str | None,
     port: int | str | None,
     listen: str | None,
+    push_images: tuple[str, ...],
     timeout: str | None,
     plan: bool,
     as_json: bool,
@@ -47,7 +55,15 @@ def up(
     from holdfast.gateway.settings import resolve
     from holdfast.gateway.spec import resolve_name
 
-    resolved = resolve({"image": image, "port": port, "listen": listen, "timeouts.node_ready": timeout})
+    resolved = resolve(
+        {
+            "image": image,
+            "port": port,
+            "listen": listen,
+            "push_images": push_images or None,
+            "timeouts.node_ready": timeout,
+        }
+    )
     gateway = resolve_name(name, for_up=True)
     if plan:
         _show_plan(commands.plan_up(gateway, resolved=resolved), as_json=as_json)

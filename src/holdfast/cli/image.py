@@ -1,4 +1,4 @@
-"""`holdfast image build | list`: the images that holdfast uses."""
+"""`holdfast image build | push | list`: the images that holdfast uses, and yours in a gateway."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from holdfast.cli.results import show, table
 
 _COMMANDS = {
     "build": ("holdfast.cli.image:build", "Build the node, gateway and sandbox images."),
+    "push": ("holdfast.cli.image:push", "Put local images into a running gateway."),
     "list": ("holdfast.cli.image:list_images", "List the images, and whether each is up to date."),
 }
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS)
 def image() -> None:
-    """Build and list the images that holdfast uses."""
+    """Build and list the images that holdfast uses; put your own into a gateway."""
 
 
 @click.command()
@@ -39,6 +40,26 @@ def build(images: tuple[str, ...], refresh: bool, as_json: bool) -> None:
         if count
         else "All images are up to date. Nothing was changed."
     )
+    show(result, [line], as_json=as_json)
+
+
+@click.command()
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
+@click.option("--gateway", metavar="NAME", help="Which gateway; the active one by default.")
+@json_option
+def push(images: tuple[str, ...], gateway: str | None, as_json: bool) -> None:
+    """Put each IMAGE of this machine's engine into a running gateway, so that its pods can use it.
+
+    An image that is there already is not sent. A push that was cut is run again and goes on.
+    """
+    from holdfast.gateway import commands
+    from holdfast.gateway.spec import resolve_name
+
+    name = resolve_name(gateway)
+    with progress(as_json=as_json) as shown:
+        result = commands.push(name, images, shown.bus)
+    sent = ", ".join(result.pushed)
+    line = f"In gateway {name} now: {sent}." if sent else f"Gateway {name} had all of it. Nothing was sent."
     show(result, [line], as_json=as_json)
 
 

@@ -12,11 +12,12 @@ import msgspec
 from holdfast import home
 from holdfast.engine import SQLiteStore, Workflow
 from holdfast.errors import UnknownGatewayError
-from holdfast.gateway.plan import destroy_steps, stop_steps, up_steps
+from holdfast.gateway.plan import destroy_steps, push_steps, stop_steps, up_steps
+from holdfast.gateway.push import check_running
 from holdfast.gateway.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from holdfast.engine import Plan, RunResult, Step
     from holdfast.events import Bus
@@ -32,6 +33,7 @@ class GatewayResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     changed: tuple[str, ...]
     server: str = ""
     kubeconfig: str = ""
+    pushed: tuple[str, ...] = ()
 
 
 def up(name: str, bus: Bus, *, resolved: Resolved | None = None, asked: Asked | None = None) -> GatewayResult:
@@ -54,6 +56,15 @@ def start(name: str, bus: Bus) -> GatewayResult:
             f"there is no gateway {name} to start", hint=f"Bring it up: holdfast up {name}"
         )
     return _ready(work, _run("start", work, up_steps(work), bus))
+
+
+def push(name: str, references: Sequence[str], bus: Bus) -> GatewayResult:
+    """Put local images into a gateway that runs; `pushed` names those that had to be sent."""
+    work = Work(name)
+    check_running(work)
+    ended = _run("push", work, push_steps(work, references), bus)
+    sent = ended.result("push-images") if "push-images" in ended.changed else ()
+    return GatewayResult(name=name, run=ended.run, changed=ended.changed, pushed=tuple(sent or ()))
 
 
 def stop(name: str, bus: Bus) -> GatewayResult:

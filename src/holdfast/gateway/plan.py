@@ -12,6 +12,7 @@ from holdfast.gateway.steps.engine import CheckEngine
 from holdfast.gateway.steps.image import EnsureImage
 from holdfast.gateway.steps.kubeconfig import WaitApiReady, WriteKubeconfig
 from holdfast.gateway.steps.metadata import WriteMetadata
+from holdfast.gateway.steps.push import PushImages
 from holdfast.gateway.steps.readiness import WaitNodeReady
 from holdfast.gateway.steps.removal import (
     ForgetGateway,
@@ -23,6 +24,8 @@ from holdfast.gateway.steps.removal import (
 from holdfast.gateway.steps.storage import EnsureNetwork, EnsureVolume
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.engine import Step
     from holdfast.gateway.work import Work
 
@@ -39,8 +42,14 @@ def up_steps(work: Work) -> list[Step]:
         WaitNodeReady(work),
         WriteKubeconfig(work),
         WaitApiReady(work),
+        *([PushImages(work, work.settings.push_images)] if work.settings.push_images else []),
         WriteMetadata(work),
     ]
+
+
+def push_steps(work: Work, references: Sequence[str]) -> list[Step]:
+    """Put local images into a gateway that runs."""
+    return [CheckEngine(work), PushImages(work, references, needs=("check-engine",))]
 
 
 def stop_steps(work: Work) -> list[Step]:

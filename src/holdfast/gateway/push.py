@@ -111,7 +111,7 @@ def _not_there(source: Engine, reference: str) -> HoldfastError:
 
 def missing_images(work: Work, wanted: Sequence[Pushed]) -> list[Pushed]:
     """Those that the node does not have, or has under that name with another content."""
-    _check_running(work)
+    check_running(work)
     there = push_node.config_digests(work.engine, work.object, {image.name: image.id for image in wanted})
     return [image for image in wanted if there.get(image.name) != image.id]
 
@@ -149,7 +149,7 @@ def _send(
         source, names, work.engine, work.object, push_node.IMPORT, progress=tell, stop=stop
     )
     if ended.exit_code != 0:
-        _check_running(work)
+        check_running(work)
         raise push_node.failure(ended)
 
 
@@ -167,7 +167,8 @@ def _verify(work: Work, sent: Sequence[Pushed]) -> None:
     shown.call(look)
 
 
-def _check_running(work: Work) -> None:
+def check_running(work: Work) -> None:
+    """Refuse a gateway that is not there or does not run: nothing can be put into it."""
     container = work.container()
     if container is None:
         raise UnknownGatewayError(
