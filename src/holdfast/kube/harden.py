@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.errors import TemporaryError
+from holdfast.kube.straight import go_straight
 
 # Lists of a large cluster are tens of MiB; beyond this it is no Kubernetes answer any more.
 LARGEST_ANSWER = 128 * 1024 * 1024
@@ -56,6 +57,7 @@ def harden(api_client: Any, *, largest: int | None = None) -> None:
     else:
         rest.pool_manager.connection_pool_kw["retries"] = _no_retries()
         rest.pool_manager.clear()
+        go_straight(rest.pool_manager)
     rest.request = _bounded_async(rest, bounds) if is_async else _bounded(rest.request, bounds)
     api_client.response_deserialize = _readable(api_client.response_deserialize)
     setattr(api_client, _MARK, bounds)

@@ -1,0 +1,83 @@
+"""Spares a request what urllib3 does anew for each one and need not; this pays for all that `resilient` adds.
+
+A PoolManager parses the whole address and hashes all of its settings to find the connections of a server that
+stays the same, and a connection sends the head of a request and its small body apart. What is sent and what
+comes back is the same. Anything unusual (proxies, dots in paths, retries asked for) goes the long way.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+_LONGEST_SCHEME = len("https://")
+# Beyond this, putting head and body together costs more than sending them apart.
+_SMALL = 16 * 1024
+
+
+def go_straight(manager: Any) -> None:
+    """Let a PoolManager, whose retries are off, look up the connections of a server once."""
+    if manager.proxy is None:
+        _Straight(manager)
+
+
+class _Straight:
+    """The short way through one PoolManager."""
+
+    def __init__(self, manager: Any) -> None:
+        self._urlopen, self._clear = manager.urlopen, manager.clear
+        self._pool_of = manager.connection_from_host
+        self._pools: dict[str, Any] = {}
+        manager.urlopen, manager.clear = self.urlopen, self.clear
+
+    def clear(self) -> None:
+        self._clear()
+        self._pools = {}
+
+    def urlopen(self, method: str, url: str, **terms: Any) -> Any:
+        """As PoolManager.urlopen; redirects are not followed, as inner retries are off."""
+        # Taken before the pool is looked up: what `clear` throws away meanwhile is not kept.
+        pools = self._pools
+        cut = url.find("/", _LONGEST_SCHEME)
+        origin, target = url[:cut], url[cut:]
+        if cut < 0 or "/." in target or "#" in target or "retries" in terms:
+            return self._urlopen(method, url, **terms)
+        pool = pools.get(origin)
+        if pool is None and (pool := self._find(origin)) is None:
+            return self._urlopen(method, url, **terms)
+        pools[origin] = pool
+        terms["redirect"] = terms["assert_same_host"] = False
+        return pool.urlopen(method, target, **terms)
+
+    def _find(self, origin: str) -> Any:
+        from urllib3.util import parse_url
+
+        address = parse_url(origin)
+        # As urllib3 would write it: neither a user name nor anything of a path is in it.
+        if address.auth is not None or f"{address.scheme}://{address.netloc}" != origin:
+            return None
+        pool = self._pool_of(address.host, address.port, address.scheme)
+        # Of its class, so that two threads that come here at once do the same.
+        pool.ConnectionCls = _in_one_go(type(pool).ConnectionCls)
+        return pool
+
+
+@cache
+def _in_one_go(connection: Any) -> Any:
+    """The same kind of connection, which sends head and small body together: one write, one TLS record."""
+
+    class InOneGo(connection):  # type: ignore[misc]
+        _holds_back, _head = False, b""
+
+        def request(self, method: str, url: str, body: Any = None, **terms: Any) -> None:
+            self._holds_back, self._head = isinstance(body, str | bytes) and 0 < len(body) <= _SMALL, b""
+            super().request(method, url, body=body, **terms)
+
+        def send(self, data: Any) -> None:
+            if self._holds_back:
+                self._holds_back, self._head = False, data
+            else:
+                head, self._head = self._head, b""
+                super().send(head + data if head else data)
+
+    return InOneGo
