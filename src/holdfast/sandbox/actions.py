@@ -75,6 +75,7 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Delete this very object."""
 
     target: Target
+    propagation: str | None = None
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Delete:

@@ -24,6 +24,19 @@ PROPAGATED_LABELS = f"{GROUP}/propagated-labels"
 PROPAGATED_ANNOTATIONS = f"{GROUP}/propagated-annotations"
 """Annotations of a pod: the keys that came from its template, so that a key that is gone there goes here."""
 
+TEMPLATE_REF = f"{GROUP}/sandbox-template-ref"
+"""Annotation of a sandbox: the template that it was made from."""
+TEMPLATE_HASH = f"{GROUP}/sandbox-pod-template-hash"
+"""Label of a sandbox in a pool: what its template said when it was made."""
+WARM_POOL = f"{GROUP}/warm-pool-sandbox"
+"""Label of a sandbox that waits in a pool: the hash of the pool's name."""
+LAUNCH_TYPE = f"{GROUP}/launch-type"
+"""Label of a sandbox: `warm` where it came from a pool, `cold` where it was made for its claim."""
+CLAIM_UID = f"{GROUP}/claim-uid"
+"""Label of a claimed sandbox and of its pod: the uid of the claim."""
+CLAIMED_NAME = f"{GROUP}/sandbox-name"
+"""Annotation of a claim: the sandbox that it got."""
+
 FAILED_PODS = "holdfast.dev/failed-pods"
 """Annotation of a sandbox, ours: `Recreate` (the default) or `Keep`."""
 FAILURES = "holdfast.dev/failures"
@@ -71,3 +84,18 @@ class Reason(StrEnum):
     POD_STATE_UNKNOWN = "PodStateUnknown"
     POD_SCHEDULED = "PodScheduled"
     POD_SCHEDULING_UNKNOWN = "PodSchedulingUnknown"
+
+
+class ClaimReason(StrEnum):
+    """The reasons that a claim's conditions give, beside those that it mirrors from its sandbox."""
+
+    TEMPLATE_NOT_FOUND = "TemplateNotFound"
+    WARM_POOL_NOT_FOUND = "WarmPoolNotFound"
+    ADOPTION_CONFLICT = "AdoptionConflict"
+    SANDBOX_CREATE_PENDING = "SandboxCreatePending"
+    INVALID_METADATA = "InvalidMetadata"
+    ENV_REJECTED = "EnvVarsInjectionRejected"
+    CLAIM_TEMPLATES_ERROR = "VolumeClaimTemplatesError"
+    CLAIM_EXPIRED = "ClaimExpired"
+    SANDBOX_MISSING = "SandboxMissing"
+    SANDBOX_NOT_READY = "SandboxNotReady"

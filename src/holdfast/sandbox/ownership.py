@@ -40,12 +40,18 @@ def controller_of(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((reference for reference in references if reference.get("controller")), None)
 
 
-def owner_reference(sandbox: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes an object a sandbox's own: it goes when the sandbox goes."""
-    metadata = sandbox["metadata"]
+def is_owned(found: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+    """Whether this very owner controls an object."""
+    controller = controller_of(found)
+    return controller is not None and controller.get("uid") == owner["metadata"]["uid"]
+
+
+def owner_reference(owner: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes an object its owner's own: it goes when the owner goes."""
+    metadata = owner["metadata"]
     return {
-        "apiVersion": API_VERSION,
-        "kind": "Sandbox",
+        "apiVersion": owner.get("apiVersion") or API_VERSION,
+        "kind": owner.get("kind") or "Sandbox",
         "name": metadata["name"],
         "uid": metadata["uid"],
         "controller": True,

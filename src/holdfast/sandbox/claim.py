@@ -1,0 +1,191 @@
+"""What is to be done for one claim, from what is there: it gets a sandbox from its pool, or one of its own.
+
+Pure and level-triggered like decide.py. A claim takes a waiting sandbox by one write that only succeeds on
+the very version it saw, so that two claims never get the same one. Not here: what a claim may change
+(claim_changes.py).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime  # noqa: TC003 (msgspec reads the types of its fields)
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.sandbox import blueprint
+from holdfast.sandbox.actions import Action, Adopt, Create, Delete, Patch, Target
+from holdfast.sandbox.api import CLAIM_UID, CLAIMED_NAME, LAUNCH_TYPE, WARM_POOL, ClaimReason, Condition
+from holdfast.sandbox.claim_changes import changed_spec, needs_own_sandbox, refusal, with_metadata
+from holdfast.sandbox.claim_lifetime import expiry
+from holdfast.sandbox.ownership import is_owned, owner_reference, owner_words
+from holdfast.sandbox.pool import condition, is_ready
+from holdfast.sandbox.status import Said, is_leaving, merged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim, its pool and template if there are such, and every sandbox that matters to it."""
+
+    claim: dict[str, Any]
+    pool: dict[str, Any] | None
+    template: dict[str, Any] | None
+    now: datetime
+    sandboxes: tuple[dict[str, Any], ...] = ()
+
+
+class ClaimDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do, what the claim's status is to be, and in how many seconds to look again by itself."""
+
+    actions: tuple[Action, ...] = ()
+    status: dict[str, Any] | None = None
+    again_in: float | None = None
+
+
+def decide_claim(seen: Claimed) -> ClaimDecision:
+    """Find the claim's sandbox, or get it one."""
+    if is_leaving(seen.claim):
+        return ClaimDecision()
+    own = next((one for one in seen.sandboxes if is_owned(one, seen.claim)), None)
+    ends = expiry(seen.claim, seen.now)
+    if ends.is_over:
+        return _expired(seen, own)
+    if own is not None:
+        return _bound(seen, own, ends.seconds_left)
+    if (seen.claim.get("status") or {}).get("sandbox", {}).get("name"):
+        name = seen.claim["status"]["sandbox"]["name"]
+        return _told(seen, ClaimReason.SANDBOX_MISSING, f"its sandbox {name} is gone", ends.seconds_left)
+    return _unbound(seen, ends.seconds_left)
+
+
+def _unbound(seen: Claimed, again_in: float | None) -> ClaimDecision:
+    if seen.pool is None:
+        name = seen.claim["spec"]["warmPoolRef"]["name"]
+        return _told(seen, ClaimReason.WARM_POOL_NOT_FOUND, f"there is no warm pool {name}", again_in)
+    if seen.template is None:
+        name = seen.pool["spec"]["sandboxTemplateRef"]["name"]
+        return _told(seen, ClaimReason.TEMPLATE_NOT_FOUND, f"there is no template {name}", again_in)
+    refused = refusal(seen.claim, seen.template)
+    if refused is not None:
+        return _told(seen, refused.reason, refused.message, again_in)
+    waiting = None if needs_own_sandbox(seen.claim) else _best_waiting(seen)
+    if waiting is not None:
+        taken = (_take(seen.claim, waiting), _remember(seen.claim, waiting["metadata"]["name"]))
+        words = f"the sandbox {waiting['metadata']['name']} is being taken"
+        return _told(seen, ClaimReason.SANDBOX_NOT_READY, words, again_in, *taken)
+    return _made_for_it(seen, seen.template, again_in)
+
+
+def _made_for_it(seen: Claimed, template: Mapping[str, Any], again_in: float | None) -> ClaimDecision:
+    name = seen.claim["metadata"]["name"]
+    there = next((one for one in seen.sandboxes if one["metadata"]["name"] == name), None)
+    if there is not None:
+        words = f"a sandbox {name} is there that belongs to {owner_words(there)}"
+        return _told(seen, ClaimReason.ADOPTION_CONFLICT, words, again_in)
+    labels = {CLAIM_UID: seen.claim["metadata"]["uid"]}
+    made = blueprint.cold(seen.claim, template, changed_spec(seen.claim, template), labels)
+    actions = (Create(manifest=made), _remember(seen.claim, name))
+    return _told(
+        seen, ClaimReason.SANDBOX_CREATE_PENDING, f"the sandbox {name} is being made", again_in, *actions
+    )
+
+
+def _bound(seen: Claimed, own: dict[str, Any], again_in: float | None) -> ClaimDecision:
+    """Say what the sandbox says."""
+    ready = condition(own, Condition.READY)
+    if is_ready(own):
+        said = [Said(Condition.READY, "True", ready["reason"], ready.get("message", ""))]
+    else:
+        reason = ready.get("reason") or ClaimReason.SANDBOX_NOT_READY
+        said = [Said(Condition.READY, "False", reason, ready.get("message") or "the sandbox is not ready")]
+    finished = condition(own, Condition.FINISHED)
+    if finished.get("status") == "True":
+        said.append(Said(Condition.FINISHED, "True", finished["reason"], finished.get("message", "")))
+    sandbox: dict[str, Any] = {"name": own["metadata"]["name"]}
+    if ips := (own.get("status") or {}).get("podIPs"):
+        sandbox["podIPs"] = ips
+    actions = () if _remembers(seen.claim, sandbox["name"]) else (_remember(seen.claim, sandbox["name"]),)
+    return ClaimDecision(actions=actions, status=_status(seen, said, sandbox), again_in=again_in)
+
+
+def _expired(seen: Claimed, own: dict[str, Any] | None) -> ClaimDecision:
+    """Say so first, then take the sandbox away, then do as the policy says."""
+    policy = (seen.claim["spec"].get("lifecycle") or {}).get("shutdownPolicy", "Retain")
+    marked = condition(seen.claim, Condition.READY).get("reason") == ClaimReason.CLAIM_EXPIRED
+    told = _told(seen, ClaimReason.CLAIM_EXPIRED, "the claim's time is over", None)
+    if not marked:
+        return msgspec.structs.replace(told, again_in=0.0)
+    actions: list[Action] = []
+    if policy == "Retain":
+        actions += [Delete.of(own)] if own is not None and not is_leaving(own) else []
+    else:
+        propagation = "Foreground" if policy == "DeleteForeground" else "Background"
+        actions.append(Delete(target=Target.named(seen.claim), propagation=propagation))
+    return msgspec.structs.replace(told, actions=tuple(actions))
+
+
+def _best_waiting(seen: Claimed) -> dict[str, Any] | None:
+    """A sandbox of the pool that nobody has: a ready one if there is one, the oldest of those."""
+    pool = seen.pool
+    free = [
+        one
+        for one in seen.sandboxes
+        if pool is not None
+        and is_owned(one, pool)
+        and not is_leaving(one)
+        and condition(one, Condition.FINISHED).get("status") != "True"
+    ]
+    ordered = sorted(
+        free,
+        key=lambda one: (
+            not is_ready(one),
+            one["metadata"].get("creationTimestamp", ""),
+            one["metadata"]["name"],
+        ),
+    )
+    return ordered[0] if ordered else None
+
+
+def _take(claim: Mapping[str, Any], waiting: dict[str, Any]) -> Adopt:
+    """The one write that takes a sandbox out of its pool: it has to be as it was seen."""
+    metadata = waiting["metadata"]
+    given = waiting["spec"]["podTemplate"].get("metadata")
+    patch = {
+        "metadata": {
+            "resourceVersion": metadata.get("resourceVersion"),
+            "ownerReferences": [owner_reference(claim)],
+            "labels": {WARM_POOL: None, CLAIM_UID: claim["metadata"]["uid"], LAUNCH_TYPE: "warm"},
+        },
+        "spec": {"podTemplate": {"metadata": with_metadata(given, claim)}},
+    }
+    return Adopt(target=Target.named(waiting), patch=patch)
+
+
+def _remember(claim: Mapping[str, Any], name: str) -> Patch:
+    return Patch.of(claim, {"metadata": {"annotations": {CLAIMED_NAME: name}}})
+
+
+def _remembers(claim: Mapping[str, Any], name: str) -> bool:
+    return bool((claim["metadata"].get("annotations") or {}).get(CLAIMED_NAME) == name)
+
+
+def _told(
+    seen: Claimed, reason: ClaimReason, words: str, again_in: float | None, *actions: Action
+) -> ClaimDecision:
+    """The claim is not ready, for this reason; what it mirrored as finished stays, for its time counts."""
+    said = [Said(Condition.READY, "False", reason, words)]
+    finished = condition(seen.claim, Condition.FINISHED)
+    if finished:
+        said.append(Said(Condition.FINISHED, "True", finished["reason"], finished.get("message", "")))
+    sandbox = (seen.claim.get("status") or {}).get("sandbox")
+    return ClaimDecision(actions=actions, status=_status(seen, said, sandbox), again_in=again_in)
+
+
+def _status(seen: Claimed, said: list[Said], sandbox: dict[str, Any] | None) -> dict[str, Any]:
+    old = (seen.claim.get("status") or {}).get("conditions") or ()
+    generation = seen.claim["metadata"].get("generation", 0)
+    new: dict[str, Any] = {"conditions": merged(old, said, generation=generation, now=seen.now)}
+    if sandbox:
+        new["sandbox"] = sandbox
+    return new

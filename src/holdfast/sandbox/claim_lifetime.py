@@ -1,0 +1,38 @@
+"""When a claim is over: at its shutdown time, or some time after its sandbox finished."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.sandbox.api import Condition
+from holdfast.sandbox.lifetime import SOONEST_LOOK
+from holdfast.sandbox.pool import condition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Expiry(msgspec.Struct, frozen=True):
+    """Whether the time is over, and how long it is until then where that is known."""
+
+    is_over: bool
+    seconds_left: float | None = None
+
+
+def expiry(claim: Mapping[str, Any], now: datetime) -> Expiry:
+    """The earlier of the two ends that a claim may have."""
+    lifecycle = claim["spec"].get("lifecycle") or {}
+    ends = []
+    if lifecycle.get("shutdownTime"):
+        ends.append(datetime.fromisoformat(lifecycle["shutdownTime"]))
+    finished = condition(claim, Condition.FINISHED)
+    ttl = lifecycle.get("ttlSecondsAfterFinished")
+    if ttl is not None and finished.get("status") == "True":
+        ends.append(datetime.fromisoformat(finished["lastTransitionTime"]) + timedelta(seconds=ttl))
+    if not ends:
+        return Expiry(is_over=False)
+    left = (min(ends) - now).total_seconds()
+    return Expiry(is_over=True) if left <= 0 else Expiry(is_over=False, seconds_left=max(SOONEST_LOOK, left))
