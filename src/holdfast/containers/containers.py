@@ -5,6 +5,7 @@ Not here: commands inside them (commands.py) and what a node's container is made
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,6 +34,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     ports: dict[str, tuple[str, int]]
     networks: dict[str, str]
+    restart: str
 
     @property
     def running(self) -> bool:
@@ -72,6 +74,12 @@ def start_container(engine: Engine, name: str) -> None:
         engine.client.start(name)
 
 
+def set_restart(engine: Engine, name: str, policy: str) -> None:
+    """Say whether the engine brings a container back by itself (`always`) or leaves it as it is (`no`)."""
+    with translated(f"setting the restart policy of {name}", engine.address):
+        engine.client.update_container(name, restart_policy={"Name": policy})
+
+
 def unpause_container(engine: Engine, name: str) -> None:
     """Let a paused container go on."""
     with translated(f"unpausing container {name}", engine.address):
@@ -90,6 +98,12 @@ def stop_container(engine: Engine, name: str, *, grace_seconds: int) -> bool:
     return True
 
 
+def rename_container(engine: Engine, name: str, new_name: str) -> None:
+    """Give a container another name; it stays what it is."""
+    with translated(f"renaming container {name} to {new_name}", engine.address):
+        engine.client.rename(name, new_name)
+
+
 def remove_container(engine: Engine, name: str) -> bool:
     """Remove a container that may still run; its named volumes stay. False when there was none."""
     import docker.errors
@@ -99,6 +113,11 @@ def remove_container(engine: Engine, name: str) -> bool:
             engine.client.remove_container(name, force=True)
         except docker.errors.NotFound:
             return False
+        except docker.errors.APIError as error:
+            if "is already in progress" not in str(error):
+                raise
+            with suppress(docker.errors.NotFound):
+                engine.client.wait(name, condition="removed")
     return True
 
 
@@ -155,6 +174,7 @@ def _view(raw: Mapping[str, Any]) -> ContainerView:
         environment=dict(item.partition("=")[::2] for item in config.get("Env") or ()),
         ports=_published(raw["HostConfig"].get("PortBindings") or {}),
         networks={name: str(end.get("NetworkID", "")) for name, end in networks.items()},
+        restart=str((raw["HostConfig"].get("RestartPolicy") or {}).get("Name") or "no"),
     )
 
 

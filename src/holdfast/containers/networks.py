@@ -55,8 +55,13 @@ def remove_network(engine: Engine, name: str) -> bool:
     found = find_network(engine, name)
     if found is None:
         return False
+    import docker.errors
+
     with translated(f"removing network {name}", engine.address):
-        engine.client.remove_network(found.id)
+        try:
+            engine.client.remove_network(found.id)
+        except docker.errors.NotFound:
+            return False
     return True
 
 
@@ -82,6 +87,11 @@ def remove_volume(engine: Engine, name: str) -> bool:
     """Remove a volume and all data on it; False when there was none."""
     if find_volume(engine, name) is None:
         return False
+    import docker.errors
+
     with translated(f"removing volume {name}", engine.address):
-        engine.client.remove_volume(name)
+        try:
+            engine.client.remove_volume(name)
+        except docker.errors.NotFound:
+            return False
     return True

@@ -6,6 +6,9 @@ Written 0600 and as a whole; merged into another file only on request, and never
 from __future__ import annotations
 
 import base64
+import os
+import stat
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +18,10 @@ from holdfast.errors import DamagedFileError, TemporaryError
 from holdfast.gateway.identity import context_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+_SECTIONS = ("clusters", "users", "contexts")
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,36 +55,81 @@ def for_host(node_kubeconfig: bytes, *, name: str, server: str) -> bytes:
 
 def merge_into(path: Path, kubeconfig: bytes, *, name: str) -> None:
     """Put a gateway's entries into another kubeconfig; every other entry stays as it is."""
-    ours = _yaml(kubeconfig)
-    try:
-        theirs = _yaml(path.read_bytes()) if path.exists() else {}
-    except (OSError, ValueError) as error:
-        raise DamagedFileError(
-            f"{path} cannot be merged into: {error}", hint="Mend or move that file; it was not changed."
-        ) from error
-    context = context_name(name)
-    for section in ("clusters", "users", "contexts"):
-        kept = [entry for entry in theirs.get(section) or [] if entry.get("name") != context]
-        theirs[section] = kept + ours[section]
-    theirs.setdefault("apiVersion", "v1")
-    theirs.setdefault("kind", "Config")
-    theirs["current-context"] = context
-    home.write_atomic(path.resolve(), _dump(theirs))
+    ours, context = _yaml(kubeconfig), context_name(name)
+    with _told(path, "merged into"):
+        target = _ours_to_write(path)
+        theirs = _sections(target.read_bytes()) if target.exists() else {}
+        for section in _SECTIONS:
+            theirs[section] = _others(theirs, section, context) + ours[section]
+        theirs.setdefault("apiVersion", "v1")
+        theirs.setdefault("kind", "Config")
+        theirs["current-context"] = context
+        home.write_atomic(target, _dump(theirs))
 
 
 def remove_from(path: Path, *, name: str) -> bool:
     """Take a gateway's entries out of another kubeconfig; False when there were none."""
-    if not path.exists():
+    if not holds(path, name=name):
         return False
-    theirs, context = _yaml(path.read_bytes()), context_name(name)
-    found = False
-    for section in ("clusters", "users", "contexts"):
-        kept = [entry for entry in theirs.get(section) or [] if entry.get("name") != context]
-        found |= len(kept) != len(theirs.get(section) or [])
-        theirs[section] = kept
-    if found:
-        home.write_atomic(path.resolve(), _dump(theirs))
-    return found
+    context = context_name(name)
+    with _told(path, "changed"):
+        target = _ours_to_write(path)
+        theirs = _sections(target.read_bytes())
+        for section in _SECTIONS:
+            theirs[section] = _others(theirs, section, context)
+        if theirs.get("current-context") == context:
+            theirs["current-context"] = ""
+        home.write_atomic(target, _dump(theirs))
+    return True
+
+
+def holds(path: Path, *, name: str) -> bool:
+    """Whether another kubeconfig has entries of a gateway; one that cannot be read counts as having none."""
+    try:
+        theirs = _sections(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    context = context_name(name)
+    return any(len(_others(theirs, part, context)) != len(theirs.get(part) or []) for part in _SECTIONS)
+
+
+@contextmanager
+def _told(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise DamagedFileError(
+            f"{path} cannot be {what}: {getattr(error, 'strerror', None) or error}",
+            hint="Mend or move that file, or name another with KUBECONFIG; it was not changed.",
+        ) from error
+
+
+def _ours_to_write(path: Path) -> Path:
+    """The file itself, behind any link; replacing one whole must not give it another owner or unlock it."""
+    if path.is_symlink() and not path.exists():
+        raise ValueError("it is a link that leads nowhere")
+    target = path.resolve()
+    if target.exists():
+        found = target.stat()
+        if found.st_uid != os.geteuid():
+            raise ValueError("it belongs to another user")
+        if not found.st_mode & stat.S_IWUSR:
+            raise ValueError("it is read-only")
+    return target
+
+
+def _others(theirs: dict[str, Any], section: str, context: str) -> list[dict[str, Any]]:
+    return [entry for entry in theirs.get(section) or [] if entry.get("name") != context]
+
+
+def _sections(data: bytes) -> dict[str, Any]:
+    """A kubeconfig with lists of named entries where they belong; an empty file is an empty one."""
+    parsed = _yaml(data) if data.strip() else {}
+    for section in _SECTIONS:
+        entries = parsed.get(section) or []
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise ValueError(f"its {section} are no list of entries")
+    return parsed
 
 
 def credentials(kubeconfig: bytes) -> Credentials:
@@ -118,7 +169,6 @@ def _dump(value: dict[str, Any]) -> bytes:
 
 def default_target() -> Path:
     """The kubeconfig that kubectl reads: the first of KUBECONFIG, or the one in the home directory."""
-    import os
     from pathlib import Path
 
     first = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 STOP_SECONDS = 30
 """How long a node may take to stop by itself before the engine kills it; it needs about two."""
 
+MEANT_TO_RUN, STOPPED_ON_PURPOSE = "always", "no"
+"""Restart policies. An engine that crashed ends what it finds alive in the way of a stop, so `unless-stopped`
+would take its own crash for the user's wish."""
+
 
 def check_engine(facts: EngineFacts) -> None:
     """Refuse an engine that cannot run a node, and say why."""
@@ -80,7 +84,7 @@ def host_config(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:
             f"{inside}/tcp": [{"HostIp": spec.listen, "HostPort": str(outside)}]
             for inside, outside in published.items()
         },
-        "RestartPolicy": {"Name": "unless-stopped"},
+        "RestartPolicy": {"Name": MEANT_TO_RUN},
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "2"}},
     }
 
@@ -91,6 +95,10 @@ def networking_config(spec: GatewaySpec) -> dict[str, Any]:
 
 
 def settings_fingerprint(spec: GatewaySpec, profile: NodeProfile) -> str:
-    """Changes when a container made with other settings would have to be made anew, and only then."""
-    parts = (_program(spec, profile), host_config(spec, profile))
+    """Changes when a container made with other settings would have to be made anew, and only then.
+
+    The restart policy can be changed on a container that is there: it counts as what it was at first.
+    """
+    host = {**host_config(spec, profile), "RestartPolicy": {"Name": "unless-stopped"}}
+    parts = (_program(spec, profile), host)
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]
