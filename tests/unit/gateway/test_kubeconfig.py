@@ -1,5 +1,6 @@
 """The host's kubeconfig: pointed at the published port, merged without touching foreign entries."""
 
+import os
 import stat
 
 import pytest
@@ -77,3 +78,82 @@ def test_a_file_that_is_no_kubeconfig_is_left_as_it_is(tmp_path):
 def test_the_file_to_merge_into_is_the_one_that_kubectl_reads(monkeypatch, tmp_path):
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/a:{tmp_path}/b")
     assert kubeconfig.default_target() == tmp_path / "a"
+
+
+OURS = kubeconfig.for_host(NODE, name="dev", server="https://h:1")
+
+
+def refused(target):
+    """The one line of a refusal; the folder of the target is as it was before."""
+    before = {path: path.lstat() for path in target.parent.iterdir()}
+    with pytest.raises(DamagedFileError) as caught:
+        kubeconfig.merge_into(target, OURS, name="dev")
+    assert {path: path.lstat() for path in target.parent.iterdir()} == before
+    assert caught.value.exit_code == 3
+    assert "\n" not in caught.value.message
+    assert str(target) in caught.value.message
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "just words", "- a\n- list\n", "clusters: seven\n", "users: [1, 2]\n"]
+)
+def test_what_is_no_kubeconfig_is_refused_and_stays(tmp_path, content):
+    target = tmp_path / "config"
+    target.write_text(content)
+    refused(target)
+    assert target.read_text() == content
+
+
+def test_a_read_only_file_is_not_replaced_behind_its_owners_back(tmp_path):
+    target = tmp_path / "config"
+    target.write_text("kind: Config\n")
+    target.chmod(0o400)
+    assert "read-only" in refused(target)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_is_not_taken_over(tmp_path):
+    target = tmp_path / "config"
+    target.write_text("kind: Config\n")
+    os.chown(target, 65534, 65534)
+    assert "another user" in refused(target)
+
+
+def test_a_folder_a_loop_and_a_link_to_nowhere_are_refused(tmp_path):
+    folder, loop, lost = tmp_path / "folder", tmp_path / "loop", tmp_path / "lost"
+    folder.mkdir()
+    loop.symlink_to(loop)
+    lost.symlink_to(tmp_path / "nothing-here")
+    for target in (folder, loop, lost):
+        refused(target)
+
+
+def test_a_link_stays_a_link_and_the_file_behind_it_is_merged_into(tmp_path):
+    behind, link = tmp_path / "behind", tmp_path / "config"
+    behind.write_text("")
+    link.symlink_to(behind)
+    kubeconfig.merge_into(link, OURS, name="dev")
+    assert link.is_symlink()
+    assert yaml.safe_load(behind.read_text())["current-context"] == "holdfast-dev"
+
+
+def test_taking_ours_out_leaves_no_pointer_to_it_and_everything_else(tmp_path):
+    target = tmp_path / "config"
+    kubeconfig.merge_into(target, OURS, name="dev")
+    kubeconfig.merge_into(target, kubeconfig.for_host(NODE, name="dev2", server="https://h:2"), name="dev2")
+    kubeconfig.merge_into(target, OURS, name="dev")
+    assert kubeconfig.remove_from(target, name="dev")
+    left = yaml.safe_load(target.read_text())
+    assert [entry["name"] for entry in left["contexts"]] == ["holdfast-dev2"]
+    assert left["current-context"] == ""
+    untouched = target.read_bytes()
+    assert not kubeconfig.remove_from(target, name="dev")
+    assert target.read_bytes() == untouched
+
+
+def test_a_file_that_does_not_hold_ours_is_not_even_opened_for_writing(tmp_path):
+    target = tmp_path / "config"
+    target.write_text("{ torn")
+    assert not kubeconfig.remove_from(target, name="dev")
+    assert target.read_text() == "{ torn"
