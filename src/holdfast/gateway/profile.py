@@ -23,6 +23,10 @@ class NodeProfile(msgspec.Struct, frozen=True, kw_only=True):
     sans_variable: str
     wait_command: tuple[str, ...]
     kubectl: tuple[str, ...]
+    registries_path: str
+    """Folder of containerd's host files; one that holdfast alone writes to."""
+    logins_path: str
+    """The kubelet's own file of registry logins, below the state path."""
     log_folder: str
     components: tuple[str, ...]
     capabilities: tuple[str, ...]
@@ -41,6 +45,8 @@ HOLDFAST = NodeProfile(
     sans_variable="HOLDFAST_API_SANS",
     wait_command=("holdfast-node", "wait", "--for", "ready"),
     kubectl=("kubectl", "--kubeconfig", "/var/lib/holdfast/kubeconfig/admin.yaml"),
+    registries_path="/var/lib/holdfast/registries",
+    logins_path="/var/lib/holdfast/kubelet/config.json",
     log_folder="/var/lib/holdfast/logs",
     components=(
         "etcd",
