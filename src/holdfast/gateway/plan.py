@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.gateway.steps.container import EnsureContainer, StartContainer
 from holdfast.gateway.steps.engine import CheckEngine
+from holdfast.gateway.steps.health import WaitHealthy
 from holdfast.gateway.steps.image import EnsureImage
 from holdfast.gateway.steps.kubeconfig import WaitApiReady, WriteKubeconfig
 from holdfast.gateway.steps.metadata import WriteMetadata
+from holdfast.gateway.steps.namespace import EnsureNamespace
+from holdfast.gateway.steps.probe import RunProbe
 from holdfast.gateway.steps.push import PushImages
 from holdfast.gateway.steps.readiness import WaitNodeReady
 from holdfast.gateway.steps.removal import (
@@ -22,6 +25,8 @@ from holdfast.gateway.steps.removal import (
     StopContainer,
 )
 from holdfast.gateway.steps.storage import EnsureNetwork, EnsureVolume
+from holdfast.gateway.steps.tls import ReconcileTls, WriteClientFiles
+from holdfast.gateway.steps.workloads import ApplyWorkloads, PushGatewayImages, WaitRollout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +47,33 @@ def up_steps(work: Work) -> list[Step]:
         WaitNodeReady(work),
         WriteKubeconfig(work),
         WaitApiReady(work),
-        *([PushImages(work, work.settings.push_images)] if work.settings.push_images else []),
-        WriteMetadata(work),
+        *(_workload_steps(work) if work.settings.workloads else _push_steps(work)),
+        WaitHealthy(work),
+        RunProbe(work),
+        _after(WriteMetadata(work), "wait-healthy", "run-probe"),
     ]
+
+
+def _workload_steps(work: Work) -> list[Step]:
+    """8. to 10.: holdfast's own workloads, and what they need; images go in while certificates are made."""
+    return [
+        EnsureNamespace(work),
+        ReconcileTls(work),
+        WriteClientFiles(work),
+        PushGatewayImages(work),
+        ApplyWorkloads(work),
+        WaitRollout(work),
+    ]
+
+
+def _push_steps(work: Work) -> list[Step]:
+    return [PushImages(work, work.settings.push_images)] if work.settings.push_images else []
+
+
+def _after(step: Step, *names: str) -> Step:
+    """The same step, with more to come before it in this plan."""
+    step.needs = tuple(dict.fromkeys((*step.needs, *names)))
+    return step
 
 
 def push_steps(work: Work, references: Sequence[str]) -> list[Step]:

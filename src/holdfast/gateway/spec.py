@@ -13,6 +13,7 @@ import msgspec
 from holdfast import __version__, home
 from holdfast.errors import DamagedFileError, UnknownGatewayError
 from holdfast.gateway.identity import check_name
+from holdfast.pki.client_files import ClientFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,6 +114,7 @@ def forget(name: str) -> None:
     files = GatewayFiles(name)
     for path in (files.metadata, files.kubeconfig):
         path.unlink(missing_ok=True)
+    ClientFiles(files.mtls).remove()
     _remove_if_empty(files.folder)
     if active_name() == name:
         others = known_gateways()

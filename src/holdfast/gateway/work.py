@@ -23,6 +23,8 @@ from holdfast.gateway.settings import Resolved, Settings, resolve
 from holdfast.gateway.spec import LOOPBACK, GatewayFiles, GatewaySpec, Metadata, read_metadata
 
 if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
     from holdfast.containers.engine import Engine
     from holdfast.kube import Objects
 
@@ -73,9 +75,16 @@ class Work:
     @cached_property
     def cluster(self) -> Objects:
         """The gateway's Kubernetes, through the kubeconfig on this machine; steps wait for that first."""
-        from holdfast.kube import Objects, api_client
+        from holdfast.kube import Objects
 
-        return Objects(api_client(self.files.kubeconfig))
+        return Objects(self.api_client)
+
+    @cached_property
+    def api_client(self) -> ApiClient:
+        """The connection below `cluster`, for who has other terms of retrying."""
+        from holdfast.kube import api_client
+
+        return api_client(self.files.kubeconfig)
 
     @cached_property
     def remembered(self) -> Metadata | None:

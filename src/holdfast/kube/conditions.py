@@ -23,6 +23,7 @@ class Sight:
 
 
 Until: TypeAlias = Callable[["dict[str, Any] | None"], Sight]
+UntilMany: TypeAlias = Callable[[list[dict[str, Any]]], Sight]
 
 _ABSENT = Sight(seen="it is not there")
 

@@ -23,7 +23,7 @@ from holdfast.kube.steps import adrive, drive
 from holdfast.kube.verbs import Method, Verb
 
 if TYPE_CHECKING:
-    from holdfast.kube.conditions import Until
+    from holdfast.kube.conditions import Until, UntilMany
     from holdfast.kube.steps import Steps
     from holdfast.kube.telemetry import Observer
     from holdfast.kube.writes import Write
@@ -121,6 +121,20 @@ class Objects:
     ) -> dict[str, Any] | None:
         """Watch until a condition of `holdfast.kube.conditions`, or your own, holds."""
         return drive(self._steps.wait(target(kind, name, namespace, api_version), until, deadline))
+
+    def wait_many(
+        self,
+        kind: str,
+        until: UntilMany,
+        *,
+        labels: str,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        deadline: float = 180.0,
+    ) -> None:
+        """Watch all objects with these labels until a condition on the list of them holds."""
+        where = target(kind, "any", namespace, api_version).named(None)
+        drive(self._steps.wait_many(where, labels, until, deadline))
 
     def _perform(
         self,

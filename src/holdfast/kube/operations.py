@@ -20,7 +20,7 @@ from holdfast.kube.request import Request
 from holdfast.kube.result import Result
 from holdfast.kube.status import http_status, read_status
 from holdfast.kube.verbs import Verb
-from holdfast.kube.watch import Watching, goes_on
+from holdfast.kube.watch import Watching, WatchingMany, goes_on
 from holdfast.retry import checks
 
 if TYPE_CHECKING:
@@ -159,6 +159,16 @@ class Operations:
         checks.seconds("deadline", deadline)
         home = yield from self._home(where)
         watching = Watching(self._link, self._wire, home, where, until)
+        return (yield from self._watch(watching, where, deadline))
+
+    def wait_many(self, where: Target, labels: str, until: Any, deadline: float) -> Steps[None]:
+        """The same for all objects with these labels."""
+        checks.seconds("deadline", deadline)
+        home = yield from self._home(where)
+        watching = WatchingMany(self._link, self._wire, home, where, labels, until)
+        yield from self._watch(watching, where, deadline)
+
+    def _watch(self, watching: Watching, where: Target, deadline: float) -> Steps[dict[str, Any] | None]:
         terms = {"attempts": None, "deadline": deadline, "retry_on": goes_on}
         run = partial(self._perform, Verb.READ, "wait for", where, watching.attempt, None, terms)
         try:

@@ -11,7 +11,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import ArgumentError, TemporaryError, WaitFailedError
+from holdfast.errors import ArgumentError, CancelledError, TemporaryError, WaitFailedError
 from holdfast.kube.conditions import Sight, Until
 from holdfast.kube.exchange import Link, exchange
 from holdfast.kube.policy_table import may_repeat
@@ -90,7 +90,7 @@ class Watching:
         items = answer.get("items") if isinstance(answer.get("items"), list) else []
         version = answer.get("metadata", {}).get("resourceVersion")
         self._version = version if isinstance(version, str) else None
-        self._look(items[0] if items and isinstance(items[0], dict) else None)
+        self._listed([item for item in items if isinstance(item, dict)])
 
     def _stream(self) -> Steps[None]:
         began = time.monotonic()
@@ -102,7 +102,8 @@ class Watching:
                 "timeoutSeconds": self._seconds(),
             }
         )
-        open_stream = partial(self._wire.stream, request, silence=self._silence())
+        stop = self._link.policy.stop
+        open_stream = partial(self._wire.stream, request, silence=self._silence(), stop=stop)
         stream = yield from exchange(self._link, request.method, lambda timeout: open_stream(timeout=timeout))
         try:
             while not self.sight.done:
@@ -125,18 +126,26 @@ class Watching:
         version = obj.get("metadata", {}).get("resourceVersion")
         if isinstance(version, str):
             self._version = version
-        if kind in {"ADDED", "MODIFIED"}:
-            self._look(obj)
-        elif kind == "DELETED":
-            self._look(None)
+        if kind in {"ADDED", "MODIFIED", "DELETED"}:
+            self._changed(obj, there=kind != "DELETED")
+
+    def _listed(self, items: list[dict[str, Any]]) -> None:
+        self._look(items[0] if items else None)
+
+    def _changed(self, obj: dict[str, Any], *, there: bool) -> None:
+        self._look(obj if there else None)
 
     def _look(self, obj: dict[str, Any] | None) -> None:
-        if obj is not None:
-            # Items of a list do not say what they are.
-            obj = {**obj, "kind": self._where.kind, "apiVersion": self._where.api_version}
-        self.object = obj
+        # Items of a list do not say what they are.
+        self.object = obj if obj is None else self._named(obj)
+        self._judge(self.object)
+
+    def _named(self, obj: dict[str, Any]) -> dict[str, Any]:
+        return {**obj, "kind": self._where.kind, "apiVersion": self._where.api_version}
+
+    def _judge(self, seen: Any) -> None:
         try:
-            sight = self._until(obj)
+            sight = self._until(seen)
         except Exception as broken:
             raise ArgumentError("until", f"raised {type(broken).__name__} on {self._where}") from broken
         self.sight = sight if isinstance(sight, Sight) else Sight(done=bool(sight), seen="not so yet")
@@ -148,7 +157,9 @@ class Watching:
         return Request(Verb.READ, self._path, self._plural, query={**selector, **query})
 
     def _check_time(self) -> None:
-        deadline = current_deadline()
+        stop, deadline = self._link.policy.stop, current_deadline()
+        if stop is not None and stop.is_set():
+            raise CancelledError(f"watching {self._where} was stopped")
         if deadline is not None:
             deadline.check(f"watching {self._where}")
 
@@ -162,3 +173,31 @@ class Watching:
         """How long nothing may come: never beyond the deadline."""
         deadline = current_deadline()
         return _SILENCE if deadline is None else max(_LEAST, deadline.clip(_SILENCE))
+
+
+class WatchingMany(Watching):
+    """One wait for all objects of a kind with certain labels; the condition is given the list of them."""
+
+    def __init__(self, link: Link, wire: Any, home: Home, where: Target, labels: str, until: Any) -> None:
+        super().__init__(link, wire, home, where, until)
+        self._labels = labels
+        self._there: dict[str, dict[str, Any]] = {}
+
+    def _listed(self, items: list[dict[str, Any]]) -> None:
+        self._there = {_uid(item): self._named(item) for item in items}
+        self._judge(list(self._there.values()))
+
+    def _changed(self, obj: dict[str, Any], *, there: bool) -> None:
+        if there:
+            self._there[_uid(obj)] = self._named(obj)
+        else:
+            self._there.pop(_uid(obj), None)
+        self._judge(list(self._there.values()))
+
+    def _request(self, query: dict[str, Any]) -> Request:
+        selector = {"labelSelector": self._labels}
+        return Request(Verb.READ, self._path, self._plural, query={**selector, **query})
+
+
+def _uid(obj: dict[str, Any]) -> str:
+    return str(obj.get("metadata", {}).get("uid"))

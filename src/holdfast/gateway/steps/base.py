@@ -18,7 +18,7 @@ ENGINE_CALLS = Policy(attempts=4, backoff=exponential(0.2, cap=5), retry_on=is_t
 class GatewayStep(Step):
     """A step on one gateway."""
 
-    policy = ENGINE_CALLS
+    policy: Policy | None = ENGINE_CALLS
     attempts = "engine_call"
     """Which of the settings `attempts.*` counts for this step; none where a deadline does."""
 

@@ -1,0 +1,61 @@
+"""The common ground of steps that work on the gateway's Kubernetes.
+
+Each call is repeated by the client of the cluster, on its own and by what its outcome allows; a policy of
+the step around it would multiply that, so there is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.errors import HoldfastError
+from holdfast.gateway import kubeconfig
+from holdfast.gateway.steps.base import GatewayStep
+from holdfast.kube.reach import answers
+from holdfast.retry import Policy, exponential
+
+if TYPE_CHECKING:
+    from holdfast.engine import Context
+    from holdfast.kube import Objects
+
+CLUSTER_CALLS = Policy(attempts=4, backoff=exponential(0.2, cap=10.0))
+_LOG_LINES = 15
+
+
+class ClusterStep(GatewayStep):
+    """A step on the objects of one gateway's cluster."""
+
+    policy = None
+    attempts = ""
+
+    @property
+    def has_cluster(self) -> bool:
+        """Whether there can be anything to look at yet: a preview also asks before there is."""
+        return self.work.files.kubeconfig.exists()
+
+    def objects(self, ctx: Context) -> Objects:
+        """The cluster, with this step's retries told on its line and ended by Ctrl-C."""
+        from holdfast.kube import Objects
+
+        attempts = 1 if ctx.previewing else self.work.settings.attempts.apply
+        return Objects(self.work.api_client, ctx.retry(CLUSTER_CALLS.with_(attempts=attempts)))
+
+    def log_of(self, namespace: str, pod: str) -> str:
+        """The newest lines that a pod printed, those of its last life if this one is silent; for errors."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log?tailLines={_LOG_LINES}"
+        for query in ("&previous=true", ""):
+            try:
+                found = kubeconfig.credentials(self.work.files.kubeconfig.read_bytes())
+                said = answers(
+                    found.server, path + query, ca=found.ca, certificate=found.certificate, key=found.key
+                )
+            except (HoldfastError, OSError):
+                continue
+            if said.strip():
+                return indented(said.decode(errors="replace"))
+        return indented("")
+
+
+def indented(log: str) -> str:
+    """Log lines below the sentence that they belong to."""
+    return "\n".join(f"    {line}" for line in log.strip().splitlines()) or "    (it printed nothing)"

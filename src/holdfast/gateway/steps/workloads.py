@@ -1,0 +1,201 @@
+"""holdfast's own workloads on the gateway: applied as they should be, then waited for until they run.
+
+Certificates that were rotated and an image that was built anew change the pod template, and that is what
+makes a rollout: nothing is restarted for any other reason. Not here: the manifests (gateway/workloads).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.containers.images import find_image
+from holdfast.engine import Verdict, absent, done, partial
+from holdfast.errors import DeadlineError, ImageMissingError, WaitFailedError, WaitTimeoutError
+from holdfast.gateway.push import source_engine
+from holdfast.gateway.steps.cluster import ClusterStep
+from holdfast.gateway.steps.push import PushImages
+from holdfast.gateway.workloads import deployments, manifests
+from holdfast.gateway.workloads.api_server import NAME
+from holdfast.gateway.workloads.blueprint import (
+    BUNDLE_DIGEST,
+    GATEWAY_IMAGE,
+    IMAGE_DIGEST,
+    TEMPLATE,
+    Blueprint,
+)
+from holdfast.gateway.workloads.sights import template_ready, told
+from holdfast.kube.compare import differences
+from holdfast.kube.conditions import rollout_done
+from holdfast.retry import Deadline
+
+if TYPE_CHECKING:
+    from holdfast.engine import Context
+    from holdfast.gateway.work import Work
+
+_LEAST_SECONDS = 0.1
+
+
+class PushGatewayImages(PushImages):
+    """The images that were asked for, and the one that the gateway's own workloads run from."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work, work.settings.push_images)
+
+    def probe(self, ctx: Context) -> Verdict:
+        # An engine may have lost the image (`docker image prune`) while the node has it: then it stays there.
+        if find_image(source_engine(self.work), GATEWAY_IMAGE) is not None:
+            self.references = (GATEWAY_IMAGE, *self.work.settings.push_images)
+        return super().probe(ctx)
+
+
+class _WorkloadStep(ClusterStep):
+    """What both steps know of the workloads."""
+
+    def blueprint(self, ctx: Context) -> Blueprint:
+        """The workloads as they have to be, from the certificates and the image that there are."""
+        return Blueprint(
+            gateway=self.work.name,
+            namespace=self.work.settings.namespace,
+            host_port=self.work.profile.gateway_port,
+            image_digest=self._image_digest(ctx),
+            bundle_digest=ctx.result("reconcile-tls")["bundle"],
+        )
+
+    def _image_digest(self, ctx: Context) -> str:
+        """The image as this machine has it, else as the node got it earlier."""
+        image = find_image(source_engine(self.work), GATEWAY_IMAGE)
+        if image is not None:
+            return image.id
+        live = self.objects(ctx).get("Deployment", NAME, namespace=self.work.settings.namespace)
+        if live is not None and _runs(live) == GATEWAY_IMAGE:
+            annotations = live["spec"]["template"]["metadata"].get("annotations") or {}
+            return str(annotations.get(IMAGE_DIGEST, ""))
+        raise ImageMissingError(
+            f"the image {GATEWAY_IMAGE} is neither on the engine nor in the node",
+            hint="Build it: holdfast image build gateway. Or go without holdfast's own workloads: "
+            "HOLDFAST_WORKLOADS=false.",
+        )
+
+
+class ApplyWorkloads(_WorkloadStep):
+    """Every object as its manifest says; what others added beside our fields stays theirs."""
+
+    name = "apply-workloads"
+    title = "Workloads"
+    needs = ("reconcile-tls", "push-images")
+    reads = ("reconcile-tls",)
+
+    def probe(self, ctx: Context) -> Verdict:
+        if not self.has_cluster:
+            return absent("there is no cluster yet")
+        blueprint, objects = self.blueprint(ctx), self.objects(ctx)
+        missing, changed = [], []
+        for each in manifests(blueprint):
+            live = objects.get(each["kind"], each["metadata"]["name"], namespace=blueprint.namespace)
+            if live is None:
+                missing.append(_label(each))
+            elif paths := differences(each, live):
+                changed.append(f"{_label(each)} differs in {_why(paths)}")
+        if changed or missing:
+            reason = "; ".join([*changed, *([f"{', '.join(missing)} not there"] if missing else [])])
+            return partial(reason) if changed else absent(reason)
+        return done("as they should be")
+
+    def run(self, ctx: Context) -> None:
+        blueprint, objects = self.blueprint(ctx), self.objects(ctx)
+        did: dict[str, list[str]] = {}
+        for each in manifests(blueprint):
+            ctx.check_lock()
+            ctx.progress(f"applying {_label(each)}")
+            result = objects.apply(each, force=True)
+            did.setdefault(result.did, []).append(_label(each))
+        said = [f"{', '.join(names)} {word}" for word, names in did.items() if word != "unchanged"]
+        ctx.note("; ".join(said) or "as they should be")
+
+
+class WaitRollout(_WorkloadStep):
+    """Only looks: until the newest version runs; an image that is missing or a crash loop ends it at once."""
+
+    name = "wait-rollout"
+    title = "Rollout"
+    needs = ("apply-workloads",)
+    repeat = "always"
+
+    def run(self, ctx: Context) -> None:
+        deadline = Deadline.after(self.work.settings.timeouts.rollout)
+        names = []
+        for each in deployments(self.blueprint(ctx)):
+            self._wait(ctx, each, deadline)
+            names.append(each["metadata"]["name"])
+        ctx.note(", ".join(names))
+
+    def _wait(self, ctx: Context, deployment: dict[str, Any], deadline: Deadline) -> None:
+        objects, metadata = self.objects(ctx), deployment["metadata"]
+        name, namespace = metadata["name"], metadata["namespace"]
+        selector = deployment["spec"]["selector"]["matchLabels"]
+        labels = ",".join(f"{key}={value}" for key, value in selector.items())
+        stamp = deployment["spec"]["template"]["metadata"]["annotations"][TEMPLATE]
+        seen = _LastPod(template_ready(stamp), stamp)
+        until = told(seen, lambda words: ctx.progress(f"{name}: {words}"))
+        try:
+            objects.wait_many("Pod", until, labels=labels, namespace=namespace, deadline=_left(deadline))
+            objects.wait("Deployment", name, rollout_done, namespace=namespace, deadline=_left(deadline))
+        except WaitFailedError as error:
+            raise WaitFailedError(
+                f"{name} cannot run: {seen.trouble}\n{self.log_of(namespace, seen.pod)}",
+                hint=self._see(namespace, name),
+                cause=error,
+            ) from error
+        except DeadlineError as error:
+            seconds = self.work.settings.timeouts.rollout
+            log = self.log_of(namespace, seen.pod) if seen.pod else ""
+            seen_last = seen.trouble or "it made no pod"
+            raise WaitTimeoutError(
+                f"{name} did not run within {seconds:g} s: {seen_last}\n{log}".rstrip(),
+                hint=f"Run the same command again to go on waiting. {self._see(namespace, name)}",
+                cause=error,
+            ) from error
+
+    def _see(self, namespace: str, name: str) -> str:
+        path = self.work.files.kubeconfig
+        return f"Look: kubectl --kubeconfig {path} -n {namespace} describe deployment {name}"
+
+
+class _LastPod:
+    """A condition that remembers which pod it saw last, and how that was: for the error."""
+
+    def __init__(self, until: Any, stamp: str) -> None:
+        self._until = until
+        self._stamp = stamp
+        self.pod = ""
+        self.trouble = ""
+
+    def __call__(self, pods: Any) -> Any:
+        sight = self._until(pods)
+        self.trouble = sight.failed or sight.seen
+        for pod in pods:
+            if (pod["metadata"].get("annotations") or {}).get(TEMPLATE) == self._stamp:
+                self.pod = pod["metadata"]["name"]
+        return sight
+
+
+def _runs(deployment: dict[str, Any]) -> str:
+    """The image of a Deployment's first container."""
+    return str(deployment["spec"]["template"]["spec"]["containers"][0].get("image", ""))
+
+
+def _label(manifest: dict[str, Any]) -> str:
+    return f"{manifest['kind']} {manifest['metadata']['name']}"
+
+
+def _why(paths: list[str]) -> str:
+    """The differences that matter to a reader: a rotated certificate is not a list of five paths."""
+    if any(BUNDLE_DIGEST in path for path in paths):
+        return "its certificates"
+    if any(IMAGE_DIGEST in path for path in paths):
+        return "its image"
+    return paths[0]
+
+
+def _left(deadline: Deadline) -> float:
+    return max(_LEAST_SECONDS, deadline.remaining())
