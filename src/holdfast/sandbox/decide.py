@@ -35,6 +35,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[dict[str, Any], ...] = ()
     claims: dict[str, dict[str, Any]] = {}
     service: dict[str, Any] | None = None
+    failure: str = ""
+    """What the API server said to the last thing that was tried; then only the status says so."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +55,7 @@ def decide(seen: Observed) -> Decision:
         return _expired(seen)
     claims, trouble = _claims(seen)
     service, service_trouble = _service(seen)
-    trouble = trouble or service_trouble
+    trouble = seen.failure or trouble or service_trouble
     owned = [pod for pod in seen.pods if ownership(pod, seen.sandbox) is Ownership.OURS]
     if len(owned) > 1:
         words = f"{len(owned)} pods belong to this sandbox; delete all but one"

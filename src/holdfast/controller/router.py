@@ -1,0 +1,49 @@
+"""Which sandboxes, pools and claims have to be looked at when an object has changed.
+
+Not here: the cache that answers (cache.py), and the look itself (looks.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.controller.cache import key_of
+from holdfast.sandbox.api import NAME_HASH
+from holdfast.sandbox.ownership import controller_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from holdfast.controller.cache import Cache, Key
+
+LOOKED_AT = ("Sandbox", "SandboxWarmPool", "SandboxClaim")
+_OWNERS = (*LOOKED_AT,)
+
+
+def touched(found: Mapping[str, Any], cache: Cache) -> Iterator[Key]:
+    """Everything that may have to act on a change of this object; some of it may be named twice."""
+    kind, namespace, name = key_of(found)
+    if kind in LOOKED_AT:
+        yield kind, namespace, name
+    owner = controller_of(found)
+    if owner is not None and owner.get("kind") in _OWNERS:
+        yield owner["kind"], namespace, owner["name"]
+        if owner["kind"] == "SandboxWarmPool":
+            yield from _claims_of(namespace, owner["name"], cache)
+    label = (found["metadata"].get("labels") or {}).get(NAME_HASH)
+    if label and kind != "Sandbox":
+        yield from (key_of(sandbox) for sandbox in cache.sandboxes_with_hash(namespace, label))
+    if kind == "SandboxWarmPool":
+        yield from _claims_of(namespace, name, cache)
+    if kind == "SandboxTemplate":
+        for pool in cache.all("SandboxWarmPool"):
+            _, where, called = key_of(pool)
+            if where == namespace and pool["spec"]["sandboxTemplateRef"]["name"] == name:
+                yield key_of(pool)
+                yield from _claims_of(where, called, cache)
+
+
+def _claims_of(namespace: str, pool: str, cache: Cache) -> Iterator[Key]:
+    """Claims of a pool that have no sandbox yet: only those wait for one."""
+    for claim in cache.claims_without_sandbox(namespace, pool):
+        yield key_of(claim)
