@@ -24,8 +24,11 @@ def image() -> None:
 @click.command()
 @click.argument("images", nargs=-1)
 @click.option("--refresh", is_flag=True, help="Take new Debian packages even if nothing else changed.")
+@click.option(
+    "--kubernetes", metavar="MINOR", default="", help="The node image with another Kubernetes (1.33, say)."
+)
 @json_option
-def build(images: tuple[str, ...], refresh: bool, as_json: bool) -> None:
+def build(images: tuple[str, ...], refresh: bool, kubernetes: str, as_json: bool) -> None:
     """Build IMAGES (node, gateway, sandbox; all of them by default) from package registries alone.
 
     What is up to date is not built again. A build that was interrupted goes on where it was.
@@ -33,7 +36,7 @@ def build(images: tuple[str, ...], refresh: bool, as_json: bool) -> None:
     from holdfast.images.build import build_images
 
     with progress(as_json=as_json) as shown:
-        result = build_images(images, refresh=refresh, bus=shown.bus)
+        result = build_images(images, refresh=refresh, kubernetes=kubernetes, bus=shown.bus)
     count = sum(built.changed for built in result)
     line = (
         f"Built {count} of {len(result)} images."

@@ -46,12 +46,16 @@ class ImageState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_images(
-    names: Sequence[str] = (), *, refresh: bool = False, bus: Bus | None = None
+    names: Sequence[str] = (), *, refresh: bool = False, kubernetes: str = "", bus: Bus | None = None
 ) -> list[ImageBuilt]:
-    """Build the named images, or all; what is up to date is left alone."""
+    """Build the named images, or all; what is up to date is left alone.
+
+    With another version of Kubernetes than the usual one, the node image alone is meant.
+    """
+    names = names or (("node",) if kubernetes else NAMES)
     engine, cache = connect(timeout=600), Cache()
     with cache.locked(), cache.refreshing() if refresh else nullcontext():
-        recipes = [Recipe(name) for name in dict.fromkeys(names or NAMES)]
+        recipes = [Recipe(name, kubernetes) for name in dict.fromkeys(names)]
         steps = [step for recipe in recipes for step in image_steps(recipe, engine, cache)]
         ended = Workflow("image-build", steps).run(bus=bus, command="image build")
     return [

@@ -29,7 +29,8 @@ def binaries_key(folder: Path, module: GoModule, architecture: str) -> str:
     """What decides how the programs come out: their sources, their flags and the compiler."""
     _, version = find_go()
     sources = tree(folder, lambda path: path.suffix in _SOURCES and not path.name.endswith("_test.go"))
-    sources = [entry for entry in sources if entry[0] != "image.toml"]
+    others = {"image.toml", *_other_modfiles(folder, module)}
+    sources = [entry for entry in sources if entry[0] not in others]
     return key_of("go", version, architecture, sources, module)
 
 
@@ -45,9 +46,10 @@ def build_binaries(
     """Compile every program of the module into a folder."""
     go, _ = find_go()
     tell("fetching modules", None)
-    run_tool([go, "mod", "download"], cwd=folder, environment=_ENVIRONMENT, log=log, stop=stop)
+    chosen = [f"-modfile={module.modfile}"]
+    run_tool([go, "mod", "download", *chosen], cwd=folder, environment=_ENVIRONMENT, log=log, stop=stop)
     packages = [binary.package for binary in module.binaries]
-    flags = ["-trimpath", f"-ldflags={' '.join(module.ldflags)}"]
+    flags = [*chosen, f"-tags={','.join(module.tags)}", "-trimpath", f"-ldflags={' '.join(module.ldflags)}"]
     counter = _Counter(_stale_packages(go, folder, flags, packages), tell)
     for binary in module.binaries:
         run_tool(
@@ -59,6 +61,12 @@ def build_binaries(
             stop=stop,
         )
         tell(f"linked {binary.output}", counter.fraction)
+
+
+def _other_modfiles(folder: Path, module: GoModule) -> set[str]:
+    """Requirements of other variants: a change there changes nothing here."""
+    own = module.modfile.removesuffix(".mod")
+    return {path.name for path in folder.iterdir() if path.suffix in (".mod", ".sum") and path.stem != own}
 
 
 class _Counter:

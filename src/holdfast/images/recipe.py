@@ -36,12 +36,16 @@ def architecture() -> str:
 
 
 class Recipe:
-    """One image and the keys of its stages; keys are worked out on first use."""
+    """One image and the keys of its stages; keys are worked out on first use.
 
-    def __init__(self, name: str) -> None:
-        self.short = name
-        self.folder, self.source = load_source(name)
-        self.reference = f"{self.source.name}:{__version__}"
+    `kubernetes` chooses a variant (1.33, say), which has a name and a tag of its own.
+    """
+
+    def __init__(self, name: str, kubernetes: str = "") -> None:
+        self.image = name
+        self.short = f"{name}-{kubernetes}" if kubernetes else name
+        self.folder, self.source = load_source(name, kubernetes)
+        self.reference = f"{self.source.name}:{__version__}" + (f"-k{kubernetes}" if kubernetes else "")
         self.architecture = architecture()
 
     @cached_property

@@ -23,12 +23,26 @@ class GoBinary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     install: str = ""
 
 
+class GoVariant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The same programs with another Kubernetes: its requirements and the build tags that tell it apart."""
+
+    kubernetes: str
+    modfile: str
+    tags: tuple[str, ...] = ()
+
+
 class GoModule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Programs that are compiled from the image's own Go module."""
+    """Programs that are compiled from the image's own Go module.
+
+    `{kubernetes}` and `{minor}` in flags, and in the image's labels, stand for the version that is built.
+    """
 
     kubernetes: str
     binaries: tuple[GoBinary, ...]
     ldflags: tuple[str, ...] = ()
+    modfile: str = "go.mod"
+    tags: tuple[str, ...] = ()
+    variants: dict[str, GoVariant] = {}
 
 
 class Debian(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -105,15 +119,49 @@ def sources_root() -> Path:
     )
 
 
-def load_source(name: str) -> tuple[Path, ImageSource]:
-    """The folder and the `image.toml` of one image."""
+def load_source(name: str, kubernetes: str = "") -> tuple[Path, ImageSource]:
+    """The folder and the `image.toml` of one image, settled on one version of Kubernetes (1.33, say)."""
     if name not in NAMES:
         raise UsageError(f"there is no image {name!r}", hint=f"Images: {', '.join(NAMES)}.")
     folder = sources_root() / name
     try:
-        return folder, msgspec.toml.decode((folder / "image.toml").read_bytes(), type=ImageSource)
+        source = msgspec.toml.decode((folder / "image.toml").read_bytes(), type=ImageSource)
     except (OSError, msgspec.MsgspecError) as error:
         raise DamagedFileError(f"{folder / 'image.toml'} cannot be read: {error}") from error
+    return folder, _settled(name, source, kubernetes)
+
+
+def _settled(name: str, source: ImageSource, kubernetes: str) -> ImageSource:
+    """Put the chosen variant in place of the usual version, and versions in place of their marks."""
+    go = source.go
+    if kubernetes and (go is None or kubernetes not in go.variants):
+        others = ", ".join(go.variants) if go is not None else ""
+        raise UsageError(
+            f"the {name} image cannot be built with Kubernetes {kubernetes}",
+            hint=f"Besides its usual one there is: {others}." if others else "It has no Kubernetes in it.",
+        )
+    if go is None:
+        return source
+    if kubernetes:
+        variant = go.variants[kubernetes]
+        go = msgspec.structs.replace(
+            go, kubernetes=variant.kubernetes, modfile=variant.modfile, tags=variant.tags
+        )
+    marks = {"{kubernetes}": go.kubernetes, "{minor}": go.kubernetes.split(".")[1]}
+    labels = {key: _marked(value, marks) for key, value in source.config.labels.items()}
+    return msgspec.structs.replace(
+        source,
+        go=msgspec.structs.replace(
+            go, ldflags=tuple(_marked(flag, marks) for flag in go.ldflags), variants={}
+        ),
+        config=msgspec.structs.replace(source.config, labels=labels),
+    )
+
+
+def _marked(text: str, marks: dict[str, str]) -> str:
+    for mark, value in marks.items():
+        text = text.replace(mark, value)
+    return text
 
 
 def requirements_file() -> Path:

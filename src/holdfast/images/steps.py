@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 class Stage(Step):
     """A stage whose result is a folder in the cache."""
 
-    def __init__(self, recipe: Recipe, cache: Cache, *, kind: str, title: str, key: str) -> None:
-        super().__init__(f"build-{kind}-{recipe.short}", title=title)
+    def __init__(
+        self, recipe: Recipe, cache: Cache, *, kind: str, title: str, key: str, of: str = ""
+    ) -> None:
+        super().__init__(f"build-{kind}-{of or recipe.short}", title=title)
         self.recipe = recipe
         self.cache = cache
         self.key = key
@@ -62,7 +64,7 @@ class BuildRootfs(Stage):
 
     def __init__(self, recipe: Recipe, cache: Cache) -> None:
         title = f"{recipe.short.capitalize()}: Debian packages"
-        super().__init__(recipe, cache, kind="rootfs", title=title, key=recipe.rootfs_key)
+        super().__init__(recipe, cache, kind="rootfs", title=title, key=recipe.rootfs_key, of=recipe.image)
 
     def build(self, ctx: Context, target: Path) -> None:
         make_rootfs(

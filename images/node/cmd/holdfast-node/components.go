@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -16,7 +15,6 @@ import (
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
-	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 
 	"holdfast.dev/node/internal/applet"
 )
@@ -28,7 +26,7 @@ func components() map[string]applet.Func {
 		"kube-apiserver":          command(func() *cobra.Command { return apiserver.NewAPIServerCommand() }),
 		"kube-controller-manager": command(func() *cobra.Command { return controllermanager.NewControllerManagerCommand() }),
 		"kube-scheduler":          command(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
-		"kubelet":                 command(func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) }),
+		"kubelet":                 command(func() *cobra.Command { return newKubeletCommand() }),
 		"kube-proxy":              command(func() *cobra.Command { return proxy.NewProxyCommand() }),
 	}
 }

@@ -50,6 +50,9 @@ func (l Layout) PodLogs() string { return filepath.Join(l.Logs(), "pods") }
 // MachineID is the node's persistent machine id.
 func (l Layout) MachineID() string { return filepath.Join(l.State, "machine-id") }
 
+// Version says which versions opened the datastore last.
+func (l Layout) Version() string { return filepath.Join(l.State, "version.json") }
+
 // Config is a rendered configuration file: always written anew at boot.
 func (l Layout) Config(name string) string { return filepath.Join(l.Run, "config", name) }
 

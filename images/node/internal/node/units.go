@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"time"
 
+	"holdfast.dev/node/internal/atomicfile"
 	"holdfast.dev/node/internal/component"
 	"holdfast.dev/node/internal/containerd"
 	"holdfast.dev/node/internal/kubeapi"
 	"holdfast.dev/node/internal/manifests"
+	"holdfast.dev/node/internal/release"
 	"holdfast.dev/node/internal/status"
 	"holdfast.dev/node/internal/supervisor"
 )
@@ -25,6 +27,7 @@ const (
 	pauseImage   = "pause-image"
 	bakedImages  = "images"
 	applyObjects = "manifests"
+	leaveVersion = "version"
 )
 
 // units is the whole start-up order. Two chains, datastore → API and runtime → images, meet at the kubelet.
@@ -47,6 +50,7 @@ func (n *Node) units() []supervisor.Unit {
 		{Name: bakedImages, Needs: []string{pauseImage}, Do: n.importImages(func(containerd.Archive) bool { return true })},
 		// The pods' images must be there first: a pod that finds none is put off for ten seconds.
 		{Name: applyObjects, Needs: []string{defaultRoles, bakedImages}, Do: n.applyManifests},
+		{Name: leaveVersion, Needs: []string{api}, Do: n.leaveVersion},
 	}
 }
 
@@ -141,6 +145,12 @@ func plainHealth(url string) func(context.Context) error {
 		}
 		return nil
 	}
+}
+
+// leaveVersion says on the volume whose data it is, once this version has opened it: with the container gone nobody else could tell.
+func (n *Node) leaveVersion(context.Context) error {
+	_, err := atomicfile.WriteIfChanged(n.Version(), release.JSON(), 0o644)
+	return err
 }
 
 // forgetEndpoints removes the API server addresses that an earlier boot announced: after a change of the container's
