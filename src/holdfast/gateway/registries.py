@@ -68,27 +68,23 @@ def registry_hosts(registries: Registries) -> list[str]:
 
 
 def _hosts_file(host: str, sources: Sources, folder: str) -> str:
-    """One hosts.toml; containerd tries the tables in their order, and `server` last."""
-    own = _HUB_SERVER if host == HUB else f"https://{host}"
-    before = list(sources.registries.mirrors.get(host, ()))
+    """One hosts.toml; containerd tries the tables in their order, and `server` last.
+
+    The registry itself has a table too: containerd 1.6 overlooks a header that stands beside `server`. One
+    whose certificate does not count may have none at all, as with Docker, and is asked without TLS last.
+    """
+    own = [_HUB_SERVER if host == HUB else f"https://{host}"]
     if host in sources.registries.insecure:
-        before.append(own)
-        own = f"http://{host}"
-    tables = [_table(url, _host_of(url, host), sources, folder) for url in before]
-    return _HEAD + _server(own, host, sources, folder) + "".join(tables)
+        own.append(f"http://{host}")
+    server = "\n".join([f"server = {_quoted(own[-1])}", *_trust(host, sources, folder)])
+    tables = [_table(url, _host_of(url), sources, folder) for url in sources.registries.mirrors.get(host, ())]
+    tables += [_table(url, host, sources, folder) for url in own]
+    return f"{_HEAD}{server}\n{''.join(tables)}"
 
 
-def _host_of(url: str, host: str) -> str:
-    """Under which host the settings speak of this address."""
-    return host if url == _HUB_SERVER else urlsplit(url).netloc.lower()
-
-
-def _server(url: str, host: str, sources: Sources, folder: str) -> str:
-    lines = [f"server = {_quoted(url)}", *_trust(host, sources, folder)]
-    login = sources.logins.get(host)
-    if login is not None:
-        lines += ["[header]", f"  Authorization = {_quoted(_basic(login))}"]
-    return "\n".join(lines) + "\n"
+def _host_of(url: str) -> str:
+    """Under which host the settings speak of this mirror."""
+    return urlsplit(url).netloc.lower()
 
 
 def _table(url: str, host: str, sources: Sources, folder: str) -> str:
