@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.kube import stamp, writes
 from holdfast.kube.chain import begun_while
+from holdfast.kube.curfew import bounded
 from holdfast.kube.exchange import Link, exchange
 from holdfast.kube.status import http_status
 from holdfast.kube.steps import adrive, drive
@@ -34,11 +35,12 @@ class CallPlan:
     """What all calls of one method have in common; made once for each method."""
 
     def __init__(self, link: Link, api: Any, name: str, method: Method, fn: Callable[..., Any]) -> None:
-        self.link, self.api, self.method, self.fn = link, api, method, fn
+        self.link, self.api, self.method = link, api, method
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.fn = fn if self.is_async else bounded(fn)
         self.operation = f"{type(api).__name__}.{name}"
         self.positions = {each: n for n, each in enumerate(inspect.signature(fn).parameters)}
         self.reader = self._find_reader(name)
-        self.is_async = inspect.iscoroutinefunction(fn)
         self._runs: dict[Verb, Callable[[Call], Any]] = {}
         self.run = self.run_of(method.verb)
 
@@ -51,7 +53,8 @@ class CallPlan:
             reader = getattr(self.api, f"{first}_{self.method.resource}{suffix}", None)
             if reader is not None:
                 wanted = inspect.signature(reader).parameters.values()
-                return reader, [each.name for each in wanted if each.default is inspect.Parameter.empty]
+                read = reader if self.is_async else bounded(reader)
+                return read, [each.name for each in wanted if each.default is inspect.Parameter.empty]
         return None
 
     def run_of(self, verb: Verb) -> Callable[[Call], Any]:

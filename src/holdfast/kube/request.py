@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from holdfast.kube.curfew import Curfew, within
 from holdfast.kube.harden import UnreadableAnswerError
 from holdfast.kube.verbs import Method, Verb
+from holdfast.retry import clock
+
+if TYPE_CHECKING:
+    from holdfast.retry.clock import Stop
 
 _SUCCESS = range(200, 300)
 _LONGEST_LINE = 32 * 1024 * 1024
 _CHUNK = 64 * 1024
+_FOREVER = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +88,17 @@ class Wire:
 
     def send(self, request: Request, timeout: float) -> Any:
         serialized = self.api_client.param_serialize(**_arguments(request))
-        response = self.api_client.call_api(*serialized, _request_timeout=timeout)
-        return _object("kubernetes.client", response, response.read())
+        with within(timeout):
+            response = self.api_client.call_api(*serialized, _request_timeout=timeout)
+            return _object("kubernetes.client", response, response.read())
 
-    def stream(self, request: Request, timeout: float, silence: float) -> Any:
+    def stream(self, request: Request, timeout: float, silence: float, stop: Stop | None = None) -> Any:
         serialized = self.api_client.param_serialize(**_arguments(request))
-        response = self.api_client.call_api(*serialized, _request_timeout=(timeout, silence))
-        if response.status not in _SUCCESS:
-            _object("kubernetes.client", response, response.read())
-        return EventStream(response.response)
+        with within(timeout + silence):
+            response = self.api_client.call_api(*serialized, _request_timeout=(timeout, silence))
+            if response.status not in _SUCCESS:
+                _object("kubernetes.client", response, response.read())
+        return EventStream(response.response, stop)
 
 
 class AsyncWire:
@@ -103,19 +112,25 @@ class AsyncWire:
         response = await self.api_client.call_api(*serialized, _request_timeout=timeout)
         return _object("kubernetes.aio.client", response, await response.read())
 
-    async def stream(self, request: Request, timeout: float, silence: float) -> Any:  # noqa: ASYNC109
+    async def stream(
+        self,
+        request: Request,
+        timeout: float,  # noqa: ASYNC109
+        silence: float,
+        stop: Stop | None = None,
+    ) -> Any:
         serialized = await self.api_client.param_serialize(**_arguments(request))
         response = await self.api_client.call_api(*serialized, _request_timeout=timeout + silence)
         if response.status not in _SUCCESS:
             _object("kubernetes.aio.client", response, await response.read())
-        return AsyncEventStream(response.response)
+        return AsyncEventStream(response.response, stop)
 
 
 class _Lines:
     """Cuts what arrives into lines, and lines into events."""
 
-    def __init__(self, raw: Any) -> None:
-        self.raw = raw
+    def __init__(self, raw: Any, stop: Stop | None = None) -> None:
+        self.raw, self._stop = raw, stop
         self._buffer = bytearray()
 
     def _event(self) -> dict[str, Any] | None:
@@ -141,11 +156,24 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 class EventStream(_Lines):
-    """Watch events, one by one; None at the end."""
+    """Watch events, one by one; None at the end. A `stop` ends the stream at once."""
 
-    def next(self, within: float) -> dict[str, Any] | None:
+    def __init__(self, raw: Any, stop: Stop | None = None) -> None:
+        super().__init__(raw, stop)
+        self._curfew = None if stop is None else Curfew(math.inf, stop, self._sock)
+
+    @property
+    def _sock(self) -> Any:
+        return getattr(getattr(self.raw, "connection", None), "sock", None)
+
+    def close(self) -> None:
+        if self._curfew is not None:
+            self._curfew.end()
+        super().close()
+
+    def next(self, seconds: float) -> dict[str, Any] | None:
         """The next event; TimeoutError if it is not there, whole, in that many seconds."""
-        ends = time.monotonic() + within
+        ends = time.monotonic() + seconds
         while (event := self._event()) is None:
             self._wait_until(ends)
             chunk = self.raw.read1(_CHUNK)
@@ -159,20 +187,33 @@ class EventStream(_Lines):
         left = ends - time.monotonic()
         if left <= 0:
             raise TimeoutError("a watch event took too long to arrive")
-        sock = getattr(getattr(self.raw, "connection", None), "sock", None)
+        sock = self._sock
         if sock is not None:
             sock.settimeout(left)
 
 
 class AsyncEventStream(_Lines):
-    """Watch events, one by one; None at the end."""
+    """The same in tasks."""
 
-    async def next(self, within: float) -> dict[str, Any] | None:
+    async def next(self, seconds: float) -> dict[str, Any] | None:
         """The next event; TimeoutError if it is not there, whole, in that many seconds."""
-        async with asyncio.timeout(within):
+        async with asyncio.timeout(seconds):
             while (event := self._event()) is None:
-                chunk = await self.raw.content.readany()
+                chunk = await self._chunk()
                 if not chunk:
                     return None
                 self._buffer += chunk
         return event
+
+    async def _chunk(self) -> bytes:
+        """What comes next; nothing if somebody said stop before it came."""
+        if self._stop is None:
+            return bytes(await self.raw.content.readany())
+        reading = asyncio.ensure_future(self.raw.content.readany())
+        stopping = asyncio.ensure_future(clock.apause(_FOREVER, self._stop))
+        try:
+            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return bytes(reading.result()) if reading.done() else b""
+        finally:
+            reading.cancel()
+            stopping.cancel()

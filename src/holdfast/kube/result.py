@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast.errors import (
+    CancelledError,
     ClusterRefusedError,
     HoldfastError,
     ObjectConflictError,
@@ -47,6 +48,8 @@ class Result:
 
 def translated(error: Exception, doing: str, where: Target, *, writes: bool) -> Exception:
     """The error of our own tree that says the same."""
+    if isinstance(error, CancelledError):  # whatever the attempt before it had met
+        return error
     if isinstance(error, HoldfastError) and classify(error) is Outcome.DEFINITE:
         return error
     said = f"{doing} {where}: {describe(error)}{_words(error, where)}"

@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from holdfast.kube import curfew
+
 _LONGEST_SCHEME = len("https://")
 # Beyond this, putting head and body together costs more than sending them apart.
 _SMALL = 16 * 1024
@@ -69,7 +71,13 @@ def _in_one_go(connection: Any) -> Any:
     class InOneGo(connection):  # type: ignore[misc]
         _holds_back, _head = False, b""
 
+        def connect(self) -> None:
+            super().connect()
+            curfew.uses(self.sock)
+
         def request(self, method: str, url: str, body: Any = None, **terms: Any) -> None:
+            if self.sock is not None:
+                curfew.uses(self.sock)
             self._holds_back, self._head = isinstance(body, str | bytes) and 0 < len(body) <= _SMALL, b""
             super().request(method, url, body=body, **terms)
 

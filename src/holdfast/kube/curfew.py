@@ -1,0 +1,153 @@
+"""Ends what waits for a server when its time is over, or when somebody says stop: shuts down its socket.
+
+A socket's own timeout bounds each wait for bytes, and a server that sends one now and then can make these add
+up to any length. So one thread, there only while there is something to watch over, holds whole requests to
+their time. Not here: requests in tasks, which can be cancelled, and a TLS handshake, which has no socket yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import socket
+import threading
+import time
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.kube.status import http_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from holdfast.retry.clock import Stop
+
+# How soon a stop is noticed: an event cannot be waited for together with anything else.
+_GLANCE = 0.02
+# A silent server is told by the socket's own timeout, which callers know; this one comes after it.
+_GRACE = 0.05
+
+
+class Curfew:
+    """The time for one exchange with a server; over it as soon as `end` is called."""
+
+    __slots__ = ("ended", "expires", "sock", "stop")
+
+    def __init__(self, seconds: float, stop: Stop | None = None, sock: Any = None) -> None:
+        self.expires = time.monotonic() + seconds
+        self.stop = stop
+        self.sock = sock
+        self.ended = False
+        _WATCH.add(self)
+
+    def end(self) -> None:
+        """From here on the socket may serve somebody else."""
+        _WATCH.remove(self)
+
+    def is_over(self, now: float) -> bool:
+        return now >= self.expires or (self.stop is not None and self.stop.is_set())
+
+    def shut(self) -> None:
+        self.ended = True
+        if isinstance(self.sock, socket.socket):
+            # Past the TLS layer, which would forget its session under the hands of the thread that reads.
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+
+
+class _Watch:
+    """The curfews of this process, and the thread that keeps them."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._kept: set[Curfew] = set()
+        self._thread: threading.Thread | None = None
+        self._wakes = math.inf
+
+    def add(self, curfew: Curfew) -> None:
+        with self._changed:
+            self._kept.add(curfew)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="holdfast-curfew", daemon=True)
+                self._thread.start()
+            elif curfew.expires < self._wakes or curfew.stop is not None:
+                self._changed.notify()
+
+    def remove(self, curfew: Curfew) -> None:
+        with self._changed:
+            self._kept.discard(curfew)
+
+    def _run(self) -> None:
+        with self._changed:
+            while self._kept:
+                now = time.monotonic()
+                for each in [each for each in self._kept if each.is_over(now)]:
+                    self._kept.discard(each)
+                    each.shut()
+                glance = now + _GLANCE if any(each.stop is not None for each in self._kept) else math.inf
+                self._wakes = min((each.expires for each in self._kept), default=now)
+                self._wakes = min(self._wakes, glance)
+                self._changed.wait(min(self._wakes - now, threading.TIMEOUT_MAX))
+            self._thread = None
+
+
+_WATCH = _Watch()
+# A child has neither the thread nor the requests, only their sockets.
+os.register_at_fork(after_in_child=_WATCH.forget)
+
+
+class _Here(threading.local):
+    curfew: Curfew | None = None
+
+
+_here = _Here()
+
+
+class within:  # noqa: N801 - reads as the statement that it is
+    """`with within(30):` the requests of this thread, all of them together, are over after 30 seconds."""
+
+    __slots__ = ("_curfew", "_outer", "_seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __enter__(self) -> Self:
+        self._outer, self._curfew = _here.curfew, Curfew(self._seconds + _GRACE)
+        _here.curfew = self._curfew
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        self._curfew.end()
+        _here.curfew = self._outer
+        if self._curfew.ended and isinstance(error, Exception) and http_status(error) is None:
+            raise TimeoutError(f"timed out: the request was not over after {self._seconds:.3g} s") from error
+
+
+def uses(sock: Any) -> None:
+    """Tell that the request of this thread goes through this socket."""
+    curfew = _here.curfew
+    if curfew is not None:
+        curfew.sock = sock
+        if curfew.ended:
+            curfew.shut()
+
+
+def bounded(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of the official client whose timeout, where it is one number, is that of the whole call."""
+
+    @wraps(fn)
+    def whole(*args: Any, **kwargs: Any) -> Any:
+        seconds = kwargs.get("_request_timeout")
+        if not isinstance(seconds, int | float):
+            return fn(*args, **kwargs)
+        with within(seconds):
+            return fn(*args, **kwargs)
+
+    return whole
