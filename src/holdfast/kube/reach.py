@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import ssl
 import tempfile
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.errors import PermanentError, TemporaryError
@@ -29,10 +30,31 @@ class ApiRefusedError(PermanentError):
     code = "api-refused"
 
 
+class Answer(NamedTuple):
+    """An answer with status 200, and what the server says of the time."""
+
+    body: bytes
+    date: str
+
+
 def answers(
     server: str, path: str, *, ca: bytes, certificate: bytes, key: bytes, timeout: float = 5.0
 ) -> bytes:
     """The body of a GET that the server answered with 200; server and client are both verified."""
+    return ask(server, path, ca=ca, certificate=certificate, key=key, timeout=timeout).body
+
+
+def ask(
+    server: str,
+    path: str,
+    *,
+    ca: bytes,
+    certificate: bytes,
+    key: bytes,
+    timeout: float = 5.0,
+    largest: int = 1 << 20,
+) -> Answer:
+    """The same with the server's clock; no more than `largest` bytes of the body are read."""
     address = urlsplit(server)
     connection = http.client.HTTPSConnection(
         address.hostname or "",
@@ -43,7 +65,7 @@ def answers(
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
-        body = answer.read(1 << 20)
+        body = answer.read(largest)
     except ssl.SSLCertVerificationError as error:
         raise ApiRefusedError(f"{server} is not the expected server: {error.verify_message}") from error
     except (OSError, http.client.HTTPException) as error:
@@ -54,7 +76,7 @@ def answers(
         raise ApiRefusedError(f"{server} refuses these credentials (HTTP {answer.status})")
     if answer.status != _OK:
         raise ApiUnreachableError(f"{server}{path} answers HTTP {answer.status}")
-    return body
+    return Answer(body, answer.getheader("Date") or "")
 
 
 def is_unreachable(error: BaseException) -> bool:
