@@ -74,13 +74,9 @@ class NodeCluster:
 
     # Changing --------------------------------------------------------------------------------------------
 
-    def cordon(self, node: NodeView) -> None:
-        """Let nothing more be scheduled onto a node."""
-        body = {"metadata": {"uid": node.uid}, "spec": {"unschedulable": True}}
-        self._patch("cordon", Target("v1", "Node", node.name), self._core.patch_node, node.name, body)
-
-    def remove_node(self, node: NodeView) -> None:
-        self._objects.delete("Node", node.name, uid=node.uid)
+    def remove_node(self, node: NodeView) -> bool:
+        """Remove this very node; False if it was gone, or if another one has its name by now."""
+        return self._objects.delete("Node", node.name, uid=node.uid).did == "deleted"
 
     def remove_pod_at_once(self, pod: dict[str, Any]) -> None:
         """Remove a pod without waiting for a kubelet to confirm it: there is none that could."""

@@ -1,7 +1,8 @@
 """Takes stale nodes out of the cluster, each with the pods that cannot end without it.
 
-The Node object goes last: as long as it is listed, a removal that was stopped in the middle is found and
-finished. Before that it is cordoned, so that no replacement is scheduled onto it while it still looks ready.
+The Node object goes first: while it is listed, replacements may be scheduled onto it, for a node that is gone
+still looks ready for most of a minute, and to cordon it does not keep pods away that tolerate everything. If
+the removal is stopped between the two, the cluster's pod garbage collector ends the pods in its own time.
 
 Which pods go at once, and which do not (docs/decisions/0060):
 - Terminating ones: they wait for a kubelet that will never confirm.
@@ -28,22 +29,17 @@ MADE_AGAIN = frozenset({"ReplicaSet", "StatefulSet"})
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a removal came to; `failed` says of each node that stays why it does."""
+    """What a removal came to; `failed` says what could not be done, and why."""
 
     nodes: tuple[str, ...] = ()
     pods: int = 0
-    failed: dict[str, str] = {}
+    failed: tuple[str, ...] = ()
 
     def summary(self) -> str:
         """One line for the note of the step."""
-        parts = []
-        if self.nodes:
-            with_pods = (
-                f" and {self.pods} pod{'s' if self.pods > 1 else ''} bound to them" if self.pods else ""
-            )
-            parts.append(f"removed {len(self.nodes)}: {', '.join(self.nodes)}{with_pods}")
-        parts += [f"{name} could not be removed ({why})" for name, why in self.failed.items()]
-        return "; ".join(parts) or "none"
+        pods = f", with {self.pods} of their pods" if self.pods else ""
+        removed = (f"removed {len(self.nodes)}: {', '.join(self.nodes)}{pods}",) if self.nodes else ()
+        return "; ".join((*removed, *self.failed)) or "none was left to remove"
 
 
 def goes_at_once(pod: dict[str, Any]) -> bool:
@@ -60,23 +56,26 @@ def remove_nodes(
 ) -> Removed:
     """Remove each of these nodes; one that cannot be removed does not keep the others."""
     removed: list[str] = []
-    failed: dict[str, str] = {}
+    failed: list[str] = []
     pods = 0
     for node in stale:
         before_each(node.name)
         try:
-            pods += _remove(cluster, node)
+            if not cluster.remove_node(node):
+                continue
         except (TemporaryError, PermanentError) as error:
-            failed[node.name] = error.message
-        else:
-            removed.append(node.name)
-    return Removed(nodes=tuple(removed), pods=pods, failed=failed)
+            failed.append(f"{node.name} could not be removed ({error.message})")
+            continue
+        removed.append(node.name)
+        try:
+            pods += _remove_pods(cluster, node.name)
+        except (TemporaryError, PermanentError) as error:
+            failed.append(f"the pods of {node.name} are left to the cluster ({error.message})")
+    return Removed(nodes=tuple(removed), pods=pods, failed=tuple(failed))
 
 
-def _remove(cluster: NodeCluster, node: NodeView) -> int:
-    cluster.cordon(node)
-    pods = [pod for pod in cluster.pods_on(node.name) if goes_at_once(pod)]
+def _remove_pods(cluster: NodeCluster, node: str) -> int:
+    pods = [pod for pod in cluster.pods_on(node) if goes_at_once(pod)]
     for pod in pods:
         cluster.remove_pod_at_once(pod)
-    cluster.remove_node(node)
     return len(pods)
