@@ -14,9 +14,10 @@ from holdfast.gateway.steps.image import EnsureImage
 from holdfast.gateway.steps.kubeconfig import WaitApiReady, WriteKubeconfig
 from holdfast.gateway.steps.metadata import WriteMetadata
 from holdfast.gateway.steps.namespace import EnsureNamespace
+from holdfast.gateway.steps.nodes import RemoveStaleNodes, RepinVolumes
 from holdfast.gateway.steps.probe import RunProbe
 from holdfast.gateway.steps.push import PushImages
-from holdfast.gateway.steps.readiness import WaitNodeReady
+from holdfast.gateway.steps.readiness import WaitNodeReady, WaitNodeRegistered
 from holdfast.gateway.steps.removal import (
     ForgetGateway,
     RemoveContainer,
@@ -44,12 +45,16 @@ def up_steps(work: Work) -> list[Step]:
         EnsureVolume(work),
         EnsureContainer(work),
         StartContainer(work),
-        WaitNodeReady(work),
+        WaitNodeRegistered(work),
         WriteKubeconfig(work),
         WaitApiReady(work),
+        # 7. Nodes that are no members go, their volumes stay; DNS and storage may be waiting for that.
+        RemoveStaleNodes(work),
+        RepinVolumes(work),
+        WaitNodeReady(work),
         *(_workload_steps(work) if work.settings.workloads else _push_steps(work)),
-        WaitHealthy(work),
-        RunProbe(work),
+        _after(WaitHealthy(work), "wait-node-ready"),
+        _after(RunProbe(work), "wait-node-ready"),
         _after(WriteMetadata(work), "wait-healthy", "run-probe"),
     ]
 
@@ -57,7 +62,7 @@ def up_steps(work: Work) -> list[Step]:
 def _workload_steps(work: Work) -> list[Step]:
     """8. to 10.: holdfast's own workloads, and what they need; images go in while certificates are made."""
     return [
-        EnsureNamespace(work),
+        _after(EnsureNamespace(work), "wait-node-ready"),
         ReconcileTls(work),
         WriteClientFiles(work),
         PushGatewayImages(work),

@@ -21,7 +21,10 @@ class NodeProfile(msgspec.Struct, frozen=True, kw_only=True):
     gateway_port: int
     node_name_variable: str
     sans_variable: str
+    registered_command: tuple[str, ...]
+    """Waits until API and node are there; pods may still be missing."""
     wait_command: tuple[str, ...]
+    """Waits until everything is ready."""
     kubectl: tuple[str, ...]
     registries_path: str
     """Folder of containerd's host files; one that holdfast alone writes to."""
@@ -43,6 +46,7 @@ HOLDFAST = NodeProfile(
     gateway_port=8443,
     node_name_variable="HOLDFAST_NODE_NAME",
     sans_variable="HOLDFAST_API_SANS",
+    registered_command=("holdfast-node", "wait", "--for", "node"),
     wait_command=("holdfast-node", "wait", "--for", "ready"),
     kubectl=("kubectl", "--kubeconfig", "/var/lib/holdfast/kubeconfig/admin.yaml"),
     registries_path="/var/lib/holdfast/registries",

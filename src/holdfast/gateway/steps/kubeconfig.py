@@ -22,7 +22,7 @@ class WriteKubeconfig(GatewayStep):
 
     name = "write-kubeconfig"
     title = "Kubeconfig"
-    needs = ("wait-node-ready",)
+    needs = ("wait-node-registered",)
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.containers.commands import run_in
-from holdfast.engine import Verdict, done, partial
+from holdfast.engine import Verdict, absent, done, partial
 from holdfast.errors import EngineCallError, PermanentError, TemporaryError
 from holdfast.gateway.nodes.membership import Membership, membership
 from holdfast.gateway.steps.base import GatewayStep
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from holdfast.gateway.nodes.cluster import NodeCluster
     from holdfast.gateway.nodes.survey import Survey
 
-_CLUSTER = "holdfast.gateway.nodes"
+_CALLS = Policy(attempts=4, backoff=exponential(0.2, cap=5))
+_NO_CLUSTER = "there is no cluster yet"
 LOCAL_PATH = "local-path"
 """The folder below a node's state in which its storage provisioner makes volumes."""
 
@@ -33,17 +34,17 @@ class NodeStep(GatewayStep):
     attempts = "stale_nodes"
     policy = None
 
-    def cluster(self, ctx: Context) -> NodeCluster:
-        """The cluster, reached once for all steps of a run."""
-        if _CLUSTER not in ctx.shared:
-            from holdfast.gateway.nodes.cluster import NodeCluster
-            from holdfast.kube import api_client
+    @property
+    def has_cluster(self) -> bool:
+        """Whether there can be anything to look at yet: a preview also asks before there is."""
+        return self.work.files.kubeconfig.exists()
 
-            attempts = self.work.settings.attempts.stale_nodes
-            calls = Policy(attempts=attempts, backoff=exponential(0.2, cap=5), stop=ctx.stop)
-            ctx.shared[_CLUSTER] = NodeCluster(api_client(self.work.files.kubeconfig), calls)
-        found: NodeCluster = ctx.shared[_CLUSTER]
-        return found
+    def cluster(self, ctx: Context) -> NodeCluster:
+        """The cluster, with this step's retries told on its line and ended by Ctrl-C."""
+        from holdfast.gateway.nodes.cluster import NodeCluster
+
+        attempts = 1 if ctx.previewing else self.work.settings.attempts.stale_nodes
+        return NodeCluster(self.work.api_client, ctx.retry(_CALLS.with_(attempts=attempts)))
 
     def nodes(self, ctx: Context) -> Membership:
         """All nodes, told apart."""
@@ -75,6 +76,8 @@ class RemoveStaleNodes(NodeStep):
     touches = ("nodes that are no members, and pods stuck on them",)
 
     def probe(self, ctx: Context) -> Verdict:
+        if not self.has_cluster:
+            return absent(_NO_CLUSTER)
         try:
             found = self.nodes(ctx)
         except (TemporaryError, PermanentError) as error:
@@ -118,6 +121,8 @@ class RepinVolumes(NodeStep):
     touches = ("volumes that are pinned to nodes that are gone; their files stay as they are",)
 
     def probe(self, ctx: Context) -> Verdict:
+        if not self.has_cluster:
+            return absent(_NO_CLUSTER)
         found, server = self._look(ctx)
         if server is None:
             return done(f"none is touched: {self.not_listed()}")

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.containers.commands import RunningCommand
 from holdfast.containers.containers import container_logs
-from holdfast.errors import NodeRefusedError, NodeStoppedError, WaitTimeoutError
+from holdfast.errors import EngineCallError, NodeRefusedError, NodeStoppedError, WaitTimeoutError
 from holdfast.gateway.steps.base import GatewayStep
 
 if TYPE_CHECKING:
@@ -18,29 +18,34 @@ _LOG_LINES = 15
 _NEEDS_A_PERSON = 3
 
 
-class WaitNodeReady(GatewayStep):
-    """Only looks: until API, node, DNS and storage are ready, or the container ends, or time is up."""
+class _Wait(GatewayStep):
+    """Only looks: until the node says that it has come so far, or the container ends, or time is up."""
 
-    name = "wait-node-ready"
-    title = "Node ready"
-    needs = ("start-container",)
     repeat = "always"
+    awaited = ""
+
+    def command(self) -> tuple[str, ...]:
+        """What tells of it, inside the node."""
+        raise NotImplementedError
 
     def run(self, ctx: Context) -> None:
         seconds = self.work.settings.timeouts.node_ready
         command = RunningCommand(
             self.work.engine,
             self.work.object,
-            [*self.work.profile.wait_command, "--timeout", f"{seconds:g}s"],
+            [*self.command(), "--timeout", f"{seconds:g}s"],
         )
         last = Told()
         for line in command.lines():
             last = _told(line)
             if last.component:
                 ctx.progress(f"{last.component} {last.state}")
-        if command.exit_code() == 0:
-            ctx.note("API, node, DNS and storage")
+        code = command.exit_code()
+        if code == 0:
+            ctx.note(self.awaited)
             return
+        if code is None and last.state != "timeout":
+            raise EngineCallError("waiting for the node: connection broken while it was still starting")
         self._explain(last, seconds)
 
     def _explain(self, last: Told, seconds: float) -> None:
@@ -62,6 +67,30 @@ class WaitNodeReady(GatewayStep):
             f"the node stopped while it was starting (exit code {code}):\n{log}",
             hint=f"{see}; the same command goes on from here.",
         )
+
+
+class WaitNodeRegistered(_Wait):
+    """API and node are there: enough to put the cluster right, which DNS and storage may be waiting for."""
+
+    name = "wait-node-registered"
+    title = "Node"
+    needs = ("start-container",)
+    awaited = "API and node"
+
+    def command(self) -> tuple[str, ...]:
+        return self.work.profile.registered_command
+
+
+class WaitNodeReady(_Wait):
+    """All that a node needs for work is ready."""
+
+    name = "wait-node-ready"
+    title = "Node ready"
+    needs = ("repin-volumes",)
+    awaited = "API, node, DNS and storage"
+
+    def command(self) -> tuple[str, ...]:
+        return self.work.profile.wait_command
 
 
 class Told(msgspec.Struct, frozen=True):
