@@ -10,7 +10,7 @@ from tests.support.gateways import TestGateway
 @pytest.fixture(scope="session")
 def holdfast(tmp_path_factory):
     """The command line with a home of its own."""
-    return Holdfast(tmp_path_factory.mktemp("home"))
+    return Holdfast(tmp_path_factory.mktemp("home"), HOLDFAST_WORKLOADS="false")
 
 
 @pytest.fixture(scope="session")

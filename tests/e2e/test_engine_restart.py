@@ -26,7 +26,8 @@ def engine():
 @pytest.fixture
 def keeper(engine, tmp_path):
     """A gateway on that engine, with a pod that has written a file."""
-    gateway = TestGateway("own", Holdfast(tmp_path, prefix=engine.prefix, DOCKER_HOST=engine.socket))
+    command = Holdfast(tmp_path, prefix=engine.prefix, DOCKER_HOST=engine.socket, HOLDFAST_WORKLOADS="false")
+    gateway = TestGateway("own", command)
     gateway.up()
     gateway.apply(claim("work"), pod("keeper", claim="work"))
     gateway.wait_ready("keeper")

@@ -1,4 +1,4 @@
-"""The gateway's own API as a real process on loopback: mutual TLS or nothing, health beside it, then an end."""
+"""The gateway's own API as a real process on loopback: mutual TLS or nothing, and health beside it."""
 
 from __future__ import annotations
 
