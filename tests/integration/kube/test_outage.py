@@ -15,7 +15,7 @@ from holdfast.testing.faults import FaultProxy
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
-RATE, BURST = 20.0, 30
+RATE, BURST = 20.0, 10
 OUTAGE = 20.0
 CALLERS = 120
 
