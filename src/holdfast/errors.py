@@ -5,12 +5,14 @@
     │   ├── DeadlineError               the time given to a call, or to a wait, is over (a TimeoutError too)
     │   ├── OutcomeUnknownError         a write may or may not have happened, and nobody could be asked
     │   ├── EngineCallError             the container engine answered a call with an error
+    │   ├── HostUnreachableError        the ssh connection to a host could not be made, or was cut
     │   ├── NodeStoppedError            the node's container ended while it was waited for
     │   ├── WaitTimeoutError            something did not become ready in its time
     │   └── BuildFailedError            a stage of an image build failed
     ├── PermanentError                  exit 3: a person has to change something first; the hint says what
     │   ├── EngineUnreachableError      no container engine answers
     │   ├── EnginePermissionError       the engine's socket may not be used by this user
+    │   ├── HostUnusableError           ssh to a host needs a person: unknown host or key, rejected key
     │   ├── EngineUnfitError            the engine is too old or does not allow what a node needs
     │   ├── ImageMissingError           the image is not there and cannot be had
     │   ├── ImageUnfitError             the image is there but is no node image, or for another machine
@@ -107,6 +109,12 @@ class EngineCallError(TemporaryError):
     code = "engine-call"
 
 
+class HostUnreachableError(TemporaryError):
+    """The ssh connection to a host could not be made, or was cut."""
+
+    code = "host-unreachable"
+
+
 class NodeStoppedError(TemporaryError):
     """The node's container ended while it was waited for."""
 
@@ -135,6 +143,12 @@ class EnginePermissionError(PermanentError):
     """The engine's socket may not be used by this user."""
 
     code = "engine-permission"
+
+
+class HostUnusableError(PermanentError):
+    """A host cannot be used by ssh until a person changes something."""
+
+    code = "host-unusable"
 
 
 class EngineUnfitError(PermanentError):

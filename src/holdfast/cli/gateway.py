@@ -32,17 +32,21 @@ _PLAN_FOUND_CHANGES = 5
     metavar="IMAGE",
     help="A local image to put into the node; may be given more than once.",
 )
+@click.option(
+    "--remote", metavar="USER@HOST", help="Make it on another host, by ssh; later commands go there too."
+)
 @click.option("--timeout", metavar="SECONDS", help="How long the node may take to become ready.")
 @click.option(
     "--plan", is_flag=True, help="Show what would be done and why; change nothing. Exit code 5: something."
 )
 @json_option
-def up(
+def up(  # noqa: PLR0913, PLR0917 (one for each option)
     name: str | None,
     image: str | None,
     port: int | str | None,
     listen: str | None,
     push_images: tuple[str, ...],
+    remote: str | None,
     timeout: str | None,
     plan: bool,
     as_json: bool,
@@ -54,7 +58,9 @@ def up(
     from holdfast.gateway import commands
     from holdfast.gateway.settings import resolve
     from holdfast.gateway.spec import resolve_name
+    from holdfast.gateway.work import Asked
 
+    asked = Asked(remote=remote)
     resolved = resolve(
         {
             "image": image,
@@ -66,10 +72,10 @@ def up(
     )
     gateway = resolve_name(name, for_up=True)
     if plan:
-        _show_plan(commands.plan_up(gateway, resolved=resolved), as_json=as_json)
+        _show_plan(commands.plan_up(gateway, resolved=resolved, asked=asked), as_json=as_json)
         return
     with progress(as_json=as_json) as shown:
-        result = commands.up(gateway, shown.bus, resolved=resolved)
+        result = commands.up(gateway, shown.bus, resolved=resolved, asked=asked)
     changed = "" if result.changed else " Nothing had to be changed."
     show(
         result,

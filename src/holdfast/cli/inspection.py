@@ -27,6 +27,7 @@ def status(ctx: click.Context, name: str | None, as_json: bool) -> None:
     seen = observe(Work(resolve_name(name)))
     facts = [
         ("gateway", seen.name), ("state", seen.state), ("problem", seen.problem), ("node", seen.node),
+        ("host", seen.remote), ("tunnel", seen.tunnel),
         ("server", seen.server), ("kubernetes", seen.kubernetes), ("image", seen.image),
         ("container", seen.container), ("since", seen.since[:19].replace("T", " ")),
         ("data", "on its volume" if seen.data else "none"), ("kubeconfig", seen.kubeconfig),
@@ -89,6 +90,7 @@ def kubeconfig(name: str | None, only_path: bool, merge: bool, as_json: bool) ->
         raise UnknownGatewayError(
             f"there is no kubeconfig of gateway {gateway}", hint=f"`holdfast up {gateway}` writes it."
         )
+    _within_reach(gateway)
     result = {"path": str(path), "context": context_name(gateway)}
     if merge:
         target = default_target()
@@ -102,3 +104,19 @@ def kubeconfig(name: str | None, only_path: bool, merge: bool, as_json: bool) ->
         show(result, [str(path)], as_json=as_json)
     else:
         click.echo(path.read_text(), nl=False)
+
+
+def _within_reach(gateway: str) -> None:
+    """Open the tunnel of a gateway on another host again; a host that is away is told, and the file shown."""
+    from holdfast.errors import HoldfastError
+    from holdfast.gateway.remote import reach
+    from holdfast.gateway.spec import read_metadata
+    from holdfast.gateway.work import Work
+
+    known = read_metadata(gateway)
+    if known is None or not known.remote:
+        return
+    try:
+        reach(Work(gateway))
+    except HoldfastError as error:
+        click.echo(f"The tunnel to {known.remote} is down: {error.message}", err=True)

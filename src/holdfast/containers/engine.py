@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.containers.ssh import SCHEME, parse_target
 from holdfast.containers.translation import translated
 from holdfast.errors import EngineUnfitError, UsageError
 
@@ -40,8 +41,13 @@ class Engine:
     """One container engine, reached through its API; cheap to hold, connects once."""
 
     def __init__(self, client: Any, address: str) -> None:
-        self.client = client
+        self._client = client
         self.address = address
+
+    @property
+    def client(self) -> Any:
+        """The SDK's own client."""
+        return self._client
 
     @property
     def is_local(self) -> bool:
@@ -74,25 +80,54 @@ class Engine:
         )
 
 
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an engine is, and the TLS material to reach it with, if any."""
+
+    address: str
+    tls: Any = None
+
+
 def connect(*, timeout: int = 60) -> Engine:
     """Reach the engine that DOCKER_HOST or the current Docker context names; ask it to answer."""
-    address = engine_address()
-    with translated("reaching the container engine", address):
+    endpoint = engine_endpoint()
+    if endpoint.address.startswith(SCHEME):
+        from holdfast.containers.ssh_engine import SshHost, connect_by_ssh
+
+        return connect_by_ssh(SshHost(parse_target(endpoint.address)), timeout=timeout)
+    with translated("reaching the container engine", endpoint.address):
         import docker
 
-        client = docker.APIClient(base_url=address, version="auto", timeout=timeout, use_ssh_client=True)
-    return Engine(client, address)
+        client = docker.APIClient(
+            base_url=endpoint.address, version="auto", timeout=timeout, tls=endpoint.tls or False
+        )
+    return Engine(client, endpoint.address)
 
 
 def engine_address() -> str:
     """DOCKER_HOST, else the current Docker context, else the default socket."""
+    return engine_endpoint().address
+
+
+def engine_endpoint() -> Endpoint:
+    """The address with its TLS material: DOCKER_CERT_PATH and DOCKER_TLS_VERIFY, or the context's own."""
     given = os.environ.get("DOCKER_HOST", "").strip()
-    if given:
-        return given
-    return _context_address() or "unix:///var/run/docker.sock"
+    if not given:
+        return _context_endpoint() or Endpoint(address="unix:///var/run/docker.sock")
+    if not given.startswith("tcp://"):
+        return Endpoint(address=given)
+    from docker.errors import TLSParameterError
+    from docker.utils import kwargs_from_env
+
+    try:
+        return Endpoint(address=given, tls=kwargs_from_env().get("tls"))
+    except TLSParameterError as error:
+        raise UsageError(
+            "the TLS files of DOCKER_CERT_PATH cannot be used",
+            hint="It must hold ca.pem, cert.pem and key.pem; or unset it and DOCKER_TLS_VERIFY.",
+        ) from error
 
 
-def _context_address() -> str | None:
+def _context_endpoint() -> Endpoint | None:
     """The endpoint of the Docker context in use, where there is one that is not the default."""
     from pathlib import Path
 
@@ -108,7 +143,7 @@ def _context_address() -> str | None:
     with suppress(Exception):  # an SDK that cannot read the context says the same as one that finds none
         context = ContextAPI.get_context(name)
         if context is not None:
-            return str(context.Host)
+            return Endpoint(address=str(context.Host), tls=context.TLSConfig)
     raise UsageError(
         f"the Docker context {name!r} cannot be used",
         hint="Choose one of `docker context ls`, or set DOCKER_HOST.",

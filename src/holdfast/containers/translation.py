@@ -15,6 +15,7 @@ from holdfast.errors import (
     EnginePermissionError,
     EngineUnreachableError,
     HoldfastError,
+    HostUnreachableError,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def is_disk_full(text: str) -> bool:
 
 def is_transient(error: BaseException) -> bool:
     """Whether an engine or registry error may pass by itself."""
+    if isinstance(error, HostUnreachableError):
+        return True
     text = " ".join(str(link) for link in _chain(error))
     if _PERMANENT.search(text):
         return False
@@ -94,6 +97,8 @@ def _translate_connection(
 def _start_hint(address: str) -> str:
     import os
 
+    if address.startswith("ssh://"):
+        return "Start Docker over there (`sudo systemctl start docker`), then run the same command again."
     if os.environ.get("DOCKER_HOST"):
         return f"DOCKER_HOST is set to {address}: correct it or unset it, or start the engine there."
     return (

@@ -1,16 +1,19 @@
 """The same lock on another host: held by a command that lives as long as its session.
 
-The command takes the lock, says one line and then reads its standard input until that ends; `flock` of
-util-linux through `ssh` does just that, with nothing of ours on the other side. When the session ends,
-however it ends, the command ends and the kernel over there frees the lock. Not here: how the other host is
-reached.
+The command takes the lock, says one line and then reads its standard input until that ends or falls silent;
+`flock` of util-linux through `ssh` does just that, with nothing of ours on the other side. When the session
+ends, however it ends, the command ends and the kernel over there frees the lock; a laptop that vanished
+without a word is given up after a minute. Not here: how the other host is reached.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import shlex
 import subprocess
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,17 +25,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TAKEN = 4
+BEAT, SILENCE = 10.0, 60.0
+"""How often a holder says that it is there, and after how long a silence the other side lets go."""
+
 _HELD = "held"
 
 
 class CommandLock:
     """A `flock` held through a command prefix such as `["ssh", "host"]`; an empty prefix holds it here."""
 
-    def __init__(self, path: str, prefix: Sequence[str] = (), *, timeout: float = 30.0) -> None:
+    def __init__(
+        self, path: str, prefix: Sequence[str] = (), *, timeout: float = 30.0, where: str = ""
+    ) -> None:
         self.path = path
         self._prefix = tuple(prefix)
         self._timeout = timeout
+        self._name = where
         self._child: subprocess.Popen[bytes] | None = None
+        self._released = threading.Event()
 
     def acquire(self, holder: Holder) -> None:
         if self._child is not None:
@@ -41,13 +51,15 @@ class CommandLock:
         said = self._first_line(child)
         if said == _HELD:
             self._child = child
+            self._released.clear()
+            threading.Thread(target=self._beat, args=(child,), daemon=True, name="lock-beat").start()
             return
         code = self._end(child)
         if code == TAKEN:
             raise locked_by(self.holder(), self._where())
         raise TemporaryError(
             f"the lock {self._where()} cannot be taken: the command ended with {code} and said {said!r}",
-            hint="`flock` (util-linux) must be there on that side. Run the same command again.",
+            hint="`flock` (util-linux) and `timeout` must be there on that side. Run the same command again.",
         )
 
     def check(self) -> None:
@@ -67,7 +79,18 @@ class CommandLock:
     def release(self) -> None:
         child, self._child = self._child, None
         if child is not None:
+            self._released.set()
             self._end(child)
+
+    def _beat(self, child: subprocess.Popen[bytes]) -> None:
+        """Say every few seconds that the holder lives; ends with the lock or with the session."""
+        while not self._released.wait(BEAT):
+            try:
+                if child.stdin is not None:
+                    child.stdin.write(b"\n")
+                    child.stdin.flush()
+            except (OSError, ValueError):
+                return
 
     def _start(self, script: str) -> subprocess.Popen[bytes]:
         try:
@@ -83,10 +106,18 @@ class CommandLock:
             raise TemporaryError(f"the lock {self._where()} cannot be taken: {error}", cause=error) from error
 
     def _first_line(self, child: subprocess.Popen[bytes]) -> str:
-        out = child.stdout
-        if out is None or not select.select([out], [], [], self._timeout)[0]:
-            return ""
-        return out.readline().decode(errors="replace").strip()
+        """What it says once it has the lock, or all it said; greetings of a login shell are passed over."""
+        said, limit = b"", time.monotonic() + self._timeout
+        while child.stdout is not None:
+            left = limit - time.monotonic()
+            if left <= 0 or not select.select([child.stdout], [], [], left)[0]:
+                break
+            chunk = os.read(child.stdout.fileno(), 4096)
+            said += chunk
+            if not chunk or f"{_HELD}\n".encode() in said:
+                break
+        lines = said.decode(errors="replace").split("\n")
+        return _HELD if _HELD in lines else said.decode(errors="replace").strip()
 
     def _end(self, child: subprocess.Popen[bytes]) -> int:
         """Close its standard input, which ends it; a deaf one is killed."""
@@ -103,13 +134,26 @@ class CommandLock:
         return [*self._prefix, f"sh -c {shlex.quote(script)}"]
 
     def _where(self) -> str:
+        if self._name:
+            return self._name
         return f"{self.path} ({' '.join(self._prefix)})" if self._prefix else self.path
 
 
 def _script(path: str, holder: str) -> str:
-    """Take the lock on descriptor 9, write the holder into it, say so, and hold it until input ends."""
-    file = shlex.quote(path)
+    """Take the lock on descriptor 9, write the holder into it, say so, and hold it until input ends.
+
+    The same file, mode and care as `FileLock(shared=True)`: only a new file is created, no link is followed,
+    and a file that was replaced meanwhile does not count. The file is written through the open descriptor.
+    """
     return (
-        f"umask 077; exec 9>>{file} || exit 1; flock -n -E {TAKEN} 9 || exit $?; "
-        f"printf %s {shlex.quote(holder)} >{file}; echo {_HELD}; exec cat >/dev/null"
+        f"f={shlex.quote(path)}; umask 0; "
+        '[ -e "$f" ] || [ -L "$f" ] || (set -C; : >"$f") 2>/dev/null; '
+        '[ -L "$f" ] && { echo "$f is a link"; exit 1; }; '
+        '[ -f "$f" ] || { echo "$f cannot be made"; exit 1; }; '
+        'exec 9<"$f" || exit 1; '
+        "{ command -v flock && command -v timeout; } >/dev/null || { echo no flock or no timeout; exit 1; }; "
+        f"flock -n -E {TAKEN} 9 || exit $?; "
+        '[ "$f" -ef /proc/self/fd/9 ] || { echo "$f was replaced"; exit 1; }; '
+        f"printf %s {shlex.quote(holder)} >/proc/self/fd/9 || exit 1; echo {_HELD}; "
+        f'while timeout {SILENCE:.0f} sh -c "read -r beat" 9<&-; do :; done; : >/proc/self/fd/9'
     )

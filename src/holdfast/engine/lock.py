@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 import time
 import weakref
 from pathlib import Path
@@ -81,10 +82,15 @@ class NoLock:
 
 
 class FileLock:
-    """A `flock` on a file: freed by the kernel when its holder ends, however that was; no fork shares it."""
+    """A `flock` on a file: freed by the kernel when its holder ends, however that was; no fork shares it.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    `shared=True` is for a folder where several users of a host meet: each of them may take the lock and read
+    who holds it, whoever made the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, shared: bool = False) -> None:
         self.path = Path(path)
+        self._mode = 0o666 if shared else 0o600
         self._fd: int | None = None
 
     def acquire(self, holder: Holder) -> None:
@@ -137,13 +143,33 @@ class FileLock:
     def _open(self) -> int:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = self._open_or_make()
         except OSError as error:
             raise StoreError(
                 f"the lock {self.path} cannot be opened: {error.strerror}",
-                hint="Its directory must be there, be yours and be writable.",
+                hint="Its directory must be there and be writable, and the file no link and not another's "
+                "private one.",
                 cause=error,
             ) from error
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise StoreError(f"the lock {self.path} is no regular file", hint="Remove it; it is not ours.")
+        return fd
+
+    def _open_or_make(self) -> int:
+        """Where users meet, kernels refuse O_CREAT on a file of another user: only a new one is created."""
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        while True:
+            try:
+                return os.open(self.path, flags)
+            except FileNotFoundError:
+                pass
+            try:
+                fd = os.open(self.path, flags | os.O_CREAT | os.O_EXCL, self._mode)
+            except FileExistsError:
+                continue
+            os.fchmod(fd, self._mode)  # whatever the umask
+            return fd
 
     def _forget_in_child(self) -> None:
         if self._fd is not None:

@@ -1,6 +1,7 @@
 """How a gateway is right now: what the engine, the API server and the files on this machine say.
 
-Only looks. Not here: judging and repairing.
+Only looks, but for one thing: the tunnel to another host is opened again, for nothing can be seen without it.
+Not here: judging and repairing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from holdfast.containers.networks import find_volume
 from holdfast.errors import HoldfastError
 from holdfast.gateway import kubeconfig
 from holdfast.gateway.identity import context_name, node_name
+from holdfast.gateway.remote import reach
 from holdfast.kube.reach import answers
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     kubeconfig: str = ""
     context: str = ""
     problem: str = ""
+    remote: str = ""
+    tunnel: str = ""
 
 
 def observe(work: Work) -> GatewayStatus:
@@ -51,7 +55,10 @@ def observe(work: Work) -> GatewayStatus:
             state="data-only" if has_data else "absent",
             node=node_name(work.name),
             data=has_data,
+            remote=work.place.remote,
         )
+    if container.state == "running":
+        reach(work)
     image = find_image(work.engine, container.image_id)
     state, problem = _api_state(work) if container.state == "running" else ("stopped", "")
     if container.state == "restarting":
@@ -70,6 +77,8 @@ def observe(work: Work) -> GatewayStatus:
         kubeconfig=str(work.files.kubeconfig) if work.files.kubeconfig.exists() else "",
         context=context_name(work.name),
         problem=problem,
+        remote=work.place.remote,
+        tunnel=work.place.tunnel.words() if work.place.tunnel else "",
     )
 
 

@@ -1,29 +1,45 @@
 """Where a gateway lives: on this machine's engine, or on another host's.
 
-A place knows how to reach the engine, where the lock of a gateway is held, and under which address the ports
-of that host are reached from here. Everything else about a gateway is the same everywhere.
+A place knows how to reach the engine, where the lock of a gateway is held, which ports are free over there,
+and under which address they are reached from here. Everything else about a gateway is the same everywhere.
 """
 
 from __future__ import annotations
 
-import os
+import stat
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.containers.engine import engine_address
+from holdfast.containers.ports import FIRST_PORT, LAST_PORT, free_port, is_taken
+from holdfast.containers.ssh import SCHEME, parse_target
+from holdfast.errors import PortTakenError, UsageError
 from holdfast.gateway.spec import LOOPBACK
+from holdfast.gateway.tunnel import Tunnel, begun_on
 
 if TYPE_CHECKING:
-    from holdfast.containers.engine import Engine
-    from holdfast.engine import Lock
+    from collections.abc import Callable
 
-_LOCK_FOLDERS = ("/run/lock", "/tmp")  # noqa: S108 (the places that every user of a host shares)
+    from holdfast.containers.engine import Engine
+    from holdfast.containers.ssh import SshTarget
+    from holdfast.containers.ssh_engine import SshHost
+    from holdfast.engine import Lock
+    from holdfast.gateway.spec import Metadata
+
+_LOCK_FOLDER, _OTHER_LOCK_FOLDER = "/run/lock", "/tmp"  # noqa: S108 (where every user of a host may write)
 
 
 class Place(Protocol):
     """The host of a gateway, as far as commands care."""
 
-    remote: str
-    """`user@host`, or nothing for this machine."""
+    @property
+    def remote(self) -> str:
+        """`user@host`, or nothing for this machine."""
+
+    @property
+    def tunnel(self) -> Tunnel | None:
+        """The way to the gateway's ports, where they are not this machine's own."""
 
     def engine(self) -> Engine:
         """Reach the container engine there."""
@@ -34,11 +50,21 @@ class Place(Protocol):
     def address(self, port: int) -> tuple[str, int]:
         """Where a port of that host is reached from here."""
 
+    def is_taken(self, port: int) -> bool:
+        """Whether something over there listens on a port, as far as it can be known."""
+
+    def free_port(self, reserved: set[int]) -> int:
+        """A port over there that nobody has and nobody counts on."""
+
+    def supply_image(self, reference: str, progress: Callable[[str, float | None], None]) -> bool:
+        """Bring an image of this machine's engine to the engine there; False when there is none to bring."""
+
 
 class Here:
     """This machine, with the engine that DOCKER_HOST or the Docker context names."""
 
     remote = ""
+    tunnel = None
 
     def engine(self) -> Engine:
         from holdfast.containers.engine import connect
@@ -48,18 +74,90 @@ class Here:
     def lock(self, name: str) -> Lock:
         from holdfast.engine import FileLock
 
-        return FileLock(lock_folder() / lock_file(name))
+        return FileLock(lock_folder() / lock_file(name), shared=True)
 
     def address(self, port: int) -> tuple[str, int]:
         return LOOPBACK, port
 
+    def is_taken(self, port: int) -> bool:
+        return engine_address().startswith("unix://") and is_taken(port)
+
+    def free_port(self, reserved: set[int]) -> int:
+        return free_port(reserved=reserved)
+
+    def supply_image(self, reference: str, progress: Callable[[str, float | None], None]) -> bool:
+        """The engine here is the one that has no such image."""
+        del reference, progress
+        return False
+
+
+class There:
+    """Another host, with the engine that its own socket leads to, through ssh."""
+
+    def __init__(self, name: str, target: SshTarget) -> None:
+        self.remote = str(target)
+        self.tunnel = Tunnel(name, target)
+        self._target = target
+        self._at_work = False
+
+    @cached_property
+    def _host(self) -> SshHost:
+        from holdfast.containers.ssh_engine import SshHost
+
+        return SshHost(self._target)
+
+    @cached_property
+    def _engine(self) -> Engine:
+        from holdfast.containers.ssh_engine import connect_by_ssh
+
+        return connect_by_ssh(self._host)
+
+    def engine(self) -> Engine:
+        found = self._engine
+        if self._at_work:
+            self.tunnel.remember()
+        return found
+
+    def lock(self, name: str) -> Lock:
+        from holdfast.engine import CommandLock
+
+        self._at_work = True
+        path = f"{self._host.facts().lock_folder}/{lock_file(name)}"
+        return CommandLock(path, self._host.master.prefix, where=f"{path} on {self.remote}")
+
+    def address(self, port: int) -> tuple[str, int]:
+        return LOOPBACK, self.tunnel.local_port(port)
+
+    def is_taken(self, port: int) -> bool:
+        return port in self._host.listening_ports()
+
+    def free_port(self, reserved: set[int]) -> int:
+        taken = reserved | self._host.listening_ports()
+        for port in range(FIRST_PORT, LAST_PORT + 1):
+            if port not in taken:
+                return port
+        raise PortTakenError(
+            f"no free port between {FIRST_PORT} and {LAST_PORT} on {self.remote}",
+            hint="Name one yourself with --port.",
+        )
+
+    def supply_image(self, reference: str, progress: Callable[[str, float | None], None]) -> bool:
+        from holdfast.gateway.remote_image import bring_image
+
+        return bring_image(Here(), self._engine, reference, progress)
+
 
 def lock_folder() -> Path:
-    """The folder where all users of this host meet; the same choice is made on another host."""
-    return next(
-        (Path(folder) for folder in _LOCK_FOLDERS if os.access(folder, os.W_OK | os.X_OK)),
-        Path("/tmp"),  # noqa: S108
-    )
+    """The folder where all users of this host meet: by its own mode, so that each of them chooses the same.
+
+    The same choice is made over there by a host that is reached by ssh (containers/ssh_engine.py).
+    """
+    try:
+        mode = Path(_LOCK_FOLDER).stat().st_mode
+    except OSError:
+        mode = 0
+    for_all = stat.S_ISDIR(mode) and mode & stat.S_ISVTX and mode & stat.S_IWOTH
+    return Path(_LOCK_FOLDER if for_all else _OTHER_LOCK_FOLDER)
 
 
 def lock_file(name: str) -> str:
@@ -67,7 +165,19 @@ def lock_file(name: str) -> str:
     return f"holdfast-{name}.lock"
 
 
-def place_of(remote: str) -> Place:
-    """The place that `--remote` or the metadata names."""
-    del remote
-    return Here()
+def place_of(name: str, *, asked: str | None, remembered: Metadata | None) -> Place:
+    """Where it is remembered to be; for a new one where it was asked for; else where DOCKER_HOST points."""
+    known = remembered.remote if remembered is not None else begun_on(name)
+    wanted = str(parse_target(asked)) if asked is not None else None
+    source = "--remote"
+    if wanted is None and not known and engine_address().startswith(SCHEME):
+        wanted, source = str(parse_target(engine_address())), "DOCKER_HOST or the Docker context"
+    if known is not None and wanted is not None and wanted != known:
+        raise UsageError(
+            f"gateway {name} lives on {known or 'this machine'}, and {source} names {wanted}; "
+            "nothing was changed",
+            hint=f"Leave it out to go on with the gateway where it is, choose another name, or take it away "
+            f"first: holdfast destroy {name}",
+        )
+    remote = wanted if wanted is not None else known
+    return There(name, parse_target(remote)) if remote else Here()

@@ -27,6 +27,7 @@ from holdfast.gateway.steps.removal import (
 )
 from holdfast.gateway.steps.storage import EnsureNetwork, EnsureVolume
 from holdfast.gateway.steps.tls import ReconcileTls, WriteClientFiles
+from holdfast.gateway.steps.tunnel import CloseTunnel, ForgetTunnel, OpenTunnel
 from holdfast.gateway.steps.workloads import ApplyWorkloads, PushGatewayImages, WaitRollout
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def up_steps(work: Work) -> list[Step]:
         EnsureVolume(work),
         EnsureContainer(work),
         StartContainer(work),
+        *([OpenTunnel(work)] if work.place.tunnel else []),
         WaitNodeRegistered(work),
         WriteKubeconfig(work),
         WaitApiReady(work),
@@ -88,16 +90,19 @@ def push_steps(work: Work, references: Sequence[str]) -> list[Step]:
 
 def stop_steps(work: Work) -> list[Step]:
     """Stop the node in order; everything stays where it is."""
-    return [CheckEngine(work), StopContainer(work)]
+    return [CheckEngine(work), StopContainer(work), *([CloseTunnel(work)] if work.place.tunnel else [])]
 
 
 def destroy_steps(work: Work, *, with_data: bool) -> list[Step]:
     """Take the gateway away; its data only when it was named."""
+    data = ("remove-volume",) if with_data else ()
     return [
         CheckEngine(work),
         StopContainer(work),
+        *([CloseTunnel(work)] if work.place.tunnel else []),
         RemoveContainer(work),
         RemoveNetwork(work),
         *([RemoveVolume(work)] if with_data else []),
         ForgetGateway(work),
+        *([ForgetTunnel(work, after=data)] if work.place.tunnel else []),
     ]

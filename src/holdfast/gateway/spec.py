@@ -43,6 +43,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = LOOPBACK
     api_names: tuple[str, ...] = ()
     remote: str = ""
+    tunnel_port: int = 0
     engine: str = ""
     kubernetes: str = ""
     created_at: str = ""
@@ -50,6 +51,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def server(self) -> str:
+        if self.remote:
+            return f"https://{LOOPBACK}:{self.tunnel_port}"
         return f"https://{self.listen}:{self.port}"
 
 

@@ -14,7 +14,7 @@ import msgspec
 from holdfast import __version__
 from holdfast.containers import labels
 from holdfast.containers.containers import ContainerView, find_container
-from holdfast.containers.ports import free_port, is_taken, reserved_ports
+from holdfast.containers.ports import reserved_ports
 from holdfast.errors import ForeignObjectError
 from holdfast.gateway.identity import node_name, object_name
 from holdfast.gateway.place import Place, place_of
@@ -63,10 +63,8 @@ class Work:
 
     @cached_property
     def place(self) -> Place:
-        """Where it was asked for, else where it is remembered to be, else here."""
-        if self.asked.remote is not None:
-            return place_of(self.asked.remote)
-        return place_of(self.remembered.remote if self.remembered is not None else "")
+        """Where it is remembered to be, else where it was asked for, else here."""
+        return place_of(self.name, asked=self.asked.remote, remembered=self.remembered)
 
     @cached_property
     def engine(self) -> Engine:
@@ -82,8 +80,10 @@ class Work:
     @cached_property
     def api_client(self) -> ApiClient:
         """The connection below `cluster`, for who has other terms of retrying."""
+        from holdfast.gateway.remote import reach
         from holdfast.kube import api_client
 
+        reach(self)
         return api_client(self.files.kubeconfig)
 
     @cached_property
@@ -161,8 +161,8 @@ class Work:
             return int(asked)
         before = self._port_before(container, key, inside)
         stolen = self.resolved.is_given(key) and not self._holds(container)
-        if not before or (stolen and self.engine.is_local and is_taken(before)):
-            return free_port(reserved=reserved_ports(self.engine) | set(others))
+        if not before or (stolen and self.place.is_taken(before)):
+            return self.place.free_port(reserved_ports(self.engine) | set(others))
         return before
 
     def _port_before(self, container: ContainerView | None, key: str, inside: int) -> int | None:

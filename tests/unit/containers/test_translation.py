@@ -4,7 +4,7 @@ import docker.errors
 import pytest
 import requests
 
-from holdfast.containers.engine import connect
+from holdfast.containers.engine import Endpoint, connect
 from holdfast.containers.translation import is_transient, translated
 from holdfast.errors import (
     DiskFullError,
@@ -62,7 +62,8 @@ def test_a_cycle_of_causes_ends():
 
 def test_no_socket_says_how_to_start_an_engine(monkeypatch, tmp_path):
     monkeypatch.delenv("DOCKER_HOST", raising=False)
-    monkeypatch.setattr("holdfast.containers.engine.engine_address", lambda: f"unix://{tmp_path}/none.sock")
+    nowhere = Endpoint(address=f"unix://{tmp_path}/none.sock")
+    monkeypatch.setattr("holdfast.containers.engine.engine_endpoint", lambda: nowhere)
     with pytest.raises(EngineUnreachableError) as caught:
         connect()
     assert "none.sock" in caught.value.message

@@ -38,6 +38,8 @@ class EnsureImage(GatewayStep):
 
     def run(self, ctx: Context) -> None:
         reference = self.work.spec.image
+        if self._bring(ctx, reference):
+            return
         try:
             pull_image(self.work.engine, reference, progress=ctx.progress)
         except (ImageMissingError, EngineCallError) as error:
@@ -49,6 +51,18 @@ class EnsureImage(GatewayStep):
         image = find_image(self.work.engine, reference)
         if image is not None:
             check_node_image(reference, image, self.work.engine.architecture)
+
+    def _bring(self, ctx: Context, reference: str) -> bool:
+        """To another host the image is sent from this machine, if it is here."""
+
+        def progress(message: str, fraction: float | None) -> None:
+            ctx.check_stop()
+            ctx.progress(message, fraction)
+
+        if not self.work.place.supply_image(reference, progress):
+            return False
+        ctx.note(f"{reference} was sent from this machine")
+        return True
 
 
 def check_node_image(reference: str, image: ImageView, architecture: str) -> None:

@@ -14,7 +14,10 @@ from holdfast.kube.reach import answers, is_unreachable
 from holdfast.retry import Policy, exponential
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.engine import Context
+    from holdfast.gateway.work import Work
 
 
 class WriteKubeconfig(GatewayStep):
@@ -22,7 +25,12 @@ class WriteKubeconfig(GatewayStep):
 
     name = "write-kubeconfig"
     title = "Kubeconfig"
-    needs = ("wait-node-registered",)
+    needs: Sequence[str] = ("wait-node-registered",)
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        if work.place.tunnel:
+            self.needs = (*self.needs, "open-tunnel")  # it decides the address
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx

@@ -1,0 +1,66 @@
+"""The node image on its way from this machine's engine to another host's: one stream, no copy in between.
+
+Not here: when it is needed (steps/image.py) and trying again (the step's policy).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.containers.images import find_image, load_image
+from holdfast.containers.translation import translated
+from holdfast.errors import EngineCallError, HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from holdfast.containers.engine import Engine
+    from holdfast.containers.images import ImageView
+    from holdfast.gateway.place import Place
+
+
+def bring_image(
+    here: Place, there: Engine, reference: str, progress: Callable[[str, float | None], None]
+) -> bool:
+    """Stream an image to another engine and see that it is the same there; False when it is not here."""
+    found = _find_here(here, reference)
+    if found is None:
+        return False
+    source, image = found
+    if image.architecture != there.architecture:
+        return False
+    load_image(there, _told(_saved(source, reference), image.size, progress))
+    arrived = find_image(there, reference)
+    if arrived is None or arrived.id != image.id:
+        raise EngineCallError(
+            f"{reference} was sent to {there.address}, and unexpected EOF: it did not arrive as it was",
+        )
+    return True
+
+
+def _find_here(here: Place, reference: str) -> tuple[Engine, ImageView] | None:
+    """No engine on this machine says the same as one without the image."""
+    try:
+        source = here.engine()
+        image = find_image(source, reference)
+    except HoldfastError:
+        return None
+    return (source, image) if image is not None else None
+
+
+def _saved(source: Engine, reference: str) -> Iterator[bytes]:
+    with translated(f"saving {reference}", source.address):
+        yield from source.client.get_image(reference)
+
+
+def _told(
+    chunks: Iterator[bytes], size: int, progress: Callable[[str, float | None], None]
+) -> Iterator[bytes]:
+    sent, step = 0, max(size // 100, 1)
+    told = 0
+    for chunk in chunks:
+        yield chunk
+        sent += len(chunk)
+        if sent - told >= step:
+            told = sent
+            progress(f"sending: {sent / 1e6:.0f} of about {size / 1e6:.0f} MB", min(sent / max(size, 1), 1.0))
