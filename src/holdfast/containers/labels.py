@@ -16,3 +16,6 @@ KUBERNETES = "dev.holdfast.kubernetes"
 
 INPUTS = "dev.holdfast.inputs"
 """On images built by holdfast: the content hash of all that went into them."""
+
+HELPER = "dev.holdfast.helper"
+"""On containers that only help for a moment: what they work on. No gateway's node has it."""

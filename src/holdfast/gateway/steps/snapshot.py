@@ -1,0 +1,94 @@
+"""The snapshot of the datastore: taken while the old node is stopped, put back when the new one fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.engine import Verdict, absent, done
+from holdfast.errors import TemporaryError
+from holdfast.gateway.steps.base import GatewayStep
+from holdfast.gateway.upgrade import volume
+from holdfast.gateway.upgrade.record import (
+    is_settled,
+    new_record,
+    read_record,
+    target_version,
+    version_of,
+)
+
+if TYPE_CHECKING:
+    from holdfast.engine import Context
+    from holdfast.gateway.upgrade.record import UpgradeRecord
+    from holdfast.gateway.work import Work
+
+
+class TakeSnapshot(GatewayStep):
+    """A copy of the datastore's files on the same volume, and the record of this upgrade.
+
+    The record is written last: where it is, the copy is whole. A node that ran again since then has written
+    to its datastore, so that the copy is taken anew.
+    """
+
+    name = "take-snapshot"
+    title = "Snapshot"
+    needs = ("stop-old-node",)
+    touches = ("the datastore: copied to `snapshots/` on the same volume",)
+
+    def probe(self, ctx: Context) -> Verdict:
+        del ctx
+        if self.work.predecessor() is not None:
+            return done("taken before the old container was put aside")
+        if is_settled(self.work):
+            return done("it has that image already")
+        old = self.work.container()
+        record = read_record(self.work)
+        if old is None or record is None or not self._is_of(record):
+            versions = f"{version_of(self.work, old) if old else '?'} → {target_version(self.work) or '?'}"
+            return absent(f"Kubernetes {versions}")
+        return done(f"taken at {record.taken_at}")
+
+    def run(self, ctx: Context) -> None:
+        old = self.work.container()
+        if self.work.predecessor() is not None or old is None:
+            return
+        if old.running:
+            raise TemporaryError("the node was started while it was to be copied")
+        record = new_record(self.work, old)
+        ctx.progress("copying the datastore")
+        megabytes = volume.take_snapshot(self.work, record)
+        ctx.note(f"{record.id}, {megabytes:.0f} MB")
+
+    def _is_of(self, record: UpgradeRecord) -> bool:
+        """Whether the record is of this upgrade, and of the last time that the old node ran."""
+        old = self.work.container()
+        return (
+            old is not None
+            and not old.running
+            and record.phase == "forward"
+            and (record.target, record.image_id) == (self.work.spec.image, old.image_id)
+            and record.node_started_at == old.started_at
+        )
+
+
+class RestoreSnapshot(GatewayStep):
+    """The copied files in the datastore's place; the failed version's are set aside until all is well."""
+
+    name = "restore-snapshot"
+    title = "Datastore put back"
+    needs = ("remove-new-container",)
+    touches = ("the datastore: writes to the API since the snapshot are taken back",)
+
+    def __init__(self, work: Work, record: UpgradeRecord) -> None:
+        super().__init__(work)
+        self._record = record
+
+    def probe(self, ctx: Context) -> Verdict:
+        del ctx
+        restored = volume.is_restored(self.work, self._record)
+        return done("put back already") if restored else absent(f"to the state of {self._record.taken_at}")
+
+    def run(self, ctx: Context) -> None:
+        if self.work.predecessor() is None:
+            return
+        volume.restore_snapshot(self.work, self._record)
+        ctx.note(f"as of {self._record.taken_at}")

@@ -1,0 +1,253 @@
+"""The steps that only an upgrade has, forward and back; everything else it does is what `up` does.
+
+The old container is not removed but put aside under another name: it keeps its image on the engine, and it is
+the way back with all its settings. Not here: the datastore's files (snapshot.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.containers.containers import remove_container, rename_container, set_restart, stop_container
+from holdfast.containers.images import find_image
+from holdfast.containers.networks import find_volume
+from holdfast.engine import Verdict, absent, done
+from holdfast.errors import ImageMissingError, TemporaryError, UnknownGatewayError
+from holdfast.gateway.node_container import STOP_SECONDS, STOPPED_ON_PURPOSE
+from holdfast.gateway.steps.base import GatewayStep
+from holdfast.gateway.upgrade import versions, volume
+from holdfast.gateway.upgrade.record import is_settled, read_record, target_version, version_of
+
+if TYPE_CHECKING:
+    from holdfast.engine import Context
+    from holdfast.gateway.upgrade.record import UpgradeRecord
+    from holdfast.gateway.work import Work
+
+_SETTLED = "it has that image already"
+_FAILED_STOP_SECONDS = 10
+"""A node that did not become healthy may not stop by itself either; its datastore is thrown away anyway."""
+
+
+class CheckUpgrade(GatewayStep):
+    """Only looks: the versions fit, and there is a way back."""
+
+    name = "check-upgrade"
+    title = "Versions"
+    needs = ("ensure-image",)
+    repeat = "always"
+
+    def run(self, ctx: Context) -> None:
+        work = self.work
+        old = work.predecessor() or work.container()
+        if old is None:
+            raise _nothing_to_upgrade(work)
+        now, then = version_of(work, old), target_version(work)
+        if is_settled(work):
+            ctx.note(f"Kubernetes {now}; {_SETTLED}")
+            return
+        if find_image(work.engine, old.image_id) is None:
+            raise ImageMissingError(
+                f"the image that gateway {work.name} runs ({old.image}, {old.image_id[7:19]}) is not on the "
+                "engine any more, so there would be no way back; nothing was changed",
+                hint="Pull or load that image again first.",
+            )
+        versions.check_upgrade(now, then, work.spec.image)
+        ctx.note(f"Kubernetes {now} → {then}")
+
+
+class StopOldNode(GatewayStep):
+    """Ask the old node to stop: its datastore is closed in order, and nobody writes to it any more."""
+
+    name = "stop-old-node"
+    title = "Old node stopped"
+    needs = ("check-upgrade", "ensure-network", "ensure-volume")
+
+    def probe(self, ctx: Context) -> Verdict:
+        del ctx
+        if self.work.predecessor() is not None:
+            return done("the old container is put aside")
+        if is_settled(self.work):
+            return done(_SETTLED)
+        old = self.work.container()
+        if old is None or (not old.running and old.restart == STOPPED_ON_PURPOSE):
+            return done("it is stopped")
+        return absent("it runs" if old.running else "the engine would start it again by itself")
+
+    def run(self, ctx: Context) -> None:
+        if self.work.predecessor() is None:
+            _stop_for_good(self.work)
+            ctx.note(self.work.object)
+
+
+class PutAside(GatewayStep):
+    """The old container under another name: the way back, which also keeps its image on the engine."""
+
+    name = "put-aside"
+    title = "Old container put aside"
+    needs = ("take-snapshot",)
+
+    def probe(self, ctx: Context) -> Verdict:
+        del ctx
+        if self.work.predecessor() is not None:
+            return done(f"it is {self.work.before}")
+        return done(_SETTLED) if is_settled(self.work) else absent("it has the gateway's name")
+
+    def run(self, ctx: Context) -> None:
+        if self.work.predecessor() is None:
+            rename_container(self.work.engine, self.work.object, self.work.before)
+            ctx.note(f"as {self.work.before}")
+
+
+class FinishUpgrade(GatewayStep):
+    """The new version has proved itself: the old container goes, and all but the newest snapshots."""
+
+    name = "finish-upgrade"
+    title = "Upgraded"
+    needs = ("write-metadata",)
+
+    def probe(self, ctx: Context) -> Verdict:
+        del ctx
+        if self.work.predecessor() is None:
+            return done("nothing is left of an older version")
+        return absent(f"{self.work.before} is still there")
+
+    def run(self, ctx: Context) -> None:
+        record = read_record(self.work)
+        if record is not None:
+            volume.finish_upgrade(self.work, msgspec.structs.replace(record, phase="upgraded"))
+            ctx.note(f"snapshot {record.id} is kept")
+        remove_container(self.work.engine, self.work.before)
+
+
+class MarkRollback(GatewayStep):
+    """Say on the volume that this upgrade goes back: whoever comes next goes on with that."""
+
+    name = "mark-rollback"
+    title = "Going back"
+    needs = ("check-engine",)
+
+    def __init__(self, work: Work, record: UpgradeRecord) -> None:
+        super().__init__(work)
+        self._record = record
+
+    def probe(self, ctx: Context) -> Verdict:
+        del ctx
+        record = read_record(self.work)
+        marked = record is not None and record.phase == "back"
+        return done("marked") if marked else absent("the new version did not become healthy")
+
+    def run(self, ctx: Context) -> None:
+        volume.mark(self.work, self._record)
+        ctx.note(f"to Kubernetes {self._record.kubernetes}")
+
+
+class RemoveNewContainer(GatewayStep):
+    """The container of the failed version goes; what has the gateway's name then is the old one again."""
+
+    name = "remove-new-container"
+    title = "New container removed"
+    needs = ("mark-rollback",)
+
+    def probe(self, ctx: Context) -> Verdict:
+        del ctx
+        if self.work.predecessor() is None:
+            return done("the old container is back in place")
+        return done("there is none") if self.work.container() is None else absent("it is there")
+
+    def run(self, ctx: Context) -> None:
+        if self.work.predecessor() is None:
+            return
+        _stop_for_good(self.work, grace_seconds=_FAILED_STOP_SECONDS)
+        remove_container(self.work.engine, self.work.object)
+        ctx.note(self.work.object)
+
+
+class TakeBack(GatewayStep):
+    """The old container under the gateway's name again."""
+
+    name = "take-back"
+    title = "Old container back in place"
+    needs = ("restore-snapshot",)
+
+    def probe(self, ctx: Context) -> Verdict:
+        del ctx
+        if self.work.predecessor() is None:
+            return done("it has the gateway's name")
+        return absent(f"it is {self.work.before}")
+
+    def run(self, ctx: Context) -> None:
+        if self.work.predecessor() is not None:
+            rename_container(self.work.engine, self.work.before, self.work.object)
+            ctx.note(self.work.object)
+
+
+class FinishRollback(GatewayStep):
+    """The old version is healthy again: the failed one's files go; the snapshot stays."""
+
+    name = "finish-rollback"
+    title = "Rolled back"
+    needs = ("write-metadata",)
+
+    def __init__(self, work: Work, record: UpgradeRecord) -> None:
+        super().__init__(work)
+        self._record = record
+
+    def probe(self, ctx: Context) -> Verdict:
+        del ctx
+        record = read_record(self.work)
+        going = record is not None and record.under_way
+        return absent("it is not written down yet") if going else done("written down")
+
+    def run(self, ctx: Context) -> None:
+        volume.finish_rollback(self.work, msgspec.structs.replace(self._record, phase="rolled-back"))
+        ctx.note(f"snapshot {self._record.id} is kept")
+
+
+class CheckData(GatewayStep):
+    """Only looks, for `up`: data that is left without a container is opened by a fitting version only."""
+
+    name = "check-data"
+    title = "Data"
+    needs = ("ensure-image", "ensure-volume")
+    repeat = "always"
+
+    def run(self, ctx: Context) -> None:
+        work = self.work
+        if work.upgrading:
+            ctx.note("looked at already")
+            return
+        if work.predecessor() is not None:
+            raise TemporaryError(
+                f"an upgrade of gateway {work.name} is in the middle", hint="Run the same command again."
+            )
+        if work.container() is not None:
+            ctx.note("its container has it")
+            return
+        if work.made_volume:
+            ctx.note("none yet")
+            return
+        remembered = work.remembered.kubernetes if work.remembered is not None else ""
+        found = volume.data_version(work) or remembered
+        versions.check_data(found, target_version(work), work.spec.image)
+        ctx.note(f"of Kubernetes {found}" if found else "none yet")
+
+
+def _stop_for_good(work: Work, grace_seconds: int = STOP_SECONDS) -> None:
+    """Stop the node so that no engine starts it by itself again: two nodes on one volume would ruin it."""
+    if work.container() is None:
+        return
+    set_restart(work.engine, work.object, STOPPED_ON_PURPOSE)
+    stop_container(work.engine, work.object, grace_seconds=grace_seconds)
+
+
+def _nothing_to_upgrade(work: Work) -> UnknownGatewayError:
+    if find_volume(work.engine, work.object) is None:
+        return UnknownGatewayError(
+            f"there is no gateway {work.name} to upgrade", hint="`holdfast list` shows all."
+        )
+    return UnknownGatewayError(
+        f"gateway {work.name} has data but no container, so nobody could go back to it",
+        hint=f"Bring it up first: holdfast up {work.name}",
+    )

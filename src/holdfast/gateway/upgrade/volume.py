@@ -1,0 +1,160 @@
+"""The datastore's files on the volume: copied, put back, cleaned up, while no node runs on them.
+
+Each script may be killed at any point and run again. What counts is renamed into place once it is on disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.containers.commands import read_file
+from holdfast.containers.helpers import Helper
+from holdfast.gateway.upgrade.record import RECORD, SNAPSHOTS, UpgradeRecord
+
+if TYPE_CHECKING:
+    from holdfast.gateway.work import Work
+
+KEPT = 2
+"""How many snapshots stay after an upgrade."""
+
+_RESTORED = "restored"
+
+_WRITE_RECORD = f"""
+printf %s "$record" > {RECORD}.new
+sync -f .
+mv -T {RECORD}.new {RECORD}
+sync -f .
+"""
+
+_TAKE = f"""set -eu
+data=$1 id=$2 record=$3
+rm -rf {SNAPSHOTS}/*.partial "$data.new" "$data.new.partial" "$data.failed"
+mkdir -p {SNAPSHOTS} && chmod 700 {SNAPSHOTS}
+mkdir "{SNAPSHOTS}/$id.partial"
+cp -a "$data" "{SNAPSHOTS}/$id.partial/data"
+if [ -f version.json ]; then cp -a version.json "{SNAPSHOTS}/$id.partial/"; fi
+printf %s "$record" > "{SNAPSHOTS}/$id.partial/about.json"
+sync -f .
+mv -T "{SNAPSHOTS}/$id.partial" "{SNAPSHOTS}/$id"
+{_WRITE_RECORD}
+du -sk "{SNAPSHOTS}/$id" | cut -f 1
+"""
+
+# The failed files are moved away once: their presence says that the swap has begun.
+_RESTORE = f"""set -eu
+data=$1 id=$2
+if [ ! -d "$data.failed" ]; then
+  rm -rf "$data.new" "$data.new.partial"
+  cp -a "{SNAPSHOTS}/$id/data" "$data.new.partial"
+  sync -f .
+  mv -T "$data.new.partial" "$data.new"
+  mkdir -p "$data"
+  mv -T "$data" "$data.failed"
+fi
+if [ -d "$data.new" ]; then mv -T "$data.new" "$data"; fi
+if [ -f "{SNAPSHOTS}/$id/version.json" ]; then
+  cp -a "{SNAPSHOTS}/$id/version.json" version.json.new && mv -T version.json.new version.json
+else
+  rm -f version.json
+fi
+sync -f .
+: > "{SNAPSHOTS}/$id/{_RESTORED}"
+sync -f .
+"""
+
+_MARK = f"""set -eu
+record=$1
+{_WRITE_RECORD}
+"""
+
+_FINISH_UPGRADE = f"""set -eu
+record=$1
+ls -1 {SNAPSHOTS} | sort -r | tail -n +{KEPT + 1} | while read -r old; do rm -rf "{SNAPSHOTS}/$old"; done
+{_WRITE_RECORD}
+"""
+
+# Snapshots of upgrades that went well stay; of those that were put back, only the last one.
+_FINISH_ROLLBACK = f"""set -eu
+data=$1 id=$2 record=$3
+rm -rf "$data.failed"
+for old in {SNAPSHOTS}/*; do
+  if [ -e "$old/{_RESTORED}" ] && [ "$old" != "{SNAPSHOTS}/$id" ]; then rm -rf "$old"; fi
+done
+{_WRITE_RECORD}
+"""
+
+
+def helper_of(work: Work, image: str) -> Helper:
+    """A helper on the gateway's volume, made from an image that is there."""
+    return Helper(
+        name=f"{work.object}-helper",
+        gateway=work.name,
+        image=image,
+        volume=work.object,
+        path=work.profile.state_path,
+    )
+
+
+def clear_helpers(work: Work) -> None:
+    """Remove a helper that a killed command left behind."""
+    helper_of(work, "").clear(work.engine)
+
+
+def take_snapshot(work: Work, record: UpgradeRecord) -> float:
+    """Copy the datastore and write the record; return the size in megabytes."""
+    printed = helper_of(work, record.image_id).run(
+        work.engine, _TAKE, work.profile.datastore, record.id, _encoded(record)
+    )
+    return int(printed.split()[-1]) / 1000
+
+
+def restore_snapshot(work: Work, record: UpgradeRecord) -> None:
+    """Put the copied files in the datastore's place; what was there is set aside until all is well."""
+    helper_of(work, record.image_id).run(work.engine, _RESTORE, work.profile.datastore, record.id)
+
+
+def is_restored(work: Work, record: UpgradeRecord) -> bool:
+    """Whether the snapshot's files are back in place."""
+    container = work.predecessor() or work.container()
+    if container is None:
+        return False
+    path = f"{work.profile.state_path}/{record.snapshot}/{_RESTORED}"
+    return read_file(work.engine, container.name, path) is not None
+
+
+def mark(work: Work, record: UpgradeRecord) -> None:
+    """Write the record anew."""
+    helper_of(work, record.image_id).run(work.engine, _MARK, _encoded(record))
+
+
+def finish_upgrade(work: Work, record: UpgradeRecord) -> None:
+    """Write down that it went well, and drop all but the newest snapshots."""
+    helper_of(work, record.image_id).run(work.engine, _FINISH_UPGRADE, _encoded(record))
+
+
+def finish_rollback(work: Work, record: UpgradeRecord) -> None:
+    """Write down that it was taken back, and drop the files of the failed version."""
+    helper_of(work, record.image_id).run(
+        work.engine, _FINISH_ROLLBACK, work.profile.datastore, record.id, _encoded(record)
+    )
+
+
+def data_version(work: Work) -> str:
+    """The Kubernetes version that the node left on the volume, read without any container of its own."""
+    raw = helper_of(work, work.spec.image).read(work.engine, "version.json")
+    try:
+        return msgspec.json.decode(raw or b"{}", type=_Left).kubernetes
+    except msgspec.MsgspecError:
+        return ""
+
+
+class _Left(msgspec.Struct, frozen=True):
+    """What a node leaves on its volume about itself."""
+
+    kubernetes: str = ""
+
+
+def _encoded(record: UpgradeRecord) -> str:
+    return msgspec.json.encode(record).decode()
