@@ -17,6 +17,7 @@
     │   ├── ImageMissingError           the image is not there and cannot be had
     │   ├── ImageUnfitError             the image is there but is no node image, or for another machine
     │   ├── NodeRefusedError            the node does not start with the settings it was given
+    │   ├── UpgradeRolledBackError      the new version did not become healthy; the old one runs again
     │   ├── PortTakenError              something else listens on the asked port
     │   ├── ForeignObjectError          a container, network or volume of our name that is not ours
     │   ├── DiskFullError               no space left where something has to be written
@@ -173,6 +174,12 @@ class NodeRefusedError(PermanentError):
     """The node does not start with the settings it was given."""
 
     code = "node-refused"
+
+
+class UpgradeRolledBackError(PermanentError):
+    """The new version did not become healthy, and the gateway runs the old one again."""
+
+    code = "upgrade-rolled-back"
 
 
 class PortTakenError(PermanentError):

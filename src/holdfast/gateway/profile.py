@@ -36,6 +36,8 @@ class NodeProfile(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...]
     tmpfs: dict[str, str]
     command: tuple[str, ...] = ()
+    datastore: str = "etcd"
+    """The datastore's folder below the state path: what an upgrade copies."""
 
 
 HOLDFAST = NodeProfile(
