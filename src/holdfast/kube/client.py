@@ -101,3 +101,11 @@ def _renew_context(made: Any) -> None:
         context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
     if configuration.ssl_ca_cert:
         context.load_verify_locations(cafile=configuration.ssl_ca_cert)
+    _close_idle(made.rest_client.pool_manager)
+
+
+def _close_idle(session: Any) -> None:
+    """Let no request use a connection with the old certificate; aiohttp itself has no call for that."""
+    for idle in getattr(session.connector, "_conns", {}).values():
+        for protocol, *_ in idle:
+            protocol.close()

@@ -70,30 +70,45 @@ class _Watch:
         self._wakes = math.inf
 
     def add(self, curfew: Curfew) -> None:
-        with self._changed:
-            self._kept.add(curfew)
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="holdfast-curfew", daemon=True)
-                self._thread.start()
-            elif curfew.expires < self._wakes or curfew.stop is not None:
-                self._changed.notify()
+        """Watch over it; the thread is only woken where it would come too late by itself."""
+        self._kept.add(curfew)
+        if curfew.expires < self._wakes or curfew.stop is not None:
+            with self._changed:
+                if self._thread is None or not self._thread.is_alive():
+                    self._thread = threading.Thread(target=self._run, name="holdfast-curfew", daemon=True)
+                    self._thread.start()
+                else:
+                    self._changed.notify()
 
     def remove(self, curfew: Curfew) -> None:
-        with self._changed:
-            self._kept.discard(curfew)
+        """Either we take it out or the thread has: then it is being shut, and that has to be over first."""
+        try:
+            self._kept.remove(curfew)
+        except KeyError:
+            with self._changed:
+                return
 
     def _run(self) -> None:
         with self._changed:
-            while self._kept:
+            while True:
                 now = time.monotonic()
-                for each in [each for each in self._kept if each.is_over(now)]:
-                    self._kept.discard(each)
+                self._shut_what_is_over(now)
+                # Said before looking: whoever comes from here on wakes the thread, or is seen by the look.
+                self._wakes = math.inf
+                kept = self._kept.copy()
+                if not kept:
+                    self._thread = None
+                    return
+                glance = now + _GLANCE if any(each.stop is not None for each in kept) else math.inf
+                self._wakes = min(glance, *(each.expires for each in kept))
+                self._changed.wait(min(max(self._wakes - now, 0.0), threading.TIMEOUT_MAX))
+
+    def _shut_what_is_over(self, now: float) -> None:
+        for each in self._kept.copy():
+            if each.is_over(now):
+                with contextlib.suppress(KeyError):
+                    self._kept.remove(each)
                     each.shut()
-                glance = now + _GLANCE if any(each.stop is not None for each in self._kept) else math.inf
-                self._wakes = min((each.expires for each in self._kept), default=now)
-                self._wakes = min(self._wakes, glance)
-                self._changed.wait(min(self._wakes - now, threading.TIMEOUT_MAX))
-            self._thread = None
 
 
 _WATCH = _Watch()
@@ -126,7 +141,9 @@ class within:  # noqa: N801 - reads as the statement that it is
     ) -> None:
         self._curfew.end()
         _here.curfew = self._outer
-        if self._curfew.ended and isinstance(error, Exception) and http_status(error) is None:
+        # Without a socket nothing was sent, and the error says so better.
+        cut = self._curfew.ended and self._curfew.sock is not None
+        if cut and isinstance(error, Exception) and http_status(error) is None:
             raise TimeoutError(f"timed out: the request was not over after {self._seconds:.3g} s") from error
 
 

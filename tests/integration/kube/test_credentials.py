@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 
 import pytest
+import yaml
 from kubernetes import aio, client, config
 
-from holdfast.kube import resilient
+from holdfast.kube import api_client, async_api_client, resilient
 from holdfast.testing.faults import FaultProxy, rule
+from holdfast.testing.kubeconfigs import write_kubeconfig
+from holdfast.testing.throwaway_pki import Authority
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
 
@@ -78,6 +82,52 @@ def test_credentials_that_stay_bad_are_refreshed_once_and_then_told(faulty_kube,
     assert len(refreshes) == 1
     assert len(log) == 2
     assert "stale" not in str(caught.value)
+
+
+@pytest.fixture
+def outdated(kube_server, tmp_path):
+    """A kubeconfig with a certificate that nobody takes any more, and what puts a good one in its place."""
+    path, elsewhere = tmp_path / "kubeconfig", Authority("elsewhere")
+    good = yaml.safe_load(kube_server.kubeconfig.read_text())
+    authority = base64.b64decode(good["clusters"][0]["cluster"]["certificate-authority-data"])
+    stale = elsewhere.issue("admin", groups=("system:masters",))
+    write_kubeconfig(path, url=kube_server.url, authority=authority, client=stale)
+
+    def renew():
+        both = base64.b64encode(authority + elsewhere.certificate).decode()
+        good["clusters"][0]["cluster"]["certificate-authority-data"] = both
+        path.write_text(yaml.safe_dump(good))
+
+    return path, renew
+
+
+def test_a_new_certificate_is_found_and_used(outdated, kube_namespace):
+    path, renew = outdated
+    with api_client(path) as made:
+        core = resilient(client.CoreV1Api(made))
+        with pytest.raises(client.ApiException) as caught:
+            core.list_namespaced_config_map(kube_namespace)
+        assert caught.value.status == 401
+        renew()
+        assert core.list_namespaced_config_map(kube_namespace).kind == "ConfigMapList"
+
+
+def test_a_new_certificate_and_authority_are_found_and_used_in_tasks(outdated, kube_namespace):
+    path, renew = outdated
+
+    async def main():
+        async with await async_api_client(path) as made:
+            core = resilient(aio.client.CoreV1Api(made))
+            with pytest.raises(aio.client.ApiException) as caught:
+                await core.list_namespaced_config_map(kube_namespace)
+            assert caught.value.status == 401
+            renew()
+            found = await core.list_namespaced_config_map(kube_namespace)
+            return found.kind, made.rest_client.ssl_context.get_ca_certs()
+
+    kind, trusted = asyncio.run(main())
+    assert kind == "ConfigMapList"
+    assert any("elsewhere" in str(each["subject"]) for each in trusted)
 
 
 def test_forbidden_is_asked_once(kube_server, kube_namespace):

@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+import urllib3
 from kubernetes import client
 
 from holdfast.errors import CancelledError
@@ -167,6 +168,17 @@ def test_a_socket_that_comes_too_late_is_shut_at_once():
 
     with one, other, pytest.raises(TimeoutError):
         late()
+
+
+def test_what_was_never_sent_says_so_itself():
+    def slow():
+        with curfew.within(0.01):
+            threading.Event().wait(0.3)
+            raise urllib3.exceptions.ConnectTimeoutError
+
+    with pytest.raises(urllib3.exceptions.ConnectTimeoutError) as caught:
+        slow()
+    assert outcome_of(caught.value) is Done.NO
 
 
 def test_one_inside_another_gives_it_back():
