@@ -79,12 +79,18 @@ def ordered(findings: list[Finding]) -> tuple[Finding, ...]:
 
 
 def problem(code: str, subject: str, cause: str, *, mend: Mend, repair: str) -> Finding:
-    return Finding(code=code, severity="problem", subject=subject, cause=cause, mend=mend, repair=repair)
+    return _finding(code, "problem", subject, cause, mend, repair)
 
 
 def warning(code: str, subject: str, cause: str, *, mend: Mend = "none", repair: str = "") -> Finding:
-    return Finding(code=code, severity="warning", subject=subject, cause=cause, mend=mend, repair=repair)
+    return _finding(code, "warning", subject, cause, mend, repair)
 
 
 def note(code: str, subject: str, cause: str, *, repair: str = "") -> Finding:
-    return Finding(code=code, severity="note", subject=subject, cause=cause, repair=repair)
+    return _finding(code, "note", subject, cause, "none", repair)
+
+
+def _finding(code: str, severity: Severity, subject: str, cause: str, mend: Mend, repair: str) -> Finding:
+    """The cause as a sentence, also where it is an error's message."""
+    said = cause[:1].upper() + cause[1:]
+    return Finding(code=code, severity=severity, subject=subject, cause=said, mend=mend, repair=repair)
