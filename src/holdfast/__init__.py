@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.engine import Workflow as Workflow
+    from holdfast.gateway.facade import Gateway as Gateway
     from holdfast.kube import resilient as resilient
     from holdfast.retry import Policy as Policy
     from holdfast.retry import retry as retry
 
 __version__ = "0.1.0"
 
-__all__ = ["Policy", "Workflow", "__version__", "resilient", "retry"]
+__all__ = ["Gateway", "Policy", "Workflow", "__version__", "resilient", "retry"]
 
 _HOMES: dict[str, str] = {
+    "Gateway": "holdfast.gateway.facade",
     "Policy": "holdfast.retry",
     "Workflow": "holdfast.engine",
     "resilient": "holdfast.kube",

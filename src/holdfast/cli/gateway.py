@@ -37,6 +37,13 @@ _PLAN_FOUND_CHANGES = 5
 )
 @click.option("--timeout", metavar="SECONDS", help="How long the node may take to become ready.")
 @click.option(
+    "--recreate", is_flag=True, help="Make container and network anew, whatever they are like. Data stays."
+)
+@click.option(
+    "--wipe", is_flag=True, help="Begin anew WITHOUT the data: every workspace is removed. No way back."
+)
+@click.option("--yes", metavar="NAME", help="Do not ask before --wipe; takes the gateway's exact name.")
+@click.option(
     "--plan", is_flag=True, help="Show what would be done and why; change nothing. Exit code 5: something."
 )
 @json_option
@@ -48,6 +55,9 @@ def up(  # noqa: PLR0913, PLR0917 (one for each option)
     push_images: tuple[str, ...],
     remote: str | None,
     timeout: str | None,
+    recreate: bool,
+    wipe: bool,
+    yes: str | None,
     plan: bool,
     as_json: bool,
 ) -> None:
@@ -60,7 +70,6 @@ def up(  # noqa: PLR0913, PLR0917 (one for each option)
     from holdfast.gateway.spec import resolve_name
     from holdfast.gateway.work import Asked
 
-    asked = Asked(remote=remote)
     resolved = resolve(
         {
             "image": image,
@@ -71,9 +80,12 @@ def up(  # noqa: PLR0913, PLR0917 (one for each option)
         }
     )
     gateway = resolve_name(name, for_up=True)
+    asked = Asked(remote=remote, recreate=recreate, wipe=wipe)
     if plan:
         _show_plan(commands.plan_up(gateway, resolved=resolved, asked=asked), as_json=as_json)
         return
+    if wipe:
+        _confirm(gateway, f"wiping gateway {gateway} and ALL its data", yes=yes)
     with progress(as_json=as_json) as shown:
         result = commands.up(gateway, shown.bus, resolved=resolved, asked=asked)
     changed = "" if result.changed else " Nothing had to be changed."
@@ -145,7 +157,8 @@ def destroy(name: str | None, data: bool, yes: str | None, as_json: bool) -> Non
     from holdfast.gateway.spec import resolve_name
 
     gateway = resolve_name(name)
-    _confirm(gateway, data=data, yes=yes)
+    what = "with ALL its data" if data else "(its data stays)"
+    _confirm(gateway, f"destroying gateway {gateway} {what}", yes=yes)
     with progress(as_json=as_json) as shown:
         result = commands.destroy(gateway, with_data=data, bus=shown.bus)
     kept = "" if data else f" Its data is kept: `holdfast up {gateway}` brings it back."
@@ -155,7 +168,7 @@ def destroy(name: str | None, data: bool, yes: str | None, as_json: bool) -> Non
     show(result, [line], as_json=as_json)
 
 
-def _confirm(gateway: str, *, data: bool, yes: str | None) -> None:
+def _confirm(gateway: str, doing: str, *, yes: str | None) -> None:
     if yes is not None:
         if yes != gateway:
             raise UsageError(
@@ -163,21 +176,21 @@ def _confirm(gateway: str, *, data: bool, yes: str | None) -> None:
                 hint=f"Write --yes {gateway} if that is the one.",
             )
         return
-    what = "with ALL its data" if data else "(its data stays)"
     if not sys.stdin.isatty():
         raise UsageError(
-            f"destroying gateway {gateway} {what} has to be confirmed; nothing was changed",
+            f"{doing} has to be confirmed; nothing was changed",
             hint=f"Write --yes {gateway}.",
         )
-    typed = click.prompt(
-        f"Destroy gateway {gateway} {what}? Type its name", default="", show_default=False, err=True
-    )
+    typed = click.prompt(f"This is {doing}. Type its name", default="", show_default=False, err=True)
     if typed != gateway:
         raise UsageError("that is not its name; nothing was changed")
 
 
 def _show_plan(plan: Plan, *, as_json: bool) -> None:
-    lines = [f"{step.action:<7} {step.title}: {step.reason}" for step in plan]
+    lines = []
+    for step in plan:
+        lines += [f"{step.action:<7} {step.title}: {step.reason}"]
+        lines += [f"{'':<7} touches {data}" for data in step.touches]
     show(plan, lines, as_json=as_json)
     if plan.changes:
         click.get_current_context().exit(_PLAN_FOUND_CHANGES)

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 @click.pass_context
 def status(ctx: click.Context, name: str | None, as_json: bool) -> None:
     """Show how gateway NAME is right now. Exit code 0 when it is ready, else 1."""
-    from holdfast.gateway.observation import observe
+    from holdfast.gateway import commands
     from holdfast.gateway.spec import resolve_name
-    from holdfast.gateway.work import Work
 
-    seen = observe(Work(resolve_name(name)))
+    seen = commands.status(resolve_name(name))
     facts = [
         ("gateway", seen.name), ("state", seen.state), ("problem", seen.problem), ("node", seen.node),
         ("host", seen.remote), ("tunnel", seen.tunnel),

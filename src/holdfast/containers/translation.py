@@ -25,7 +25,7 @@ _TRANSIENT = re.compile(
     r"connection (refused|reset)|unexpected eof|tls handshake timeout|i/o timeout|toomanyrequests|"
     r"too many requests|status:? (429|500|502|503|504)\b|\b50[234] (bad gateway|service|gateway)|"
     r"timeout awaiting|"
-    r"broken pipe|connection aborted|read timed out|temporary failure in name resolution",
+    r"broken pipe|connection (aborted|broken)|read timed out|temporary failure in name resolution",
     re.IGNORECASE,
 )
 _PERMANENT = re.compile(
@@ -80,6 +80,8 @@ def _translate(error: Exception, doing: str, address: str) -> HoldfastError | No
 def _translate_connection(
     error: Exception, text: str, chain: list[BaseException], doing: str, address: str
 ) -> HoldfastError:
+    from http.client import IncompleteRead
+
     import requests
 
     if isinstance(error, requests.exceptions.ReadTimeout):
@@ -89,6 +91,9 @@ def _translate_connection(
             f"this user may not use the container engine at {address}",
             hint="Join its group (`sudo usermod -aG docker $USER`, then log in again), or run as root.",
         )
+    # A connection that was there and ended is no sign that the engine is gone, as a refused one is.
+    if any(isinstance(link, ConnectionResetError | BrokenPipeError | IncompleteRead) for link in chain):
+        return EngineCallError(f"{doing}: the connection to the container engine was cut")
     if address:
         return EngineUnreachableError(f"no container engine answers at {address}", hint=_start_hint(address))
     return EngineCallError(f"{doing} failed: {error}")

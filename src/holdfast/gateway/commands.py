@@ -11,9 +11,13 @@ import msgspec
 
 from holdfast import home
 from holdfast.engine import SQLiteStore, Workflow
-from holdfast.errors import UnknownGatewayError
+from holdfast.errors import HoldfastError, UnknownGatewayError
+from holdfast.gateway.observation import GatewayStatus, observe
 from holdfast.gateway.plan import destroy_steps, push_steps, stop_steps, up_steps
 from holdfast.gateway.push import check_running
+from holdfast.gateway.steps.base import ENGINE_CALLS
+from holdfast.gateway.steps.kubeconfig import refresh_kubeconfig
+from holdfast.gateway.upgrade import flow
 from holdfast.gateway.work import Work
 
 if TYPE_CHECKING:
@@ -34,28 +38,52 @@ class GatewayResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     server: str = ""
     kubeconfig: str = ""
     pushed: tuple[str, ...] = ()
+    image: str = ""
+    upgraded_from: str = ""
+    upgraded_to: str = ""
+    snapshot: str = ""
 
 
 def up(name: str, bus: Bus, *, resolved: Resolved | None = None, asked: Asked | None = None) -> GatewayResult:
     """Create, resume or repair a gateway."""
     work = Work(name, resolved, asked)
+    if _takes_upgrade(work):
+        return _upgraded(work, bus, command="up")
     return _ready(work, _run("up", work, up_steps(work), bus))
 
 
 def plan_up(name: str, *, resolved: Resolved | None = None, asked: Asked | None = None) -> Plan:
     """What `up` would do, and why."""
     work = Work(name, resolved, asked)
+    if _takes_upgrade(work):
+        return plan_upgrade(name, resolved=resolved, asked=asked)
     return Workflow("up", up_steps(work)).plan(store=SQLiteStore(work.files.state))
 
 
 def start(name: str, bus: Bus) -> GatewayResult:
     """Start a gateway that exists; the same plan as `up`, but never a new gateway by a slip of the pen."""
     work = Work(name)
-    if work.container() is None:
+    if _takes_upgrade(work):
+        return _upgraded(work, bus, command="start")
+    if not _has_container(work):
         raise UnknownGatewayError(
             f"there is no gateway {name} to start", hint=f"Bring it up: holdfast up {name}"
         )
     return _ready(work, _run("start", work, up_steps(work), bus))
+
+
+def upgrade(
+    name: str, bus: Bus, *, resolved: Resolved | None = None, asked: Asked | None = None
+) -> GatewayResult:
+    """Bring a gateway to another node image, or back by itself when that does not become healthy."""
+    return _upgraded(Work(name, resolved, asked), bus, command="upgrade")
+
+
+def plan_upgrade(name: str, *, resolved: Resolved | None = None, asked: Asked | None = None) -> Plan:
+    """What `upgrade` would do, and why."""
+    work, back = flow.direction(Work(name, resolved, asked))
+    scope, steps = flow.steps_of(work, back)
+    return Workflow(scope, steps, forget=True).plan(store=SQLiteStore(work.files.state))
 
 
 def push(name: str, references: Sequence[str], bus: Bus) -> GatewayResult:
@@ -70,7 +98,7 @@ def push(name: str, references: Sequence[str], bus: Bus) -> GatewayResult:
 def stop(name: str, bus: Bus) -> GatewayResult:
     """Stop a gateway; what it has stays."""
     work = Work(name)
-    if work.container() is None:
+    if not _has_container(work):
         raise UnknownGatewayError(f"there is no gateway {name} to stop", hint="`holdfast list` shows all.")
     ended = _run("stop", work, stop_steps(work), bus)
     return GatewayResult(name=name, run=ended.run, changed=ended.changed)
@@ -89,9 +117,42 @@ def destroy(name: str, *, with_data: bool, bus: Bus) -> GatewayResult:
     return GatewayResult(name=name, run=ended.run, changed=ended.changed)
 
 
-def _run(command: str, work: Work, steps: Iterable[Step], bus: Bus) -> RunResult:
+def status(name: str) -> GatewayStatus:
+    """How a gateway is right now; credentials that its node renewed are fetched on the way."""
+    work = Work(name)
+    ENGINE_CALLS.call(refresh_kubeconfig, work)
+    return ENGINE_CALLS.call(observe, work)
+
+
+def _has_container(work: Work) -> bool:
+    return ENGINE_CALLS.call(work.container) is not None
+
+
+def _takes_upgrade(work: Work) -> bool:
+    """Where nobody can be asked, the plan itself says what is wrong."""
+    try:
+        return ENGINE_CALLS.call(flow.is_asked_for, work)
+    except HoldfastError:
+        return False
+
+
+def _upgraded(asked: Work, bus: Bus, *, command: str) -> GatewayResult:
+    done = flow.upgrade(asked, lambda scope, work, steps: _run(command, work, steps, bus, scope=scope))
+    record = done.record if done.ended.changed else None
+    return msgspec.structs.replace(
+        _ready(done.work, done.ended),
+        image=done.work.spec.image,
+        upgraded_from=record.kubernetes if record else "",
+        upgraded_to=record.target_kubernetes if record else "",
+        snapshot=record.id if record else "",
+    )
+
+
+def _run(command: str, work: Work, steps: Iterable[Step], bus: Bus, *, scope: str | None = None) -> RunResult:
     home.private_dir(work.files.state.parent)
-    workflow = Workflow(command, steps, forget=command in ("stop", "start", "destroy"))
+    # `start` walks the same steps as `up`: what either has done, the other goes on from.
+    scope = scope or ("up" if command == "start" else command)
+    workflow = Workflow(scope, steps, forget=scope in ("stop", "destroy", flow.FORWARD, flow.BACK))
     return workflow.run(
         store=SQLiteStore(work.files.state),
         lock=work.place.lock(work.name),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.gateway.registries_sources import read_sources
 from holdfast.gateway.steps.container import EnsureContainer, StartContainer
 from holdfast.gateway.steps.engine import CheckEngine
 from holdfast.gateway.steps.health import WaitHealthy
@@ -18,6 +19,7 @@ from holdfast.gateway.steps.nodes import RemoveStaleNodes, RepinVolumes
 from holdfast.gateway.steps.probe import RunProbe
 from holdfast.gateway.steps.push import PushImages
 from holdfast.gateway.steps.readiness import WaitNodeReady, WaitNodeRegistered
+from holdfast.gateway.steps.registries import WriteRegistries
 from holdfast.gateway.steps.removal import (
     ForgetGateway,
     RemoveContainer,
@@ -25,28 +27,54 @@ from holdfast.gateway.steps.removal import (
     RemoveVolume,
     StopContainer,
 )
+from holdfast.gateway.steps.replacement import ReplaceOld
+from holdfast.gateway.steps.restarts import KeepRunning, LetStop
+from holdfast.gateway.steps.snapshot import RestoreSnapshot, TakeSnapshot
 from holdfast.gateway.steps.storage import EnsureNetwork, EnsureVolume
 from holdfast.gateway.steps.tls import ReconcileTls, WriteClientFiles
 from holdfast.gateway.steps.tunnel import CloseTunnel, ForgetTunnel, OpenTunnel
+from holdfast.gateway.steps.upgrade import (
+    CheckData,
+    CheckUpgrade,
+    FinishRollback,
+    FinishUpgrade,
+    MarkRollback,
+    PutAside,
+    RemoveNewContainer,
+    StopOldNode,
+    TakeBack,
+)
 from holdfast.gateway.steps.workloads import ApplyWorkloads, PushGatewayImages, WaitRollout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.engine import Step
+    from holdfast.gateway.upgrade.record import UpgradeRecord
     from holdfast.gateway.work import Work
 
 
 def up_steps(work: Work) -> list[Step]:
     """Create, resume and repair are one command: every step looks first and does what is missing."""
     return [
+        # 1. An engine that can run a node.
         CheckEngine(work),
+        # 2. The image; after it nothing can be refused any more that could have been refused before.
         EnsureImage(work),
+        ReplaceOld(work),
+        # 3. Network and volume.
         EnsureNetwork(work),
         EnsureVolume(work),
+        CheckData(work),
+        # 4. The container, as asked for.
         EnsureContainer(work),
-        StartContainer(work),
+        # Read now, written later: a CA file or login that is missing is told before anything is changed.
+        WriteRegistries(work, read_sources(work.settings.registries)),
+        # 5. Started, and kept running by the engine.
+        KeepRunning(work),
+        _after(StartContainer(work), "write-registries"),
         *([OpenTunnel(work)] if work.place.tunnel else []),
+        # 6. The node and its API, from inside and from here.
         WaitNodeRegistered(work),
         WriteKubeconfig(work),
         WaitApiReady(work),
@@ -54,9 +82,13 @@ def up_steps(work: Work) -> list[Step]:
         RemoveStaleNodes(work),
         RepinVolumes(work),
         WaitNodeReady(work),
+        # 10. What runs in it.
         *(_workload_steps(work) if work.settings.workloads else _push_steps(work)),
+        # 11. Healthy, as a client sees it.
         _after(WaitHealthy(work), "wait-node-ready"),
+        # 12. A pod ran a command and wrote its workspace: that is ready.
         _after(RunProbe(work), "wait-node-ready"),
+        # 12. Remembered, and the active one from now on.
         _after(WriteMetadata(work), "wait-healthy", "run-probe"),
     ]
 
@@ -83,6 +115,45 @@ def _after(step: Step, *names: str) -> Step:
     return step
 
 
+def upgrade_steps(work: Work) -> list[Step]:
+    """`up` with another image, and in its middle: the old node stopped, copied and put aside first."""
+    way_up = up_steps(work)
+    at = _place_of(EnsureContainer, way_up)
+    way_up[at].needs = (*way_up[at].needs, PutAside.name)
+    return [
+        *way_up[:at],
+        # 4a. Nothing is changed before the versions are known to fit.
+        CheckUpgrade(work),
+        # 4b. What is copied and put aside is the way back.
+        StopOldNode(work),
+        TakeSnapshot(work),
+        PutAside(work),
+        # 4-12. The new container; all that `up` waits for is the health gate.
+        *way_up[at:],
+        FinishUpgrade(work),
+    ]
+
+
+def rollback_steps(work: Work, record: UpgradeRecord) -> list[Step]:
+    """The way back from an upgrade: old datastore, old container, and then `up` until it is healthy."""
+    way_up = up_steps(work)
+    at = _place_of(EnsureImage, way_up)
+    way_up[at].needs = (*way_up[at].needs, TakeBack.name)
+    return [
+        *way_up[:at],
+        MarkRollback(work, record),
+        RemoveNewContainer(work),
+        RestoreSnapshot(work, record),
+        TakeBack(work),
+        *way_up[at:],
+        FinishRollback(work, record),
+    ]
+
+
+def _place_of(kind: type[Step], steps: Sequence[Step]) -> int:
+    return next(index for index, step in enumerate(steps) if isinstance(step, kind))
+
+
 def push_steps(work: Work, references: Sequence[str]) -> list[Step]:
     """Put local images into a gateway that runs."""
     return [CheckEngine(work), PushImages(work, references, needs=("check-engine",))]
@@ -90,7 +161,12 @@ def push_steps(work: Work, references: Sequence[str]) -> list[Step]:
 
 def stop_steps(work: Work) -> list[Step]:
     """Stop the node in order; everything stays where it is."""
-    return [CheckEngine(work), StopContainer(work), *([CloseTunnel(work)] if work.place.tunnel else [])]
+    return [
+        CheckEngine(work),
+        LetStop(work),
+        StopContainer(work),
+        *([CloseTunnel(work)] if work.place.tunnel else []),
+    ]
 
 
 def destroy_steps(work: Work, *, with_data: bool) -> list[Step]:
@@ -98,6 +174,7 @@ def destroy_steps(work: Work, *, with_data: bool) -> list[Step]:
     data = ("remove-volume",) if with_data else ()
     return [
         CheckEngine(work),
+        LetStop(work),
         StopContainer(work),
         *([CloseTunnel(work)] if work.place.tunnel else []),
         RemoveContainer(work),

@@ -56,6 +56,12 @@ class Work:
         self.files = GatewayFiles(name)
         self.object = object_name(name)
         self.node = node_name(name)
+        self.old_image = ""
+        """The image of a container that was removed by this command, by id; nothing where none was."""
+        self.made_volume = False
+        """Whether this command made the volume, so that there is nothing on it yet."""
+        self.upgrading = False
+        """Whether this command may change the version: a snapshot and a way back are seen to."""
 
     @property
     def settings(self) -> Settings:
@@ -93,7 +99,7 @@ class Work:
     @cached_property
     def spec(self) -> GatewaySpec:
         """What was asked for, completed by what is there already, completed by the defaults."""
-        container = self.container()
+        container = self.container() or self.predecessor()
         port = self._port(container, "port", self.profile.api_port, ())
         return GatewaySpec(
             name=self.name,
@@ -111,6 +117,16 @@ class Work:
             self.refuse_foreign("container", found.labels)
         return found
 
+    @property
+    def before(self) -> str:
+        """The name under which an upgrade puts the old container aside."""
+        return f"{self.object}-before"
+
+    def predecessor(self) -> ContainerView | None:
+        """The old container that an upgrade has put aside; there is one only while an upgrade is under way."""
+        found = find_container(self.engine, self.before)
+        return found if found is not None and found.labels.get(labels.GATEWAY) == self.name else None
+
     def refuse_foreign(self, kind: str, found: dict[str, str]) -> None:
         """Stop when something has our name and not our label."""
         if found.get(labels.GATEWAY) != self.name:
@@ -118,6 +134,11 @@ class Work:
                 f"there is a {kind} {self.object} that holdfast did not make",
                 hint=f"Rename or remove that {kind}, or choose another name for the gateway.",
             )
+
+    @property
+    def replaces(self) -> bool:
+        """Whether an old container is taken away first, whatever it is like."""
+        return self.asked.recreate or self.asked.wipe
 
     @property
     def server(self) -> str:

@@ -32,6 +32,7 @@ from holdfast.retry import Policy, exponential
 
 if TYPE_CHECKING:
     from holdfast.engine import Context
+    from holdfast.gateway.work import Work
 
 _PORT_TAKEN = ("port is already allocated", "address already in use")
 
@@ -45,13 +46,12 @@ class EnsureContainer(GatewayStep):
 
     name = "ensure-container"
     title = "Container"
-    needs = ("ensure-image", "ensure-network", "ensure-volume")
+    needs = ("ensure-image", "ensure-network", "check-data")
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
         container = self.work.container()
         if container is None:
-            self._refuse_version_of_image({labels.KUBERNETES: self._remembered_version()})
             return absent("none yet")
         why = self._why_remake(container)
         if why:
@@ -61,29 +61,41 @@ class EnsureContainer(GatewayStep):
         return done(f"{container.name}, {container.state}")
 
     def run(self, ctx: Context) -> None:
+        """Looks once more: that the engine's answer got lost is no reason to act twice."""
         container = self.work.container()
         image = self._image_to_run(container)
         if container is not None and self._why_remake(container):
             ctx.progress("stopping the old container; its data stays on the volume")
+            self.work.old_image = container.image_id
             stop_container(self.work.engine, self.work.object, grace_seconds=STOP_SECONDS)
             remove_container(self.work.engine, self.work.object)
             container = None
-        if container is not None:
+        if container is None:
+            self._make(image)
+            ctx.note(self.work.object)
+        elif self._is_detached(container):
             reattach(self.work.engine, self.work.object, self.work.object, old_networks=container.networks)
             ctx.note("attached to its network again")
-            return
+
+    def _make(self, image: str) -> None:
         spec, profile = self.work.spec, self.work.profile
-        create_container(
-            self.work.engine,
-            self.work.object,
-            image=image,
-            config=container_config(spec, profile),
-            host_config=host_config(spec, profile),
-            networking=networking_config(spec),
-        )
-        ctx.note(self.work.object)
+        try:
+            create_container(
+                self.work.engine,
+                self.work.object,
+                image=image,
+                config=container_config(spec, profile),
+                host_config=host_config(spec, profile),
+                networking=networking_config(spec),
+            )
+        except EngineCallError:
+            if self.work.container() is None:
+                raise
 
     def _why_remake(self, container: ContainerView) -> str:
+        named = container.environment.get(self.work.profile.node_name_variable)
+        if (named, container.hostname) != (self.work.node, self.work.node):
+            return f"its node is not called {self.work.node}"
         if container.labels.get(labels.SETTINGS) != settings_fingerprint(self.work.spec, self.work.profile):
             return "its settings differ from what is asked for"
         if self.work.settings.image is None:
@@ -91,30 +103,17 @@ class EnsureContainer(GatewayStep):
         wanted = find_image(self.work.engine, self.work.spec.image)
         if wanted is None or wanted.id == container.image_id:
             return ""
-        running = find_image(self.work.engine, container.image_id)
-        self._refuse_version_of_image(running.labels if running else {})
+        refuse_other_version(self.work, container.image_id)
         return f"it runs another image than {self.work.spec.image}"
 
     def _image_to_run(self, container: ContainerView | None) -> str:
         """What was asked for; else the very image of the old container, whatever its name means by now."""
         name = self.work.spec.image
-        if container is None or self.work.settings.image is not None:
+        before = container.image_id if container is not None else self.work.old_image
+        if not before or self.work.settings.image is not None:
             return name
         found = find_image(self.work.engine, name)
-        return name if found is not None and found.id == container.image_id else container.image_id
-
-    def _remembered_version(self) -> str:
-        return self.work.remembered.kubernetes if self.work.remembered is not None else ""
-
-    def _refuse_version_of_image(self, running: dict[str, str]) -> None:
-        """The datastore of one Kubernetes version may not be readable by another: never by accident."""
-        wanted = find_image(self.work.engine, self.work.spec.image)
-        now, then = running.get(labels.KUBERNETES), wanted.labels.get(labels.KUBERNETES) if wanted else None
-        if now and then and now != then:
-            raise ImageUnfitError(
-                f"gateway {self.work.name} has Kubernetes {now}, and {self.work.spec.image} has {then}",
-                hint="`up` keeps the version. Leave --image out to go on with the image it has.",
-            )
+        return name if found is not None and found.id == before else before
 
     def _is_detached(self, container: ContainerView) -> bool:
         """A container that never ran knows its network by name alone: an empty id is no other network."""
@@ -123,12 +122,31 @@ class EnsureContainer(GatewayStep):
         return network is None or known is None or known not in ("", network.id)
 
 
+def refuse_other_version(work: Work, image_id: str) -> None:
+    """Refuse to go on with another Kubernetes version than the one in a container's image."""
+    running = find_image(work.engine, image_id)
+    _refuse_version(work, running.labels.get(labels.KUBERNETES, "") if running else "")
+
+
+def _refuse_version(work: Work, now: str) -> None:
+    """The datastore of one Kubernetes version may not be readable by another: never by accident."""
+    if work.upgrading or work.asked.wipe or (work.old_image and work.settings.image is None):
+        return
+    wanted = find_image(work.engine, work.spec.image)
+    then = wanted.labels.get(labels.KUBERNETES) if wanted else None
+    if now and then and now != then:
+        raise ImageUnfitError(
+            f"gateway {work.name} has Kubernetes {now}, and {work.spec.image} has {then}",
+            hint=f"`holdfast upgrade {work.name}` changes the version. Leave --image out to keep it.",
+        )
+
+
 class StartContainer(GatewayStep):
     """Start the container; the engine restarts it by itself from then on, until it is stopped on purpose."""
 
     name = "start-container"
     title = "Start"
-    needs = ("ensure-container",)
+    needs = ("keep-running",)
     attempts = "start"
     policy = Policy(
         attempts=5,

@@ -48,11 +48,33 @@ class WriteKubeconfig(GatewayStep):
         ctx.note(str(self.work.files.kubeconfig))
 
     def _wanted(self) -> bytes:
-        path = self.work.profile.kubeconfig_path
-        found = read_file(self.work.engine, self.work.object, path)
-        if found is None:
-            raise TemporaryError(f"the node has no kubeconfig at {path} yet")
-        return kubeconfig.for_host(found, name=self.work.name, server=self.work.server)
+        return _wanted(self.work)
+
+
+def refresh_kubeconfig(work: Work) -> bool:
+    """Fetch the credentials of a running node that has others than this machine; True when it had.
+
+    A node renews its certificates by itself; this is how a host hears of it between two runs.
+    """
+    container = work.container()
+    if container is None or container.state != "running" or not work.files.kubeconfig.exists():
+        return False
+    try:
+        wanted = _wanted(work)
+    except TemporaryError:
+        return False
+    if work.files.kubeconfig.read_bytes() == wanted:
+        return False
+    home.write_atomic(work.files.kubeconfig, wanted)
+    return True
+
+
+def _wanted(work: Work) -> bytes:
+    path = work.profile.kubeconfig_path
+    found = read_file(work.engine, work.object, path)
+    if found is None:
+        raise TemporaryError(f"the node has no kubeconfig at {path} yet")
+    return kubeconfig.for_host(found, name=work.name, server=work.server)
 
 
 class WaitApiReady(GatewayStep):

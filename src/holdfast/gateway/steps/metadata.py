@@ -12,6 +12,7 @@ from holdfast.containers.images import find_image
 from holdfast.engine import Verdict, absent, done, partial
 from holdfast.gateway.spec import Metadata, active_name, read_metadata, set_active, write_metadata
 from holdfast.gateway.steps.base import GatewayStep
+from holdfast.gateway.steps.replacement import REPLACE_OLD
 
 if TYPE_CHECKING:
     from holdfast.engine import Context
@@ -22,6 +23,7 @@ class WriteMetadata(GatewayStep):
 
     name = "write-metadata"
     title = "Metadata"
+    forgets = REPLACE_OLD
     needs = ("wait-api-ready",)
 
     def probe(self, ctx: Context) -> Verdict:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.containers.containers import remove_container, stop_container
 from holdfast.containers.networks import find_network, find_volume, remove_network, remove_volume
 from holdfast.engine import Verdict, absent, done
+from holdfast.errors import DamagedFileError
 from holdfast.gateway import kubeconfig
 from holdfast.gateway.node_container import STOP_SECONDS
-from holdfast.gateway.spec import forget, read_metadata
+from holdfast.gateway.spec import forget
 from holdfast.gateway.steps.base import GatewayStep
+from holdfast.gateway.upgrade.volume import clear_helpers
 
 if TYPE_CHECKING:
     from holdfast.engine import Context
@@ -22,7 +23,7 @@ class StopContainer(GatewayStep):
 
     name = "stop-container"
     title = "Stop"
-    needs = ("check-engine",)
+    needs = ("let-stop",)
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
@@ -45,10 +46,14 @@ class RemoveContainer(GatewayStep):
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
-        return done("there is none") if self.work.container() is None else absent("it is still there")
+        found = self.work.container() or self.work.predecessor()
+        return done("there is none") if found is None else absent("it is still there")
 
     def run(self, ctx: Context) -> None:
+        clear_helpers(self.work)
         remove_container(self.work.engine, self.work.object)
+        if self.work.predecessor() is not None:
+            remove_container(self.work.engine, self.work.before)
         ctx.note(self.work.object)
 
 
@@ -102,14 +107,15 @@ class ForgetGateway(GatewayStep):
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
-        known = read_metadata(self.work.name) is not None or self.work.files.kubeconfig.exists()
+        known = self.work.files.metadata.exists() or self.work.files.kubeconfig.exists()
         return absent("they are still there") if known else done("there are none")
 
     def run(self, ctx: Context) -> None:
-        forget(self.work.name)
+        """The user's own kubeconfig first: the step counts as done when our files are gone."""
         merged = kubeconfig.default_target()
-        with suppress(
-            OSError, ValueError
-        ):  # a kubeconfig of the user's that cannot be read is not ours to mend
+        try:
             if kubeconfig.remove_from(merged, name=self.work.name):
                 ctx.note(f"and its context in {merged}")
+        except DamagedFileError as error:
+            ctx.note(f"its context stays: {error.message}")
+        forget(self.work.name)

@@ -1,4 +1,7 @@
-"""The gateway's own network and its volume: made when missing, never removed by anything here."""
+"""The gateway's own network and its volume: made when missing, never removed by anything here.
+
+The engine would take a second network of the same name: looking again before making one keeps it at one.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ class EnsureNetwork(GatewayStep):
 
     name = "ensure-network"
     title = "Network"
-    needs = ("check-engine",)
+    needs = ("replace-old",)
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
@@ -28,7 +31,8 @@ class EnsureNetwork(GatewayStep):
         return done(f"{self.work.object} is there")
 
     def run(self, ctx: Context) -> None:
-        create_network(self.work.engine, self.work.object, gateway=self.work.name)
+        if find_network(self.work.engine, self.work.object) is None:
+            create_network(self.work.engine, self.work.object, gateway=self.work.name)
         ctx.note(self.work.object)
 
 
@@ -37,7 +41,7 @@ class EnsureVolume(GatewayStep):
 
     name = "ensure-volume"
     title = "Volume"
-    needs = ("check-engine",)
+    needs = ("replace-old",)
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
@@ -49,4 +53,5 @@ class EnsureVolume(GatewayStep):
 
     def run(self, ctx: Context) -> None:
         create_volume(self.work.engine, self.work.object, gateway=self.work.name)
+        self.work.made_volume = True
         ctx.note(self.work.object)
