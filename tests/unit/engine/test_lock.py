@@ -7,7 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -202,3 +204,141 @@ def test_ctrl_c_in_a_terminal_does_not_free_it(tmp_path):
         FileLock(tmp_path / "lock").acquire(Holder.me())
     _, said = child.communicate("on\n", timeout=30)
     assert child.returncode == 0, said
+
+
+@pytest.fixture
+def meeting(tmp_path_factory):
+    """A folder where all users of a host may write, as /run/lock is."""
+    folder = tmp_path_factory.getbasetemp() / f"meeting-{os.getpid()}-{time.monotonic_ns()}"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+needs_flock = pytest.mark.skipif(shutil.which("flock") is None, reason="needs flock of util-linux")
+
+
+@needs_flock
+def test_both_kinds_meet_at_one_file_that_everybody_may_use(meeting):
+    path = meeting / "lock"
+    before = os.umask(0o077)
+    try:
+        for first, second in (
+            (FileLock(path, shared=True), CommandLock(str(path))),
+            (CommandLock(str(path)), FileLock(path, shared=True)),
+        ):
+            path.unlink(missing_ok=True)
+            first.acquire(Holder.me("up", "run-1"))
+            assert path.stat().st_mode & 0o777 == 0o666
+            with pytest.raises(LockedError, match=f"process {os.getpid()} "):
+                second.acquire(Holder.me())
+            assert second.holder() == first.holder()
+            first.release()
+            second.acquire(Holder.me())
+            second.release()
+            assert path.read_bytes() == b""
+    finally:
+        os.umask(before)
+    FileLock(meeting / "private").acquire(Holder.me())
+    assert (meeting / "private").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_is_there_is_never_created(meeting, monkeypatch):
+    """Kernels refuse that (fs.protected_regular) when the file is another user's."""
+    path, flags = meeting / "lock", []
+    FileLock(path, shared=True).acquire(Holder.me())
+    opened = os.open
+    monkeypatch.setattr(os, "open", lambda p, f, *more: (flags.append(f), opened(p, f, *more))[1])
+    with pytest.raises(LockedError):
+        FileLock(path, shared=True).acquire(Holder.me())
+    assert flags
+    assert not any(flag & os.O_CREAT for flag in flags)
+
+
+AS_ANOTHER = """
+import os, sys
+from holdfast.engine import CommandLock, FileLock, Holder
+os.setgid(65534); os.setuid(65534)
+lock = FileLock(sys.argv[2], shared=True) if sys.argv[1] == "file" else CommandLock(sys.argv[2])
+try:
+    lock.acquire(Holder.me("as nobody"))
+except Exception as error:
+    print(error)
+else:
+    lock.check()
+    lock.release()
+    print("taken")
+"""
+
+
+@needs_flock
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+@pytest.mark.parametrize("kind", ["file", "command"])
+def test_two_users_of_one_host(kind):
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o1777)
+        path = f"{folder}/lock"
+
+        def another():
+            return subprocess.run(
+                [sys.executable, "-c", AS_ANOTHER, kind, path], capture_output=True, text=True, check=True
+            ).stdout
+
+        mine = FileLock(path, shared=True)
+        mine.acquire(Holder.me("up"))
+        assert f"process {os.getpid()} on" in another()
+        mine.release()
+        assert another() == "taken\n"
+        mine.acquire(Holder.me("up"))
+        mine.release()
+
+
+@needs_flock
+def test_what_is_no_file_is_refused_by_both(meeting):
+    os.mkfifo(meeting / "pipe")
+    with pytest.raises(StoreError, match="no regular file"):
+        FileLock(meeting / "pipe", shared=True).acquire(Holder.me())
+    with pytest.raises(TemporaryError, match="cannot be made"):
+        CommandLock(str(meeting / "pipe")).acquire(Holder.me())
+    (meeting / "victim").write_text("precious")
+    (meeting / "link").symlink_to(meeting / "victim")
+    with pytest.raises(TemporaryError, match="is a link"):
+        CommandLock(str(meeting / "link")).acquire(Holder.me())
+    assert (meeting / "victim").read_text() == "precious"
+
+
+@needs_flock
+def test_a_holder_that_fell_silent_is_given_up_and_notices(meeting, monkeypatch):
+    """A laptop that lost its network says no goodbye."""
+    monkeypatch.setattr("holdfast.engine.commandlock.SILENCE", 1.0)
+    lock = CommandLock(str(meeting / "lock"))
+    lock.acquire(Holder.me())
+    lock._child.wait(30)
+    with pytest.raises(LockLostError, match="has ended"):
+        lock.check()
+    FileLock(meeting / "lock", shared=True).acquire(Holder.me())
+    lock.release()
+
+
+@needs_flock
+def test_a_living_holder_is_heard(meeting, monkeypatch):
+    monkeypatch.setattr("holdfast.engine.commandlock.SILENCE", 3.0)
+    monkeypatch.setattr("holdfast.engine.commandlock.BEAT", 0.1)
+    lock = CommandLock(str(meeting / "lock"))
+    lock.acquire(Holder.me())
+    with pytest.raises(subprocess.TimeoutExpired):
+        lock._child.wait(5)
+    lock.check()
+    lock.release()
+
+
+@needs_flock
+def test_the_greeting_of_a_login_shell_is_passed_over(tmp_path):
+    noisy = tmp_path / "ssh"
+    noisy.write_text('#!/bin/sh\necho Welcome to far; shift\nexec sh -c "$*"\n')
+    noisy.chmod(0o755)
+    lock = CommandLock(str(tmp_path / "lock"), [str(noisy), "far"], where="the lock on far")
+    lock.acquire(Holder.me())
+    with pytest.raises(LockedError, match="the lock is the lock on far"):
+        CommandLock(str(tmp_path / "lock"), [str(noisy), "far"], where="the lock on far").acquire(Holder.me())
+    lock.release()

@@ -1,0 +1,140 @@
+"""Where a gateway lives, and which local ports lead to it."""
+
+import socket
+
+import msgspec
+import pytest
+
+from holdfast.containers.ports import FIRST_PORT
+from holdfast.containers.ssh import parse_target
+from holdfast.errors import UsageError
+from holdfast.gateway import place
+from holdfast.gateway.place import Here, There, place_of
+from holdfast.gateway.spec import Metadata, write_metadata
+from holdfast.gateway.tunnel import Tunnel, TunnelState
+
+FAR = parse_target("me@far")
+
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch, tmp_path):
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+
+
+def known(remote):
+    return Metadata(name="x", image="i", port=1, remote=remote)
+
+
+def find(asked=None, remembered=None):
+    return place_of("x", asked=asked, remembered=remembered)
+
+
+def test_here_unless_something_says_otherwise():
+    assert isinstance(find(), Here)
+    assert isinstance(find(remembered=known("")), Here)
+
+
+def test_where_it_was_asked_for_and_then_where_it_is_remembered():
+    assert find(asked="ssh://me@far").remote == "me@far"
+    assert find(remembered=known("me@far")).remote == "me@far"
+    assert find(asked="me@far", remembered=known("me@far")).remote == "me@far"
+
+
+@pytest.mark.parametrize(("asked", "lives"), [("me@other", "me@far"), ("me@far", "")])
+def test_another_host_for_a_known_gateway_is_refused(asked, lives):
+    with pytest.raises(UsageError, match=f"lives on {lives or 'this machine'}.*nothing was changed"):
+        find(asked=asked, remembered=known(lives))
+
+
+def test_a_docker_host_by_ssh_is_such_a_place_too(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "ssh://me@far:2222")
+    assert find().remote == "me@far:2222"
+    assert find(remembered=known("me@elsewhere")).remote == "me@elsewhere"
+    with pytest.raises(UsageError, match="DOCKER_HOST"):
+        find(remembered=known(""))
+
+
+def test_a_gateway_that_was_begun_is_found_again_before_it_has_metadata():
+    Tunnel("x", FAR).remember()
+    assert find().remote == "me@far"
+    with pytest.raises(UsageError, match="lives on me@far"):
+        find(asked="me@other")
+    Tunnel("x", FAR).forget()
+    assert isinstance(find(), Here)
+
+
+def test_what_is_no_host():
+    with pytest.raises(UsageError, match="no host"):
+        find(asked="")
+
+
+def test_users_of_a_host_choose_one_folder_by_its_mode(monkeypatch, tmp_path):
+    monkeypatch.setattr(place, "_LOCK_FOLDER", str(tmp_path / "lock"))
+    assert str(place.lock_folder()) == "/tmp"
+    (tmp_path / "lock").mkdir(mode=0o755)
+    assert str(place.lock_folder()) == "/tmp"
+    (tmp_path / "lock").chmod(0o1777)
+    assert place.lock_folder() == tmp_path / "lock"
+
+
+def free():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_the_same_local_port_every_time():
+    port = free()
+    tunnel = Tunnel("x", FAR)
+    assert tunnel.local_port(port) == port
+    tunnel.remember()
+    assert Tunnel("x", FAR).local_port(port) == port
+
+
+def test_a_local_port_that_is_taken_or_counted_on_is_not_chosen():
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        chosen = Tunnel("x", FAR).local_port(port)
+    assert chosen != port
+    assert chosen >= FIRST_PORT
+    stopped, tunnelled = free(), free()
+    write_metadata(Metadata(name="stopped", image="i", port=stopped))
+    other = Tunnel("other", FAR)
+    other.local_port(tunnelled)
+    other.remember()
+    mine = Tunnel("x", FAR)
+    assert mine.local_port(stopped) != stopped
+    assert mine.local_port(tunnelled) != tunnelled
+    assert mine.local_port(stopped) != mine.local_port(tunnelled)
+
+
+def test_another_host_brings_other_ports_and_a_damaged_file_none():
+    port = free()
+    tunnel = Tunnel("x", FAR)
+    tunnel.local_port(port)
+    tunnel.remember()
+    assert Tunnel("x", parse_target("me@other")).state == TunnelState(remote="me@other")
+    tunnel.file.write_text("{")
+    assert Tunnel("x", FAR).state.ports == {}
+
+
+def test_a_tunnel_without_a_process_is_down():
+    tunnel = Tunnel("x", FAR)
+    assert tunnel.words() == "down"
+    assert not tunnel.is_open((1, 2), "127.0.0.1")
+    tunnel.state = msgspec.structs.replace(
+        tunnel.state, pid=1, ends={1: "127.0.0.1:1"}, since="2026-01-01T00:00:00Z"
+    )
+    assert not tunnel.is_open((1,), "127.0.0.1")
+    assert not tunnel.close()
+
+
+def test_the_server_in_a_list_is_the_tunnels_end():
+    there = Metadata(name="x", image="i", port=26443, remote="me@far", tunnel_port=26500)
+    assert there.server == "https://127.0.0.1:26500"
+    assert There("x", FAR).address(26443)[0] == "127.0.0.1"
