@@ -1,6 +1,7 @@
 package applet
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -18,6 +19,9 @@ func runInit([]string) int {
 	}
 	if err := node.New(layout.Default(), s).Main(); err != nil {
 		fmt.Fprintf(os.Stderr, "holdfast-node: %v\n", err)
+		if errors.As(err, new(node.NeedsPersonError)) {
+			return ExitNeedsPerson
+		}
 		return ExitFailed
 	}
 	return ExitDone

@@ -68,6 +68,9 @@ func (n *Node) Run() error {
 
 // boot does everything that must be right before the first process starts.
 func (n *Node) boot(ctx context.Context) error {
+	if err := checkWatches(takeWatch, neededWatches); err != nil {
+		return err
+	}
 	if err := n.prepareSystem(ctx); err != nil {
 		return err
 	}

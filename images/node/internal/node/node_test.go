@@ -1,13 +1,17 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"holdfast.dev/node/internal/component"
 	"holdfast.dev/node/internal/layout"
@@ -149,5 +153,24 @@ func TestTheGraphIsSoundAndStopsTheDatastoreLast(t *testing.T) {
 	stages := n.stages()
 	if !slices.Equal(stages[0].Units, []string{component.Kubelet}) || !slices.Equal(stages[len(stages)-1].Units, []string{component.Etcd}) {
 		t.Errorf("%v", stages)
+	}
+}
+
+func TestAHostWithoutWatchesIsRefusedWithTheWayOut(t *testing.T) {
+	taken := 0
+	take := func() (int, error) {
+		if taken == 3 {
+			return -1, unix.EMFILE
+		}
+		taken++
+		return takeWatch()
+	}
+	err := checkWatches(take, 5)
+	if !errors.As(err, new(NeedsPersonError)) || !strings.Contains(err.Error(), "has 3 of the 5") ||
+		!strings.Contains(err.Error(), "sysctl") {
+		t.Fatalf("got %v", err)
+	}
+	if err := checkWatches(takeWatch, 2); err != nil {
+		t.Fatal(err)
 	}
 }
