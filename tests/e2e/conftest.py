@@ -5,6 +5,9 @@ import uuid
 import pytest
 from tests.support.commands import Holdfast
 from tests.support.gateways import TestGateway
+from tests.support.small_images import SmallImages
+
+from holdfast.containers.engine import connect
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +37,19 @@ def gateway(new_gateway):
     made = new_gateway("shared")
     made.up()
     return made
+
+
+@pytest.fixture(scope="session")
+def bare_gateway(new_gateway, holdfast):
+    """One gateway that is Kubernetes alone, for tests that put things into it; they may stop and start it."""
+    made = new_gateway("bare", holdfast=Holdfast(holdfast.home, HOLDFAST_WORKLOADS="false"))
+    made.up()
+    return made
+
+
+@pytest.fixture(scope="session")
+def small_images():
+    """Makes small images on this machine's engine and removes them at the end."""
+    made = SmallImages(connect())
+    yield made
+    made.remove()

@@ -82,14 +82,24 @@ def remove_unused_image(engine: Engine, image_id: str) -> bool:
     return True
 
 
-def pull_image(engine: Engine, reference: str, *, progress: Callable[[str, float | None], None]) -> None:
-    """Pull an image once, telling how far it is; a name that no registry has is an error of its own."""
+def pull_image(
+    engine: Engine,
+    reference: str,
+    *,
+    progress: Callable[[str, float | None], None],
+    login: tuple[str, str] | None = None,
+) -> None:
+    """Pull an image once, telling how far it is; a name that no registry has is an error of its own.
+
+    `login` is user and password; without it the engine is shown what the user's Docker configuration has.
+    """
     import docker.errors
 
+    auth = None if login is None else {"username": login[0], "password": login[1]}
     layers: dict[str, tuple[int, int]] = {}
     with translated(f"pulling {reference}", engine.address):
         try:
-            for answer in engine.client.pull(reference, stream=True, decode=True):
+            for answer in engine.client.pull(reference, stream=True, decode=True, auth_config=auth):
                 _raise_if_error(answer, f"pulling {reference}")
                 _tell(answer, layers, progress)
         except docker.errors.NotFound as error:

@@ -34,6 +34,7 @@ _CUT = re.compile(r"unexpected eof|unrecognized image format|invalid tar header"
 _OTHER_MACHINE = re.compile(r"no match for platform|no unpack platforms|mismatched.*platform", re.IGNORECASE)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _KNOWN_TO_KUBELET = "io.cri-containerd.image=managed"
+_KILLED = 137
 _WAITING = "containerd is not up yet"
 _BROKEN_OFF = "the archive was cut: unexpected EOF"
 
@@ -107,6 +108,8 @@ def failure(ended: Outcome) -> HoldfastError:
         return DiskFullError("no space left on the gateway's volume while images were put into the node")
     if _OTHER_MACHINE.search(ended.output):
         return ImageUnfitError(f"the node cannot use the image: {words}")
+    if ended.exit_code == _KILLED:
+        return EngineCallError(f"{_BROKEN_OFF} (the import was killed)")
     if _CUT.search(ended.output):
         return EngineCallError(f"{_BROKEN_OFF} ({words})")
     if _NOT_UP_YET.search(ended.output):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from holdfast.containers import labels
 from holdfast.containers.images import ImageView, find_image, pull_image
 from holdfast.containers.translation import is_transient
 from holdfast.engine import Verdict, absent, done
-from holdfast.errors import EngineCallError, ImageMissingError, ImageUnfitError
+from holdfast.errors import EngineCallError, HoldfastError, ImageMissingError, ImageUnfitError
 from holdfast.gateway.profile import CONTRACT
+from holdfast.gateway.push_names import registry_of
+from holdfast.gateway.settings_logins import read_login
 from holdfast.gateway.steps.base import GatewayStep
 
 if TYPE_CHECKING:
     from holdfast.engine import Context
+
+_REFUSED = re.compile(r"unauthorized|denied|no basic auth credentials|authentication required", re.IGNORECASE)
 
 
 class EnsureImage(GatewayStep):
@@ -29,6 +34,7 @@ class EnsureImage(GatewayStep):
         container = self.work.container()
         reference = self.work.spec.image
         if container is not None and self.work.settings.image is None:
+            self._look_before_it_goes(container.image_id)
             return done(f"the container has it ({container.image})")
         image = find_image(self.work.engine, reference)
         if image is None:
@@ -36,21 +42,37 @@ class EnsureImage(GatewayStep):
         check_node_image(reference, image, self.work.engine.architecture)
         return done(f"{reference} is on the engine")
 
+    def _look_before_it_goes(self, image_id: str) -> None:
+        """A container that is to be replaced must have an image that another can be made of."""
+        if self.work.replaces and find_image(self.work.engine, image_id) is None:
+            raise ImageMissingError(
+                f"the image of gateway {self.work.name} was removed from the engine; nothing was changed",
+                hint="Name the image for the new container with --image.",
+            )
+
     def run(self, ctx: Context) -> None:
         reference = self.work.spec.image
         if self._bring(ctx, reference):
             return
         try:
-            pull_image(self.work.engine, reference, progress=ctx.progress)
+            self._pull(ctx, reference)
         except (ImageMissingError, EngineCallError) as error:
-            what = f"the image {reference} is not on the engine and cannot be pulled: {error.message}"
-            way_out = "build it with `holdfast image build`, or name another one with --image."
-            if is_transient(error):
-                raise EngineCallError(what, hint=f"Run the same command again, or {way_out}") from error
-            raise ImageMissingError(what, hint=way_out.capitalize()) from error
+            raise _not_to_be_had(reference, error) from error
         image = find_image(self.work.engine, reference)
         if image is not None:
             check_node_image(reference, image, self.work.engine.architecture)
+
+    def _pull(self, ctx: Context, reference: str) -> None:
+        def progress(message: str, fraction: float | None) -> None:
+            ctx.check_stop()
+            ctx.progress(message, fraction)
+
+        secret = read_login(self.work.settings.registries, registry_of(reference))
+        login = None
+        if secret is not None:
+            user, _, password = ctx.secret(secret.ref, secret.reveal()).text().partition(":")
+            login = (user, ctx.secret(secret.ref, password).text())
+        pull_image(self.work.engine, reference, progress=progress, login=login)
 
     def _bring(self, ctx: Context, reference: str) -> bool:
         """To another host the image is sent from this machine, if it is here."""
@@ -63,6 +85,22 @@ class EnsureImage(GatewayStep):
             return False
         ctx.note(f"{reference} was sent from this machine")
         return True
+
+
+def _not_to_be_had(reference: str, error: HoldfastError) -> HoldfastError:
+    """Why an image cannot be pulled, and the ways to have it all the same."""
+    what = f"the image {reference} is not on the engine and cannot be pulled: {error.message}"
+    way_out = "build it with `holdfast image build`, or name another one with --image."
+    if is_transient(error):
+        return EngineCallError(what, hint=f"Run the same command again, or {way_out}")
+    host = registry_of(reference)
+    if _REFUSED.search(error.message):
+        return ImageMissingError(
+            what,
+            hint=f"If {host} has it, it wants another login: set registries.credentials for {host}, "
+            f"or `docker login {host}`. Else {way_out}",
+        )
+    return ImageMissingError(what, hint=f"Push it to {host} first, or {way_out}")
 
 
 def check_node_image(reference: str, image: ImageView, architecture: str) -> None:
