@@ -138,7 +138,7 @@ def _takes_upgrade(work: Work) -> bool:
 
 def _upgraded(asked: Work, bus: Bus, *, command: str) -> GatewayResult:
     done = flow.upgrade(asked, lambda scope, work, steps: _run(command, work, steps, bus, scope=scope))
-    record = done.record if done.ended.changed else None
+    record = done.record if flow.FORWARD_STEPS.intersection(done.ended.changed) else None
     return msgspec.structs.replace(
         _ready(done.work, done.ended),
         image=done.work.spec.image,

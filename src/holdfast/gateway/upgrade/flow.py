@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 FORWARD, BACK = "upgrade", "upgrade-rollback"
 """The scopes of the two plans in the gateway's store."""
 
+FORWARD_STEPS = frozenset({"put-aside", "finish-upgrade"})
+"""A run that had the effect of one of these has upgraded something."""
+
 _SAYS_NOTHING = (
     CancelledError, LockedError, LockLostError, EngineUnreachableError, EnginePermissionError, StoreError,
     PortTakenError, DiskFullError, UsageError,
