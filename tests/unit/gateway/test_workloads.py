@@ -102,6 +102,10 @@ def test_the_service_is_reached_by_every_name_that_a_cluster_gives_it():
     )
 
 
+CONTAINERS = [{"name": "api", "image": "ours"}]
+NOW = {"metadata": {"annotations": {TEMPLATE: "now"}}, "spec": {"containers": CONTAINERS}}
+
+
 def pod(mark="now", *, waiting=None, ready=False, phase="Pending", going=False, **status):
     rows = (
         [{"name": "api", "state": {"waiting": {"reason": waiting, "message": "why\nmore"}}}]
@@ -114,6 +118,7 @@ def pod(mark="now", *, waiting=None, ready=False, phase="Pending", going=False, 
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
     return {
         "metadata": metadata,
+        "spec": {"containers": CONTAINERS},
         "status": {"phase": phase, "conditions": conditions, "containerStatuses": rows, **status},
     }
 
@@ -128,17 +133,22 @@ def pod(mark="now", *, waiting=None, ready=False, phase="Pending", going=False, 
         ([pod(waiting="ContainerCreating")], False, "its container is being made"),
         ([pod(ready=True, phase="Running")], True, "ready"),
         ([pod(ready=True, going=True)], False, "no pod yet"),
+        (
+            [{**pod(ready=True), "spec": {"containers": [{"name": "api", "image": "other"}]}}],
+            False,
+            "the old pod is going",
+        ),
         ([pod(phase="Failed"), pod(ready=True, phase="Running")], True, "ready"),
     ],
 )
 def test_a_rollout_counts_pods_of_its_own_template_only(pods, done, seen):
-    sight = template_ready("now")(pods)
+    sight = template_ready(NOW)(pods)
     assert (sight.done, sight.failed, sight.seen) == (done, "", seen)
 
 
 @pytest.mark.parametrize("reason", sorted(HOPELESS))
 def test_what_time_does_not_cure_fails_at_once_and_says_why(reason):
-    assert template_ready("now")([pod(waiting=reason)]).failed == f"{reason}: why"
+    assert template_ready(NOW)([pod(waiting=reason)]).failed == f"{reason}: why"
     assert succeeded(pod(waiting=reason)).failed == f"{reason}: why"
 
 

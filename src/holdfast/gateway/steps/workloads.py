@@ -20,10 +20,9 @@ from holdfast.gateway.workloads.blueprint import (
     BUNDLE_DIGEST,
     GATEWAY_IMAGE,
     IMAGE_DIGEST,
-    TEMPLATE,
     Blueprint,
 )
-from holdfast.gateway.workloads.sights import template_ready, told
+from holdfast.gateway.workloads.sights import is_made_from, template_ready, told
 from holdfast.kube.compare import differences
 from holdfast.kube.conditions import rollout_done
 from holdfast.retry import Deadline
@@ -134,8 +133,7 @@ class WaitRollout(_WorkloadStep):
         name, namespace = metadata["name"], metadata["namespace"]
         selector = deployment["spec"]["selector"]["matchLabels"]
         labels = ",".join(f"{key}={value}" for key, value in selector.items())
-        stamp = deployment["spec"]["template"]["metadata"]["annotations"][TEMPLATE]
-        seen = _LastPod(template_ready(stamp), stamp)
+        seen = _LastPod(deployment["spec"]["template"])
         until = told(seen, lambda words: ctx.progress(f"{name}: {words}"))
         try:
             objects.wait_many("Pod", until, labels=labels, namespace=namespace, deadline=_left(deadline))
@@ -164,9 +162,9 @@ class WaitRollout(_WorkloadStep):
 class _LastPod:
     """A condition that remembers which pod it saw last, and how that was: for the error."""
 
-    def __init__(self, until: Any, stamp: str) -> None:
-        self._until = until
-        self._stamp = stamp
+    def __init__(self, template: dict[str, Any]) -> None:
+        self._until = template_ready(template)
+        self._template = template
         self.pod = ""
         self.trouble = ""
 
@@ -174,7 +172,7 @@ class _LastPod:
         sight = self._until(pods)
         self.trouble = sight.failed or sight.seen
         for pod in pods:
-            if (pod["metadata"].get("annotations") or {}).get(TEMPLATE) == self._stamp:
+            if is_made_from(self._template, pod):
                 self.pod = pod["metadata"]["name"]
         return sight
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.gateway.workloads.blueprint import TEMPLATE
+from holdfast.kube.compare import differences
 from holdfast.kube.conditions import Sight
 
 if TYPE_CHECKING:
@@ -32,13 +33,19 @@ HOPELESS = frozenset(
 """Reasons for which a container waits and that time does not cure."""
 
 
-def template_ready(stamp: str) -> UntilMany:
+def is_made_from(template: dict[str, Any], pod: dict[str, Any]) -> bool:
+    """Whether a pod is of this very template: its stamp says so, and nobody changed the rest of it since."""
+    stamp = template["metadata"]["annotations"][TEMPLATE]
+    return _annotation(pod) == stamp and not differences(template["spec"], pod.get("spec"))
+
+
+def template_ready(template: dict[str, Any]) -> UntilMany:
     """One pod of this very template is ready; pods of other templates do not count, nor do ended ones."""
 
     def until(pods: list[dict[str, Any]]) -> Sight:
-        ours = [pod for pod in pods if _annotation(pod) == stamp and not _is_over(pod)]
+        ours = [pod for pod in pods if is_made_from(template, pod) and not _is_over(pod)]
         if not ours:
-            others = any(_annotation(pod) != stamp for pod in pods)
+            others = any(not is_made_from(template, pod) for pod in pods)
             return Sight(seen="the old pod is going" if others else "no pod yet")
         for pod in ours:
             trouble = hopeless(pod)
