@@ -154,14 +154,16 @@ def restart(name: str | None, as_json: bool) -> None:
 def destroy(name: str | None, data: bool, yes: str | None, as_json: bool) -> None:
     """Take gateway NAME away: container and network. Its data stays unless --data names it."""
     from holdfast.gateway import commands
-    from holdfast.gateway.spec import resolve_name
+    from holdfast.gateway.spec import read_metadata, resolve_name
 
     gateway = resolve_name(name)
+    known = read_metadata(gateway)
     what = "with ALL its data" if data else "(its data stays)"
     _confirm(gateway, f"destroying gateway {gateway} {what}", yes=yes)
     with progress(as_json=as_json) as shown:
         result = commands.destroy(gateway, with_data=data, bus=shown.bus)
-    kept = "" if data else f" Its data is kept: `holdfast up {gateway}` brings it back."
+    again = f"holdfast up {gateway}{f' --remote {known.remote}' if known and known.remote else ''}"
+    kept = "" if data else f" Its data is kept: `{again}` brings it back."
     line = (
         f"Gateway {gateway} is gone.{kept}" if result.changed else f"There was no gateway {gateway} any more."
     )
