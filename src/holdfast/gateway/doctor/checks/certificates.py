@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.gateway.doctor.case import Case
 
+_END = b"-----END CERTIFICATE-----\n"
 _DUE = 0.1
 """The node renews its own long before this share of life is left: then something keeps it from doing so."""
 
@@ -50,7 +51,8 @@ def judge_life(what: str, pem: bytes, now: dt.datetime) -> tuple[str, bool]:
     from holdfast.pki.reading import read_certificate
     from holdfast.pki.reasons import Reason
 
-    facts = read_certificate(pem, what)
+    leaf = pem.partition(_END)  # the chain may follow; the first certificate is the one in use
+    facts = read_certificate(b"".join(leaf[:2]), what)
     if isinstance(facts, Reason):
         return f"{facts.text}.", True
     if facts.end <= now:
