@@ -114,14 +114,19 @@ class There:
 
     def engine(self) -> Engine:
         found = self._engine
-        if self._at_work:
-            self.tunnel.remember()
+        self._remember()
         return found
+
+    def _remember(self) -> None:
+        """A host whose engine answers, and where work has begun, is where the gateway is from now on."""
+        if self._at_work and "_engine" in self.__dict__:
+            self.tunnel.remember()
 
     def lock(self, name: str) -> Lock:
         from holdfast.engine import CommandLock
 
         self._at_work = True
+        self._remember()
         path = f"{self._host.facts().lock_folder}/{lock_file(name)}"
         return CommandLock(path, self._host.master.prefix, where=f"{path} on {self.remote}")
 
@@ -142,9 +147,12 @@ class There:
         )
 
     def supply_image(self, reference: str, progress: Callable[[str, float | None], None]) -> bool:
-        from holdfast.gateway.remote_image import bring_image
+        from holdfast.containers.engine import connect
+        from holdfast.containers.ssh_engine import connect_by_ssh
+        from holdfast.gateway.remote_image import PATIENCE, bring_image
 
-        return bring_image(Here(), self._engine, reference, progress)
+        there = connect_by_ssh(self._host, timeout=PATIENCE)
+        return bring_image(lambda: connect(timeout=PATIENCE), there, reference, progress)
 
 
 def lock_folder() -> Path:

@@ -16,11 +16,17 @@ if TYPE_CHECKING:
 
     from holdfast.containers.engine import Engine
     from holdfast.containers.images import ImageView
-    from holdfast.gateway.place import Place
+
+
+PATIENCE = 900
+"""Seconds that an engine may be silent: older ones lay out, or unpack, a whole archive before they answer."""
 
 
 def bring_image(
-    here: Place, there: Engine, reference: str, progress: Callable[[str, float | None], None]
+    here: Callable[[], Engine],
+    there: Engine,
+    reference: str,
+    progress: Callable[[str, float | None], None],
 ) -> bool:
     """Stream an image to another engine and see that it is the same there; False when it is not here."""
     found = _find_here(here, reference)
@@ -38,10 +44,10 @@ def bring_image(
     return True
 
 
-def _find_here(here: Place, reference: str) -> tuple[Engine, ImageView] | None:
+def _find_here(here: Callable[[], Engine], reference: str) -> tuple[Engine, ImageView] | None:
     """No engine on this machine says the same as one without the image."""
     try:
-        source = here.engine()
+        source = here()
         image = find_image(source, reference)
     except HoldfastError:
         return None

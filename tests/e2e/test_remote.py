@@ -1,0 +1,219 @@
+"""A gateway on another host: a real sshd, a real engine of its own, and laptops that reach them by ssh.
+
+One host serves all tests, in the order they are written in.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.support.gateways import TestGateway
+from tests.support.remote_host import GUEST, PORT, RemoteHost
+
+from holdfast.containers.labels import GATEWAY
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a host of one's own needs root"),
+]
+
+NAME = "far-away"
+
+
+@pytest.fixture(scope="module")
+def host():
+    assert shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin"), "install openssh-server"
+    with RemoteHost() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def laptop(host, tmp_path_factory):
+    """The laptop that makes the gateway; whatever is left of it on the host goes with the host."""
+    made = host.laptop(tmp_path_factory.mktemp("one"))
+    yield made
+    made.run("destroy", NAME, "--data", "--yes", NAME)
+    end_connections(made)
+
+
+@pytest.fixture(scope="module")
+def other(host, tmp_path_factory):
+    made = host.laptop(tmp_path_factory.mktemp("two"))
+    yield made
+    made.run("stop", NAME)
+    end_connections(made)
+
+
+def end_connections(laptop):
+    """End the ssh processes of one laptop that are still there for their minute."""
+    for control in laptop.home.glob("state/ssh/*/ctl"):
+        subprocess.run(
+            ["ssh", "-F", "none", "-o", f"ControlPath={control}", "-O", "exit", "--", "far"],
+            capture_output=True, check=False,
+        )  # fmt: skip
+
+
+def assert_refused(ended, codes, *words):
+    assert ended.returncode in codes, ended.stderr
+    assert "Traceback" not in ended.stderr
+    for word in words:
+        assert word in ended.stderr
+
+
+def ours(host):
+    return host.connect().client.containers(all=True, filters={"label": GATEWAY})
+
+
+def tunnel_pid(laptop):
+    return json.loads((laptop.home / "state" / "gateways" / NAME / "tunnel.json").read_text())["pid"]
+
+
+def listeners(pid):
+    """The TCP sockets that a process listens on."""
+    said = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
+    return [line.split()[3] for line in said.splitlines() if f"pid={pid}," in line]
+
+
+def test_a_host_that_cannot_be_used_is_one_clear_line(host, tmp_path):
+    stranger = tmp_path / "stranger"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", stranger], check=True)
+    wrong_key = host.laptop(tmp_path / "a", key=stranger)
+    assert_refused(
+        wrong_key.run("up", NAME, "--remote", "far"), {3}, "host-unusable", "no key", "ssh-copy-id"
+    )
+    guest = host.laptop(tmp_path / "b", user=GUEST)
+    assert_refused(
+        guest.run("up", NAME, "--remote", "far"), {3}, "engine-permission", f"usermod -aG docker {GUEST}"
+    )
+    end_connections(guest)
+    fooled = host.laptop(tmp_path / "c")
+    known = tmp_path / "c" / "known_hosts"
+    key = (tmp_path / "stranger.pub").read_text().split()[1]
+    known.write_text(f"[{host.address}]:{PORT} ssh-ed25519 {key}\n")
+    changed = fooled.run("up", NAME, "--remote", "far")
+    assert_refused(changed, {3}, "host-unusable", "not the one that this machine knows", "fingerprint")
+    known.write_text("")
+    assert_refused(fooled.run("up", NAME, "--remote", "far"), {3}, "host-unusable", "is not known here")
+    assert known.read_text() == ""
+    refused = fooled.run("up", NAME, "--remote", f"root@{host.address}:1")
+    assert_refused(refused, {1}, "host-unreachable", "Connection refused")
+    assert_refused(fooled.run("up", NAME, "--remote", "root@no-such-host.invalid"), {1, 3}, "no-such-host")
+    assert_refused(fooled.run("up", NAME, "--remote", "-oProxyCommand=x"), {2}, "no host to reach by ssh")
+    assert not (fooled.home / "config").exists()
+    assert not list(fooled.home.glob("state/gateways/*/tunnel.json"))
+    assert ours(host) == []
+
+
+def test_no_engine_over_there(host, laptop):
+    path = host.run / "docker.sock"
+    path.rename(path.with_suffix(".away"))
+    try:
+        ended = laptop.run("up", NAME, "--remote", "far")
+    finally:
+        path.with_suffix(".away").rename(path)
+    assert_refused(ended, {3}, "engine-unreachable", "there is no container engine on far", "start Docker")
+
+
+def test_up_goes_on_after_the_connection_was_cut_in_the_middle_of_the_image(host, laptop):
+    """From an engine without any image: it is streamed from this machine's."""
+    running = laptop.start("up", NAME, "--remote", "far", "--json")
+    for line in running.stderr:
+        event = json.loads(line)
+        if event["event"] == "step.progress" and event["message"].startswith("sending"):
+            assert host.cut() >= 1
+            break
+    else:
+        pytest.fail("the image was not sent")
+    _, rest = running.communicate(timeout=300)
+    assert "Traceback" not in rest
+    assert running.returncode in (0, 1), rest
+    gateway = TestGateway(NAME, laptop)
+    gateway.up("--remote", "far")
+    assert gateway.get("nodes")["items"][0]["metadata"]["name"] == f"holdfast-{NAME}"
+    assert [one["Names"] for one in ours(host)] == [[f"/holdfast-{NAME}"]]
+
+
+def test_the_tunnel_is_open_to_this_machine_alone_and_shows_no_secret(laptop):
+    pid = tunnel_pid(laptop)
+    assert len(listeners(pid)) == 2
+    assert all(address.startswith("127.0.0.1:") for address in listeners(pid))
+    config = (laptop.home / "config" / "gateways" / NAME / "kubeconfig").read_text()
+    key = next(line.split()[1] for line in config.splitlines() if "client-key-data" in line)
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert key not in command.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+
+
+def test_status_opens_a_dead_tunnel_again_at_the_same_port(laptop):
+    before = laptop.json("status", NAME)
+    assert (before["state"], before["remote"]) == ("ready", "far")
+    assert before["tunnel"].startswith("up since")
+    os.kill(tunnel_pid(laptop), signal.SIGKILL)
+    after = laptop.json("status", NAME)
+    assert (after["state"], after["server"]) == ("ready", before["server"])
+    os.kill(tunnel_pid(laptop), signal.SIGKILL)
+    laptop("kubeconfig", NAME)
+    TestGateway(NAME, laptop).kubectl("get", "namespaces")
+
+
+def test_a_port_that_another_program_took_is_left_to_it(laptop):
+    before = laptop.json("status", NAME)["server"]
+    port = int(before.rpartition(":")[2])
+    os.kill(tunnel_pid(laptop), signal.SIGKILL)
+    with socket.socket() as thief:
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        thief.bind(("127.0.0.1", port))
+        thief.listen()
+        after = laptop.json("status", NAME)
+        assert after["state"] == "ready"
+        assert after["server"] != before
+        TestGateway(NAME, laptop).kubectl("get", "namespaces")
+
+
+def test_two_laptops_meet_one_lock(laptop, other):
+    running = laptop.start("up", NAME, "--json")
+    for line in running.stderr:
+        if json.loads(line)["event"] == "step.started":
+            break
+    ended = other.run("up", NAME, "--remote", "far")
+    _, rest = running.communicate(timeout=300)
+    assert running.returncode == 0, rest
+    assert_refused(
+        ended,
+        {4},
+        "locked",
+        f"process {running.pid} on {socket.gethostname()}",
+        f"holdfast-{NAME}.lock on far",
+    )
+    TestGateway(NAME, other).up("--remote", "far")
+    for one in (laptop, other):
+        TestGateway(NAME, one).kubectl("get", "nodes")
+
+
+def test_a_known_gateway_is_not_looked_for_elsewhere(laptop):
+    ended = laptop.run("up", NAME, "--remote", "root@elsewhere")
+    assert_refused(ended, {2}, f"gateway {NAME} lives on far", "elsewhere", "nothing was changed")
+
+
+def test_stop_start_and_destroy_go_there_by_themselves(host, laptop):
+    pid = tunnel_pid(laptop)
+    laptop("stop", NAME)
+    assert [one["State"] for one in ours(host)] == ["exited"]
+    assert listeners(pid) == []
+    stopped = laptop.run("status", NAME)
+    assert "down" in stopped.stdout
+    laptop("start", NAME)
+    TestGateway(NAME, laptop).kubectl("get", "nodes")
+    pid = tunnel_pid(laptop)
+    laptop("destroy", NAME, "--data", "--yes", NAME)
+    assert ours(host) == []
+    assert listeners(pid) == []
+    assert host.connect().client.volumes(filters={"label": GATEWAY})["Volumes"] in ([], None)
+    assert not list((laptop.home / "config" / "gateways").glob("*"))
