@@ -4,7 +4,7 @@ The Node object goes first: while it is listed, replacements may be scheduled on
 still looks ready for most of a minute, and to cordon it does not keep pods away that tolerate everything. If
 the removal is stopped between the two, the cluster's pod garbage collector ends the pods in its own time.
 
-Which pods go at once, and which do not (docs/decisions/0060):
+Which pods go at once, and which do not (docs/decisions/0065):
 - Terminating ones: they wait for a kubelet that will never confirm.
 - Those of a ReplicaSet or StatefulSet: they are made again from a template, and the cluster's DNS and storage
   are among them. The pod garbage collector would do the same, most of a minute later.

@@ -86,7 +86,11 @@ class RemoveStaleNodes(NodeStep):
             return done(f"none is removed: {self.not_listed()}", result=0)
         if found.stale:
             return partial(f"no members: {', '.join(node.name for node in found.stale)}")
-        others = f" and {len(found.workers)} workers" if found.workers else ""
+        others = (
+            f" and {len(found.workers)} worker{'s' if len(found.workers) > 1 else ''}"
+            if found.workers
+            else ""
+        )
         return done(f"{found.server.name}{others}, and no other", result=0)
 
     def run(self, ctx: Context) -> int:
