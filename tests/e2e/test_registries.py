@@ -1,0 +1,190 @@
+"""Registries for the node: mirrors, CAs and logins reach real pulls, and a login is seen nowhere else."""
+
+import datetime as dt
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.support.registry import LOGIN, PASSWORD, Registry, TokenServer, basic
+
+from holdfast.containers.commands import read_file, run_in
+from holdfast.containers.containers import find_container
+from holdfast.containers.engine import connect
+from holdfast.engine import NoLock, SQLiteStore, Workflow
+from holdfast.errors import ImageMissingError
+from holdfast.events import Bus
+from holdfast.gateway.settings import resolve
+from holdfast.gateway.steps.engine import CheckEngine
+from holdfast.gateway.steps.image import EnsureImage
+from holdfast.gateway.work import Work
+from holdfast.pki import Authority
+from holdfast.testing.faults import FaultProxy, Upstream, rule
+
+pytestmark = pytest.mark.engine
+
+FOLDER = "/var/lib/holdfast/registries"
+LOGINS = "/var/lib/holdfast/kubelet/config.json"
+LOOPBACK = "127.0.0.1"
+
+
+class Site:
+    """Registries on the gateway's network and on loopback that serve the same images."""
+
+    def __init__(self, folder, gateway, small_images):
+        client = connect().client
+        address = client.inspect_network(gateway.container)["IPAM"]["Config"][0]["Gateway"]
+        authority = Authority(at=dt.datetime.now(dt.UTC))
+        pair = authority.server([address])
+        self.ca = folder / "ca.pem"
+        self.ca.write_bytes(authority.certificate)
+        self.login = folder / "login"
+        self.login.touch(mode=0o600)
+        self.login.write_text(LOGIN + "\n")
+        self.open = Registry(folder, LOOPBACK)
+        self.closed = Registry(folder, LOOPBACK, login=True)
+        self.basic = Registry(folder, address, login=True, pair=pair)
+        self.tokens = TokenServer(folder, address)
+        self.token = Registry(folder, address, tokens=self.tokens, pair=pair)
+        self._images = small_images
+
+    @property
+    def parts(self):
+        return (self.tokens, self.open, self.closed, self.basic, self.token)
+
+    @property
+    def settings(self):
+        both = (self.basic.host, self.token.host)
+        return {
+            "HOLDFAST_REGISTRIES_MIRRORS": f"mirrored.example.org=https://{self.basic.host}",
+            "HOLDFAST_REGISTRIES_CA_FILES": ",".join(f"{host}={self.ca}" for host in both),
+            "HOLDFAST_REGISTRIES_CREDENTIALS": ",".join(f"{host}=file:{self.login}" for host in both),
+        }
+
+    def fill(self, name, layers, **options):
+        made = self._images.make(layers, name=f"{self.open.host}/{name}", **options)
+        for answer in connect().client.push(made, stream=True, decode=True):
+            assert "error" not in answer, answer
+        return name
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory, bare_gateway, small_images):
+    from contextlib import ExitStack
+
+    made = Site(tmp_path_factory.mktemp("registries"), bare_gateway, small_images)
+    with ExitStack() as stack:
+        for part in made.parts:
+            stack.enter_context(part)
+        busybox = read_file(connect(), bare_gateway.container, "/usr/bin/busybox")
+        made.fill("team/app:1", [{"bin/busybox": busybox}])
+        made.fill("team/node:1", [{"word": os.urandom(3 << 20)}], labels={"dev.holdfast.contract": "1"})
+        yield made
+
+
+def with_settings(gateway, settings):
+    return type(gateway.holdfast)(gateway.holdfast.home, HOLDFAST_WORKLOADS="false", **settings)
+
+
+def puller(name, image):
+    command = ["/bin/busybox", "sh", "-c", "/bin/busybox tail -f /dev/null"]
+    container = {"name": "main", "image": image, "imagePullPolicy": "Always", "command": command}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 1}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def test_pods_pull_with_mirror_ca_and_login_and_the_login_is_nowhere_else(bare_gateway, site):
+    before = bare_gateway.inspect()["State"]["StartedAt"]
+    events = with_settings(bare_gateway, site.settings).events("up", bare_gateway.name)
+    written = [event for event in events if event.get("step") == "write-registries"]
+    assert written[-1]["event"] == "step.finished"
+    assert bare_gateway.inspect()["State"]["StartedAt"] == before
+    bare_gateway.apply(
+        puller("by-token", f"{site.token.host}/team/app:1"),
+        puller("by-login", f"{site.basic.host}/team/app:1"),
+        puller("by-mirror", "mirrored.example.org/team/app:1"),
+    )
+    for name in ("by-login", "by-mirror", "by-token"):
+        bare_gateway.wait_ready(name)
+    assert "login" in site.tokens.asked
+    listed = run_in(
+        connect(), bare_gateway.container, ["sh", "-c", f"stat -c %a {FOLDER}/*/hosts.toml {LOGINS}"]
+    )
+    assert set(listed.output.split()) == {"600"}
+    assert_unseen(bare_gateway, json.dumps(events))
+
+
+def assert_unseen(gateway, *texts):
+    """The planted password, plain or packed, is in no event, store, log, definition or process list."""
+    files = [path.read_bytes() for path in Path(gateway.holdfast.home).rglob("*") if path.is_file()]
+    processes = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, check=True).stdout
+    inside = run_in(connect(), gateway.container, ["sh", "-c", "cat /var/lib/holdfast/logs/*.log"]).output
+    inspected = json.dumps(gateway.inspect())
+    everything = [*files, processes, *(text.encode() for text in (*texts, inspected, inside))]
+    for word in (PASSWORD.encode(), basic(LOGIN).removeprefix("Basic ").encode()):
+        assert not [text for text in everything if word in text]
+
+
+def test_the_files_go_with_the_setting(bare_gateway, site):
+    with_settings(bare_gateway, site.settings)("up", bare_gateway.name)
+    assert with_settings(bare_gateway, site.settings).json("up", bare_gateway.name)["changed"] == []
+    assert bare_gateway.up()["changed"] == ["write-registries"]
+    assert bare_gateway.up()["changed"] == []
+    found = run_in(connect(), bare_gateway.container, ["grep", "-r", 'Basic\\|"auth"', FOLDER, LOGINS])
+    assert found.output == ""
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "HOLDFAST_REGISTRIES_CA_FILES=example.org=/nowhere/ca.pem",
+        "HOLDFAST_REGISTRIES_CREDENTIALS=example.org=file:/nowhere/login",
+    ],
+)
+def test_what_cannot_be_read_is_told_before_anything_is_changed(new_gateway, bare_gateway, setting):
+    fresh = new_gateway("early", holdfast=with_settings(bare_gateway, dict([setting.split("=", 1)])))
+    ended = fresh.holdfast.run("up", fresh.name)
+    assert ended.returncode == 2
+    assert "/nowhere/" in ended.stderr
+    assert "[bad-setting]" in ended.stderr
+    assert find_container(connect(), fresh.container) is None
+
+
+def pull(tmp_path, reference, credentials):
+    """The steps of `up` that bring the node image, against a real engine and registry."""
+    settings = {"image": reference, "registries.credentials": credentials}
+    work = Work("t-pull", resolve(settings, environ={}, cwd=tmp_path))
+    steps = Workflow("pull", [CheckEngine(work), EnsureImage(work)])
+    steps.run(store=SQLiteStore(tmp_path / "state.db"), lock=NoLock(), bus=Bus())
+    return (tmp_path / "state.db").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        rule("unavailable", path="/manifests/", count=2),
+        rule("reset-before", count=2),
+        rule("slow", seconds=0.5, count=2),
+    ],
+    ids=["503", "reset", "slow"],
+)
+def test_a_bad_minute_of_the_registry_is_survived(site, tmp_path, fault):
+    with FaultProxy(Upstream(f"http://{site.closed.host}"), rules=[fault], tls=False) as proxy:
+        host = f"{LOOPBACK}:{proxy.port}"
+        store = pull(tmp_path, f"{host}/team/node:1", {host: f"file:{site.login}"})
+        connect().client.remove_image(f"{host}/team/node:1")
+    assert PASSWORD.encode() not in store
+
+
+def test_a_refused_login_is_permanent_and_said_so(site, tmp_path):
+    wrong = tmp_path / "wrong"
+    wrong.touch(mode=0o600)
+    wrong.write_text("pu:not-the-password")
+    with pytest.raises(ImageMissingError) as caught:
+        pull(tmp_path, f"{site.closed.host}/team/node:1", {site.closed.host: f"file:{wrong}"})
+    assert "registries.credentials" in caught.value.hint
+    assert not getattr(caught.value, "__notes__", [])
+    with pytest.raises(ImageMissingError) as caught:
+        pull(tmp_path, f"{site.closed.host}/team/absent:1", {site.closed.host: f"file:{site.login}"})
+    assert "holdfast image build" in caught.value.hint
