@@ -16,6 +16,7 @@ from tests.support.gateways import TestGateway
 from tests.support.remote_host import GUEST, PORT, RemoteHost
 
 from holdfast.containers.labels import GATEWAY
+from holdfast.retry import Policy, constant
 
 pytestmark = [
     pytest.mark.engine,
@@ -77,6 +78,18 @@ def listeners(pid):
     """The TCP sockets that a process listens on."""
     said = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=True).stdout
     return [line.split()[3] for line in said.splitlines() if f"pid={pid}," in line]
+
+
+def kill_tunnel(laptop):
+    """Kill the tunnel's process and wait until the kernel has closed its ports."""
+    pid = tunnel_pid(laptop)
+    os.kill(pid, signal.SIGKILL)
+    gone = Policy(attempts=None, deadline=20.0, backoff=constant(0.05), retry_on=AssertionError)
+    gone.call(assert_closed, pid)
+
+
+def assert_closed(pid):
+    assert listeners(pid) == []
 
 
 def test_a_host_that_cannot_be_used_is_one_clear_line(host, tmp_path):
@@ -155,10 +168,10 @@ def test_status_opens_a_dead_tunnel_again_at_the_same_port(laptop):
     before = laptop.json("status", NAME)
     assert (before["state"], before["remote"]) == ("ready", "far")
     assert before["tunnel"].startswith("up since")
-    os.kill(tunnel_pid(laptop), signal.SIGKILL)
+    kill_tunnel(laptop)
     after = laptop.json("status", NAME)
     assert (after["state"], after["server"]) == ("ready", before["server"])
-    os.kill(tunnel_pid(laptop), signal.SIGKILL)
+    kill_tunnel(laptop)
     laptop("kubeconfig", NAME)
     TestGateway(NAME, laptop).kubectl("get", "namespaces")
 
@@ -166,7 +179,7 @@ def test_status_opens_a_dead_tunnel_again_at_the_same_port(laptop):
 def test_a_port_that_another_program_took_is_left_to_it(laptop):
     before = laptop.json("status", NAME)["server"]
     port = int(before.rpartition(":")[2])
-    os.kill(tunnel_pid(laptop), signal.SIGKILL)
+    kill_tunnel(laptop)
     with socket.socket() as thief:
         thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         thief.bind(("127.0.0.1", port))
