@@ -81,7 +81,7 @@ def add_package(layer: Layer, python: Python) -> None:
 def _add_bytecode(layer: Layer, python: Python, path: Path, place: str) -> None:
     """Compile here what cannot be compiled there: the image's files are read-only when they run.
 
-    Without it a server starts three times slower; with another Python than the image's it has to do without.
+    Without it each start compiles everything anew; with another Python than the image's it has to do without.
     """
     if path.suffix != ".py" or not _can_compile(python):
         return
