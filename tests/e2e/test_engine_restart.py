@@ -53,11 +53,21 @@ def test_a_gateway_comes_back_by_itself_when_its_engine_was_restarted(engine, ke
     assert_kept(keeper)
 
 
-def test_up_goes_on_after_the_engine_was_killed_under_a_running_gateway(engine, keeper):
-    """The node outlives its engine for a moment; the next engine ends it, and may take that for a stop."""
+def test_a_gateway_comes_back_by_itself_when_its_engine_was_killed(engine, keeper):
+    """The node outlives its engine for a moment; the next engine ends it and starts it again."""
+    before = engine.inspect(keeper.container)["State"]["StartedAt"]
     engine.stop(signal.SIGKILL)
     engine.start()
+    patient = Policy(attempts=None, deadline=60.0, backoff=constant(0.5), retry_on=AssertionError)
+    patient.call(assert_started_again, engine, keeper.container, before)
     keeper.up()
+    assert_kept(keeper)
+    keeper.holdfast("stop", keeper.name)
+    engine.stop()
+    engine.start()
+    state = engine.inspect(keeper.container)
+    assert (state["State"]["Running"], state["HostConfig"]["RestartPolicy"]["Name"]) == (False, "no")
+    keeper.holdfast("start", keeper.name)
     assert_kept(keeper)
 
 

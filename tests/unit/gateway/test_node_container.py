@@ -73,3 +73,14 @@ def test_an_engine_that_cannot_run_a_node_is_refused_with_a_reason(option):
         check_engine(msgspec.structs.replace(FACTS, security_options=(option,)))
     assert caught.value.exit_code == 3
     assert caught.value.hint
+
+
+def test_a_container_that_is_meant_to_run_comes_back_whoever_ended_it():
+    assert host_config(SPEC, HOLDFAST)["RestartPolicy"] == {"Name": "always"}
+
+
+def test_the_restart_policy_is_no_reason_to_make_a_container_anew(monkeypatch):
+    before = settings_fingerprint(SPEC, HOLDFAST)
+    monkeypatch.setattr("holdfast.gateway.node_container.MEANT_TO_RUN", "unless-stopped")
+    assert host_config(SPEC, HOLDFAST)["RestartPolicy"] == {"Name": "unless-stopped"}
+    assert settings_fingerprint(SPEC, HOLDFAST) == before
