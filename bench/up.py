@@ -7,6 +7,7 @@ the node's own `wait`. Rounds are interleaved; medians and ranges are printed. C
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NAME = f"bench-{uuid.uuid4().hex[:6]}"
+COMMAND = (sys.executable, str(Path(sys.executable).parent / "holdfast"))
+LAST_STEP = "write-metadata"
 IDLE_SECONDS = 30
 MIB = 1 << 20
 
@@ -55,24 +58,25 @@ def main() -> int:
 
 
 def claims(engine: Engine, *, rounds: int, rest: float):
-    floor, up, stop, start = [], [], [], []
+    floor, bare_up, up, resumed, stop, start = [], [], [], [], [], []
     for _ in range(rounds):
         clear(engine)
         floor.append(timed(lambda: bare(engine)))
         clear(engine)
+        bare_up.append(timed(lambda: holdfast("up", NAME, HOLDFAST_WORKLOADS="false")))
+        clear(engine)
         up.append(timed(lambda: holdfast("up", NAME)))
+        clear(engine)
+        killed_at_the_last_step()
+        resumed.append(timed(lambda: holdfast("up", NAME)))
         stop.append(timed(lambda: holdfast("stop", NAME)))
         start.append(timed(lambda: holdfast("start", NAME)))
-    bare_floor = statistics.median(floor)
-    yield claim(
-        "holdfast up, from nothing to ready",
-        up,
-        ("the same container, started bare", bare_floor),
-        at_most=1.5,
-    )
-    yield claim(
-        "holdfast start after stop", start, ("the same container, started bare", bare_floor), at_most=1.5
-    )
+    the_floor = ("the same container, started bare", statistics.median(floor))
+    yield claim("holdfast up, from nothing to probe-ready", up, the_floor, at_most=2.5)
+    yield claim("the same without holdfast's own workloads", bare_up, the_floor, at_most=2.0)
+    whole = ("the whole run", statistics.median(up))
+    yield claim("holdfast up after a kill at its last step", resumed, whole, at_most=0.5)
+    yield claim("holdfast start after stop", start, the_floor, at_most=1.5)
     yield claim("holdfast stop", stop, None)
     noop = [timed(lambda: holdfast("up", NAME)) for _ in range(rounds * 2)]
     imports = [timed(import_only) for _ in range(rounds * 2)]
@@ -85,6 +89,18 @@ def claims(engine: Engine, *, rounds: int, rest: float):
     yield measured.claim("idle node, resident memory", resident(engine) / MIB, "MiB", at_most=500.0)
 
 
+def killed_at_the_last_step() -> None:
+    """`up` from nothing, killed as soon as it says that it begins its last step."""
+    with subprocess.Popen([*COMMAND, "up", NAME, "--json"], stderr=subprocess.PIPE, text=True) as child:
+        for line in child.stderr:
+            event = json.loads(line)
+            if event.get("type") == "step.started" and event.get("step") == LAST_STEP:
+                child.kill()
+                break
+        else:
+            raise SystemExit(f"up never came to {LAST_STEP}")
+
+
 def claim(name: str, times: list[float], baseline: tuple[str, float] | None, **bounds: float):
     spread = [round(min(times), 2), round(max(times), 2)]
     return measured.claim(name, statistics.median(times), "s", baseline=baseline, range=spread, **bounds)
@@ -92,7 +108,9 @@ def claim(name: str, times: list[float], baseline: tuple[str, float] | None, **b
 
 def bare(engine: Engine) -> None:
     """The floor: network, volume and container by plain engine calls, watched until ready."""
-    spec = GatewaySpec(name=NAME, image=DEFAULT_IMAGE, port=free_port(reserved=reserved_ports(engine)))
+    port = free_port(reserved=reserved_ports(engine))
+    gateway_port = free_port(reserved={port, *reserved_ports(engine)})
+    spec = GatewaySpec(name=NAME, image=DEFAULT_IMAGE, port=port, gateway_port=gateway_port)
     name = f"holdfast-{NAME}"
     create_network(engine, name, gateway=NAME)
     create_volume(engine, name, gateway=NAME)
@@ -106,15 +124,14 @@ def bare(engine: Engine) -> None:
         raise SystemExit(f"the bare node did not become ready: {ended.output}")
 
 
-def holdfast(*words: str) -> None:
-    script = str(Path(sys.executable).parent / "holdfast")
-    subprocess.run([sys.executable, script, *words], check=True, capture_output=True)
+def holdfast(*words: str, **environment: str) -> None:
+    subprocess.run([*COMMAND, *words], check=True, capture_output=True, env={**os.environ, **environment})
 
 
 def import_only() -> None:
     """What `up` imports on its way, and nothing else."""
     own = "holdfast.cli.gateway, holdfast.gateway.commands, holdfast.engine.runner, holdfast.engine.sqlite"
-    code = f"import {own}, docker, sqlite3, yaml, http.client, ssl"
+    code = f"import {own}, docker, kubernetes, cryptography.x509, sqlite3, yaml, ssl"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -96,11 +96,11 @@ def up_steps(work: Work) -> list[Step]:
 def _workload_steps(work: Work) -> list[Step]:
     """8. to 10.: holdfast's own workloads, and what they need; images go in while certificates are made."""
     return [
-        _after(EnsureNamespace(work), "wait-node-ready"),
+        EnsureNamespace(work),
         ReconcileTls(work),
         WriteClientFiles(work),
         PushGatewayImages(work),
-        ApplyWorkloads(work),
+        _after(ApplyWorkloads(work), "wait-node-ready"),
         WaitRollout(work),
     ]
 

@@ -20,7 +20,7 @@ class PushImages(GatewayStep):
 
     name = "push-images"
     title = "Images"
-    needs: Sequence[str] = ("wait-node-ready",)
+    needs: Sequence[str] = ("wait-node-registered",)
     policy = PUSH_CALLS
     attempts = "push"
 
