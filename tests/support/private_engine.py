@@ -45,6 +45,8 @@ class PrivateEngine:
     def __exit__(self, *_: object) -> None:
         self.stop()
         subprocess.run(["ip", "netns", "delete", self.namespace], check=False)
+        # An engine mounts its data folder onto itself and leaves it so.
+        subprocess.run(["umount", "--lazy", f"{self.folder}/data"], check=False, capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
