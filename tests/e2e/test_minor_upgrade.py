@@ -44,7 +44,7 @@ def assert_kept(gateway):
 def test_a_newer_version_that_breaks_after_it_opened_the_datastore_is_taken_back(keeper):
     """Its etcd has made the datastore its own by then: only the snapshot leads back."""
     with NodeImages() as images:
-        image = images.make("broken", programs={"/usr/bin/kubelet": "#!/bin/sh\nexit 1\n"})
+        image = images.make("broken", programs={"/usr/bin/kubelet": "#!/bin/sh\nexec sleep 3600\n"})
         ended = keeper.holdfast.run("upgrade", keeper.name, "--image", image, "--timeout", "45", "--json")
     told = json.loads(ended.stderr.splitlines()[-1])
     assert (ended.returncode, told["code"]) == (3, "upgrade-rolled-back"), ended.stderr
