@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.testing.crash import TROUBLES
+
 pytestmark = pytest.mark.engine
 
 
@@ -23,6 +25,16 @@ def plan():
     module.clear()
 
 
-@pytest.mark.parametrize("moments", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_up_converges_wherever_it_is_killed(crash_matrix, plan, moments):
-    crash_matrix(plan.build, observe=plan.observe, moments=moments, troubles=("killed",))
+def test_up_converges_from_random_moments(crash_matrix, plan):
+    crash_matrix(plan.build, observe=plan.observe, random=3)
+
+
+@pytest.mark.slow
+def test_up_converges_wherever_it_is_killed(crash_matrix, plan):
+    crash_matrix(plan.build, observe=plan.observe, moments=3, troubles=("killed",))
+
+
+@pytest.mark.slow
+def test_up_converges_after_every_other_trouble(crash_matrix, plan):
+    troubles = tuple(trouble for trouble in TROUBLES if trouble not in {"killed", "changed input"})
+    crash_matrix(plan.build, observe=plan.observe, troubles=troubles)

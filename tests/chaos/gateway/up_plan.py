@@ -33,6 +33,7 @@ def gateway_of(world: Path) -> str:
 
 def build(world: Path) -> Workflow:
     os.environ["HOLDFAST_HOME"] = str(world / "home")
+    os.environ["HOLDFAST_WORKLOADS"] = "false"
     return Workflow("up", up_steps(Work(gateway_of(world))))
 
 
@@ -62,3 +63,4 @@ def clear() -> None:
             commands.destroy(name, with_data=True, bus=Bus())
     del os.environ["CRASH_MATRIX_PREFIX"]
     os.environ.pop("HOLDFAST_HOME", None)
+    os.environ.pop("HOLDFAST_WORKLOADS", None)
