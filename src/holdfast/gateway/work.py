@@ -123,7 +123,7 @@ class Work:
         return f"{self.object}-before"
 
     def predecessor(self) -> ContainerView | None:
-        """The old container that an upgrade has put aside; there is one only while an upgrade is under way."""
+        """The old container that an upgrade has put aside: there only while that upgrade is under way."""
         found = find_container(self.engine, self.before)
         return found if found is not None and found.labels.get(labels.GATEWAY) == self.name else None
 
