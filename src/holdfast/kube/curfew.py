@@ -147,6 +147,11 @@ class within:  # noqa: N801 - reads as the statement that it is
             raise TimeoutError(f"timed out: the request was not over after {self._seconds:.3g} s") from error
 
 
+def watches() -> bool:
+    """Whether the request of this thread is held to its time."""
+    return _here.curfew is not None
+
+
 def uses(sock: Any) -> None:
     """Tell that the request of this thread goes through this socket."""
     curfew = _here.curfew

@@ -49,6 +49,9 @@ class _Straight:
             return self._urlopen(method, url, **terms)
         pools[origin] = pool
         terms["redirect"] = terms["assert_same_host"] = False
+        if curfew.watches():
+            # The curfew ends the waits for bytes: a socket without a timeout is spared a poll for each.
+            terms["timeout"] = _only_to_connect(terms.get("timeout"))
         return pool.urlopen(method, target, **terms)
 
     def _find(self, origin: str) -> Any:
@@ -62,6 +65,17 @@ class _Straight:
         # Of its class, so that two threads that come here at once do the same.
         pool.ConnectionCls = _in_one_go(type(pool).ConnectionCls)
         return pool
+
+
+def _only_to_connect(timeout: Any) -> Any:
+    return timeout if timeout is None else _connecting(timeout.connect_timeout)
+
+
+@cache
+def _connecting(seconds: float) -> Any:
+    from urllib3 import Timeout
+
+    return Timeout(connect=seconds, read=None)
 
 
 @cache
@@ -78,6 +92,8 @@ def _in_one_go(connection: Any) -> Any:
         def request(self, method: str, url: str, body: Any = None, **terms: Any) -> None:
             if self.sock is not None:
                 curfew.uses(self.sock)
+                if curfew.watches():
+                    self.timeout = None
             self._holds_back, self._head = isinstance(body, str | bytes) and 0 < len(body) <= _SMALL, b""
             super().request(method, url, body=body, **terms)
 
