@@ -27,6 +27,10 @@ _BACKLOG = 1024
 _OUTAGE_SECONDS = 5.0
 
 
+_TURNS_TO_ACCEPT = 3
+"""How often the loop goes round between taking a connection and telling us of it."""
+
+
 class Listener:
     """Everything that happens on the port."""
 
@@ -89,9 +93,18 @@ class Listener:
             )
 
     async def _close_server(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        """Take no more connections, let those that were just taken become clients, and only then close.
+
+        asyncio forgets a connection, and leaves it open, whose server closes between the two.
+        """
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        for sock in server.sockets:
+            asyncio.get_running_loop().remove_reader(sock.fileno())
+        for _ in range(_TURNS_TO_ACCEPT):
+            await asyncio.sleep(0)
+        server.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
