@@ -1,0 +1,67 @@
+"""The plan of `upgrade` as the crash matrix wants it: one gateway that goes to and fro between two images."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import TYPE_CHECKING
+
+from holdfast.containers.containers import find_container, list_containers
+from holdfast.containers.engine import connect
+from holdfast.containers.images import find_image
+from holdfast.containers.labels import GATEWAY
+from holdfast.engine import Workflow
+from holdfast.events import Bus
+from holdfast.gateway import commands
+from holdfast.gateway.plan import upgrade_steps
+from holdfast.gateway.settings import resolve
+from holdfast.gateway.upgrade.record import read_record
+from holdfast.gateway.work import DEFAULT_IMAGE, Work
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = os.environ.setdefault("CRASH_MATRIX_GATEWAY", f"crash-up-{uuid.uuid4().hex[:6]}")
+"""The gateway of this test alone; its children are told by their environment."""
+
+
+def _work(image: str | None = None) -> Work:
+    return Work(NAME, resolve({"image": image, "workloads": "false"}))
+
+
+def set_up(other: str, home: Path) -> None:
+    """Bring the gateway up; from then on each world takes it to the image that it does not have."""
+    os.environ.update(CRASH_MATRIX_OTHER=other, HOLDFAST_HOME=str(home))
+    commands.up(NAME, Bus(), resolved=resolve({"workloads": "false"}))
+
+
+def build(world: Path) -> Workflow:
+    """The upgrade of one world: its first run says where to, and those after it go on to there."""
+    chosen = world / "target"
+    if not chosen.exists():
+        has_other = find_container(connect(), f"holdfast-{NAME}").image == os.environ["CRASH_MATRIX_OTHER"]
+        world.mkdir(parents=True, exist_ok=True)
+        chosen.write_text(DEFAULT_IMAGE if has_other else os.environ["CRASH_MATRIX_OTHER"])
+    work = _work(chosen.read_text())
+    work.upgrading = True
+    return Workflow("upgrade", upgrade_steps(work), forget=True)
+
+
+def observe(world: Path) -> dict[str, object]:
+    """What is there when all is done: the image asked for, one container, a finished record."""
+    engine, work = connect(), _work()
+    container, wanted = work.container(), find_image(engine, (world / "target").read_text())
+    record = read_record(work)
+    return {
+        "containers": len(list_containers(engine, label=f"{GATEWAY}={NAME}")),
+        "running": container is not None and container.running,
+        "image": container is not None and wanted is not None and container.image_id == wanted.id,
+        "record": record.phase if record else "",
+    }
+
+
+def clear() -> None:
+    """Take the gateway away."""
+    commands.destroy(NAME, with_data=True, bus=Bus())
+    for key in ("CRASH_MATRIX_GATEWAY", "CRASH_MATRIX_OTHER", "HOLDFAST_HOME"):
+        os.environ.pop(key, None)

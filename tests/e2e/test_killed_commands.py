@@ -1,0 +1,93 @@
+"""Commands killed in and after each of their steps: the same command again ends well, the data is there."""
+
+import json
+import os
+import signal
+
+import pytest
+from tests.support.gateways import claim, pod
+
+pytestmark = pytest.mark.engine
+
+STOP = ("let-stop", "stop-container")
+START = ("keep-running", "start-container", "write-kubeconfig")
+RECREATE = ("replace-old", "ensure-network", "ensure-container")
+DESTROY = ("stop-container", "remove-container", "remove-network", "forget-gateway")
+MOMENTS = ("step.started", "step.finished")
+
+
+@pytest.fixture(scope="module")
+def keeper(new_gateway):
+    """A gateway with a pod that has written a file into its workspace."""
+    made = new_gateway("killed")
+    made.up()
+    made.apply(claim("work"), pod("keeper", claim="work"))
+    made.wait_ready("keeper")
+    made.execute("keeper", "sh", "-c", "head -c 300000 /dev/urandom > /data/blob && sync")
+    made.checksum = made.execute("keeper", "sha256sum", "/data/blob")
+    return made
+
+
+def kill_at(gateway, step, moment, *words):
+    """Start a command and kill it as soon as it tells of that moment of that step; False if it never did."""
+    child = gateway.holdfast.start(*words, "--json")
+    try:
+        for line in child.stderr:
+            event = json.loads(line)
+            if event.get("type") == moment and event.get("step") == step:
+                os.kill(child.pid, signal.SIGKILL)
+                return True
+        return False
+    finally:
+        child.communicate(timeout=120)
+
+
+def assert_whole(gateway):
+    gateway.wait_ready("keeper")
+    assert gateway.execute("keeper", "sha256sum", "/data/blob") == gateway.checksum
+    (node,) = gateway.get("nodes")["items"]
+    assert node["metadata"]["name"] == f"holdfast-{gateway.name}"
+
+
+def cases(steps, always):
+    return [
+        pytest.param(step, moment, marks=() if (step, moment) == always else pytest.mark.slow)
+        for step in steps
+        for moment in MOMENTS
+    ]
+
+
+@pytest.mark.parametrize(("step", "moment"), cases(STOP, ("stop-container", "step.started")))
+def test_stop(keeper, step, moment):
+    assert kill_at(keeper, step, moment, "stop", keeper.name)
+    keeper.holdfast("stop", keeper.name)
+    assert keeper.inspect()["State"]["Status"] == "exited"
+    keeper.holdfast("start", keeper.name)
+    assert_whole(keeper)
+
+
+@pytest.mark.parametrize(("step", "moment"), cases(START, ("start-container", "step.started")))
+def test_start(keeper, step, moment):
+    keeper.holdfast("stop", keeper.name)
+    kill_at(keeper, step, moment, "start", keeper.name)
+    keeper.holdfast("start", keeper.name)
+    assert_whole(keeper)
+
+
+@pytest.mark.parametrize(("step", "moment"), cases(RECREATE, ("ensure-container", "step.started")))
+def test_recreate(keeper, step, moment):
+    before = keeper.inspect()["Id"]
+    assert kill_at(keeper, step, moment, "up", keeper.name, "--recreate")
+    keeper.up()
+    assert keeper.inspect()["Id"] != before
+    assert_whole(keeper)
+
+
+@pytest.mark.parametrize(("step", "moment"), cases(DESTROY, ("remove-container", "step.started")))
+def test_destroy(keeper, step, moment):
+    words = ("destroy", keeper.name, "--yes", keeper.name)
+    assert kill_at(keeper, step, moment, *words)
+    keeper.holdfast(*words)
+    assert keeper.name not in keeper.holdfast("list")
+    keeper.up()
+    assert_whole(keeper)
