@@ -94,7 +94,7 @@ def killed_at_the_last_step() -> None:
     with subprocess.Popen([*COMMAND, "up", NAME, "--json"], stderr=subprocess.PIPE, text=True) as child:
         for line in child.stderr:
             event = json.loads(line)
-            if event.get("type") == "step.started" and event.get("step") == LAST_STEP:
+            if event.get("event") == "step.started" and event.get("step") == LAST_STEP:
                 child.kill()
                 break
         else:

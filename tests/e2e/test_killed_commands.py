@@ -34,7 +34,7 @@ def kill_at(gateway, step, moment, *words):
     try:
         for line in child.stderr:
             event = json.loads(line)
-            if event.get("type") == moment and event.get("step") == step:
+            if event.get("event") == moment and event.get("step") == step:
                 os.kill(child.pid, signal.SIGKILL)
                 return True
         return False

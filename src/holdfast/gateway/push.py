@@ -67,6 +67,8 @@ def push_images(
         unknown = _name_known(work, missing)
         if unknown:
             _send(work, source, unknown, progress, stop)
+            for image in unknown:
+                push_node.give_id(work.engine, work.object, image.name, image.id)
         _verify(work, missing)
     sent = {image.name for image in missing}
     return [msgspec.structs.replace(image, changed=image.name in sent) for image in wanted]

@@ -79,6 +79,18 @@ def give_name(engine: Engine, container: str, known: str, name: str) -> None:
         raise failure(ended)
 
 
+def give_id(engine: Engine, container: str, name: str, expected: str) -> None:
+    """Keep an image under its config digest too, if that is what it has.
+
+    The kubelet's half of containerd does so for a new name by itself, but not for one whose content changed.
+    """
+    asked = run_in(engine, container, [*CTR, "images", "ls", f'name=="{name}"', f'name=="{expected}"'])
+    targets = targets_of(asked.output)
+    target = targets.get(name)
+    if target is not None and expected not in targets and _config_of(engine, container, target) == expected:
+        give_name(engine, container, name, expected)
+
+
 def targets_of(listing: str) -> dict[str, str]:
     """The manifest digest by name, from what `ctr images ls` prints; only what the kubelet knows of, too."""
     targets = {}
