@@ -16,9 +16,9 @@ def holdfast(tmp_path_factory):
     return Holdfast(tmp_path_factory.mktemp("home"), HOLDFAST_WORKLOADS="false")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def new_gateway(holdfast):
-    """Makes gateways and takes them away again at the end, data and all."""
+    """Makes gateways and takes them away again when the file is done, data and all: a host has room for few."""
     made = []
 
     def make(label, **options):
@@ -31,7 +31,7 @@ def new_gateway(holdfast):
         gateway.holdfast.run("destroy", gateway.name, "--data", "--yes", gateway.name)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gateway(new_gateway):
     """One gateway that is up; tests leave it as they found it."""
     made = new_gateway("shared")
@@ -39,7 +39,7 @@ def gateway(new_gateway):
     return made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bare_gateway(new_gateway, holdfast):
     """One gateway that is Kubernetes alone, for tests that put things into it; they may stop and start it."""
     made = new_gateway("bare", holdfast=Holdfast(holdfast.home, HOLDFAST_WORKLOADS="false"))

@@ -30,11 +30,13 @@ class _Wait(GatewayStep):
 
     def run(self, ctx: Context) -> None:
         seconds = self.work.settings.timeouts.node_ready
-        command = RunningCommand(
-            self.work.engine,
-            self.work.object,
-            [*self.command(), "--timeout", f"{seconds:g}s"],
-        )
+        words = [*self.command(), "--timeout", f"{seconds:g}s"]
+        try:
+            command = RunningCommand(self.work.engine, self.work.object, words)
+        except EngineCallError:
+            if self._has_ended():
+                self._explain(Told(), seconds)
+            raise
         last = Told()
         for line in command.lines():
             last = _told(line)
@@ -44,9 +46,14 @@ class _Wait(GatewayStep):
         if code == 0:
             ctx.note(self.awaited)
             return
-        if code is None and last.state != "timeout":
+        if code is None and last.state != "timeout" and not self._has_ended():
             raise EngineCallError("waiting for the node: connection broken while it was still starting")
         self._explain(last, seconds)
+
+    def _has_ended(self) -> bool:
+        """Whether the container is over, or about to be started anew by the engine."""
+        container = self.work.container()
+        return container is not None and container.state in ("restarting", "exited", "dead")
 
     def _explain(self, last: Told, seconds: float) -> None:
         """Tell a node that is late from one that ended, and one that ended for good from the others."""
@@ -62,7 +69,7 @@ class _Wait(GatewayStep):
             )
         code = container.exit_code if container else 0
         if code == _NEEDS_A_PERSON:
-            raise NodeRefusedError(f"the node cannot start with these settings:\n{log}", hint=f"{see}.")
+            raise NodeRefusedError(f"the node refuses to start:\n{log}", hint=f"{see}.")
         raise NodeStoppedError(
             f"the node stopped while it was starting (exit code {code}):\n{log}",
             hint=f"{see}; the same command goes on from here.",
