@@ -18,7 +18,7 @@ def holdfast(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def new_gateway(holdfast):
-    """Makes gateways and takes them away again when the file is done, data and all: a host has room for few."""
+    """Makes gateways and takes them away when the file is done, data and all: a host has room for few."""
     made = []
 
     def make(label, **options):
