@@ -16,6 +16,7 @@ import time
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.kube.chain import own_causes
 from holdfast.kube.status import http_status
 
 if TYPE_CHECKING:
@@ -33,9 +34,12 @@ _GRACE = 0.05
 class Curfew:
     """The time for one exchange with a server; over it as soon as `end` is called."""
 
-    __slots__ = ("ended", "expires", "sock", "stop")
+    __slots__ = ("ended", "expires", "sock", "stop", "whole")
 
-    def __init__(self, seconds: float, stop: Stop | None = None, sock: Any = None) -> None:
+    def __init__(
+        self, seconds: float, stop: Stop | None = None, sock: Any = None, *, whole: bool = False
+    ) -> None:
+        self.whole = whole
         self.expires = time.monotonic() + seconds
         self.stop = stop
         self.sock = sock
@@ -88,6 +92,13 @@ class _Watch:
             with self._changed:
                 return
 
+    def release(self, curfew: Curfew) -> None:
+        """Its socket is about to serve somebody else; a shut that is under way has to be over first."""
+        curfew.sock = None
+        if curfew not in self._kept:
+            with self._changed:
+                return
+
     def _run(self) -> None:
         with self._changed:
             while True:
@@ -124,15 +135,18 @@ _here = _Here()
 
 
 class within:  # noqa: N801 - reads as the statement that it is
-    """`with within(30):` the requests of this thread, all of them together, are over after 30 seconds."""
+    """`with within(30):` the requests of this thread, all of them together, are over after 30 seconds.
 
-    __slots__ = ("_curfew", "_outer", "_seconds")
+    With `whole`, answers are read to their end in here, so that no socket needs a timeout of its own.
+    """
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+    __slots__ = ("_curfew", "_outer", "_seconds", "_whole")
+
+    def __init__(self, seconds: float, *, whole: bool = True) -> None:
+        self._seconds, self._whole = seconds, whole
 
     def __enter__(self) -> Self:
-        self._outer, self._curfew = _here.curfew, Curfew(self._seconds + _GRACE)
+        self._outer, self._curfew = _here.curfew, Curfew(self._seconds + _GRACE, whole=self._whole)
         _here.curfew = self._curfew
         return self
 
@@ -141,15 +155,19 @@ class within:  # noqa: N801 - reads as the statement that it is
     ) -> None:
         self._curfew.end()
         _here.curfew = self._outer
-        # Without a socket nothing was sent, and the error says so better.
-        cut = self._curfew.ended and self._curfew.sock is not None
-        if cut and isinstance(error, Exception) and http_status(error) is None:
+        if self._curfew.ended and isinstance(error, Exception) and _was_cut(error):
             raise TimeoutError(f"timed out: the request was not over after {self._seconds:.3g} s") from error
 
 
 def watches() -> bool:
-    """Whether the request of this thread is held to its time."""
-    return _here.curfew is not None
+    """Whether all that the request of this thread waits for is held to its time."""
+    return _here.curfew is not None and _here.curfew.whole
+
+
+def lets_go() -> None:
+    """Tell that the connection of this thread's request goes back to where others take it from."""
+    if _here.curfew is not None:
+        _WATCH.release(_here.curfew)
 
 
 def uses(sock: Any) -> None:
@@ -164,12 +182,28 @@ def uses(sock: Any) -> None:
 def bounded(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A method of the official client whose timeout, where it is one number, is that of the whole call."""
 
+    if fn.__name__.endswith("_without_preload_content"):
+        return fn
+
     @wraps(fn)
     def whole(*args: Any, **kwargs: Any) -> Any:
         seconds = kwargs.get("_request_timeout")
-        if not isinstance(seconds, int | float):
+        if not isinstance(seconds, int | float) or _streams(kwargs):
             return fn(*args, **kwargs)
         with within(seconds):
             return fn(*args, **kwargs)
 
     return whole
+
+
+def _streams(kwargs: dict[str, Any]) -> bool:
+    """Whether the answer is read after the call: then its time is the caller's, wait for wait."""
+    return kwargs.get("_preload_content") is False or bool(kwargs.get("watch") or kwargs.get("follow"))
+
+
+def _was_cut(error: Exception) -> bool:
+    """Whether an error is what a shut socket leaves: an answer, or no connection at all, say more."""
+    from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+
+    unsent = (ConnectTimeoutError, NewConnectionError)
+    return http_status(error) is None and not any(isinstance(each, unsent) for each in own_causes(error))

@@ -94,7 +94,7 @@ class Wire:
 
     def stream(self, request: Request, timeout: float, silence: float, stop: Stop | None = None) -> Any:
         serialized = self.api_client.param_serialize(**_arguments(request))
-        with within(timeout + silence):
+        with within(timeout + silence, whole=False):
             response = self.api_client.call_api(*serialized, _request_timeout=(timeout, silence))
             if response.status not in _SUCCESS:
                 _object("kubernetes.client", response, response.read())

@@ -64,7 +64,16 @@ class _Straight:
         pool = self._pool_of(address.host, address.port, address.scheme)
         # Of its class, so that two threads that come here at once do the same.
         pool.ConnectionCls = _in_one_go(type(pool).ConnectionCls)
+        pool._put_conn = _letting_go(type(pool)._put_conn.__get__(pool))  # noqa: SLF001 - there is no other door
         return pool
+
+
+def _letting_go(put: Any) -> Any:
+    def put_back(connection: Any) -> None:
+        curfew.lets_go()
+        put(connection)
+
+    return put_back
 
 
 def _only_to_connect(timeout: Any) -> Any:

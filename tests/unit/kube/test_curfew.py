@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import os
 import socket
 import threading
@@ -15,6 +16,7 @@ from kubernetes import client
 from holdfast.errors import CancelledError
 from holdfast.kube import Objects, curfew, outcome_of, pod_ready, resilient
 from holdfast.kube.outcome import Done
+from holdfast.kube.straight import go_straight
 from holdfast.retry import Budget, Deadline, Policy
 
 LIST = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "6"}, "items": []}
@@ -201,3 +203,66 @@ def test_a_child_watches_over_nothing_of_its_parent():
         _, status = os.waitpid(child, 0)
         kept.end()
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+class Slow(http.server.BaseHTTPRequestHandler):
+    """Answers at once, or says that it will and then says nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        if self.path == "/silent":
+            self.wfile.flush()
+            self.server.released.wait(20)
+        elif self.path == "/later":
+            self.server.released.wait(20)
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def slow():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow)
+    server.released = threading.Event()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.released.set()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def straight_manager():
+    manager = urllib3.PoolManager(maxsize=1, retries=False)
+    go_straight(manager)
+    return manager
+
+
+def test_a_connection_that_went_back_is_nobodys_business_any_more(slow, straight_manager):
+    url = f"http://127.0.0.1:{slow.server_port}"
+    with curfew.within(0.2):
+        assert straight_manager.urlopen("GET", f"{url}/quick").data == b"{}"
+        slow.released.set()
+        # The same connection serves this one, which has a time of its own, while the first one's runs out.
+        with curfew.within(20):
+            threading.Event().wait(0.5)
+            assert straight_manager.urlopen("GET", f"{url}/later").data == b"{}"
+    assert next(iter(straight_manager.pools._container.values())).num_connections == 1
+
+
+def test_an_answer_that_is_read_later_keeps_the_timeout_of_its_reads(slow, straight_manager):
+    url = f"http://127.0.0.1:{slow.server_port}/silent"
+
+    def opened(**terms):
+        timeout = terms.pop("_request_timeout")
+        return straight_manager.urlopen("GET", url, preload_content=False, timeout=urllib3.Timeout(timeout))
+
+    stream = curfew.bounded(opened)(_request_timeout=0.3, _preload_content=False)
+    with pytest.raises(urllib3.exceptions.ReadTimeoutError):
+        stream.read()
