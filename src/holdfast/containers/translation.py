@@ -25,12 +25,16 @@ _TRANSIENT = re.compile(
     r"connection (refused|reset)|unexpected eof|tls handshake timeout|i/o timeout|toomanyrequests|"
     r"too many requests|status:? (429|500|502|503|504)\b|\b50[234] (bad gateway|service|gateway)|"
     r"timeout awaiting|"
-    r"broken pipe|connection (aborted|broken)|read timed out|temporary failure in name resolution",
+    r"broken pipe|connection (aborted|broken)|read timed out|temporary failure in name resolution|"
+    r"unexpected status[^\n]*\b(429|50[0234])\b|client\.timeout exceeded|context deadline exceeded|"
+    r"connection timed out|: eof\b",
     re.IGNORECASE,
 )
 _PERMANENT = re.compile(
     r"manifest unknown|unauthorized|denied|no space left|not found|no such|invalid reference", re.IGNORECASE
 )
+_PASSING_STATUS = frozenset({429, 502, 503, 504})
+"""What an overloaded or restarting engine answers; its 500 may mean anything, so there the words decide."""
 
 
 def is_disk_full(text: str) -> bool:
@@ -42,9 +46,12 @@ def is_transient(error: BaseException) -> bool:
     """Whether an engine or registry error may pass by itself."""
     if isinstance(error, HostUnreachableError):
         return True
-    text = " ".join(str(link) for link in _chain(error))
+    chain = list(_chain(error))
+    text = " ".join(str(link) for link in chain)
     if _PERMANENT.search(text):
         return False
+    if any(getattr(link, "status_code", None) in _PASSING_STATUS for link in chain):
+        return True
     return bool(_TRANSIENT.search(text))
 
 

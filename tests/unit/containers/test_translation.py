@@ -101,3 +101,61 @@ def test_a_full_disk_is_its_own_error():
 def test_other_errors_are_not_touched():
     with pytest.raises(KeyError), translated("x", "y"):
         raise KeyError("a defect")
+
+
+def _api_error(status: int, reason: str, explanation: str) -> docker.errors.APIError:
+    """The SDK's own error, made as the SDK makes it."""
+    answer = requests.Response()
+    answer.status_code, answer.reason = status, reason
+    answer.url = "http+docker://localhost/v1.47/images/create"
+    said = f"{status} Server Error for {answer.url}: {reason}"
+    return docker.errors.APIError(said, response=answer, explanation=explanation)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "explanation"),
+    [
+        (429, "Too Many Requests", ""),
+        (502, "Bad Gateway", ""),
+        (503, "Service Unavailable", ""),
+        (504, "Gateway Timeout", ""),
+        (503, "Service Unavailable", "the engine is starting"),
+        (500, "Internal Server Error", 'Get "https://registry.example/v2/": EOF'),
+        (500, "Internal Server Error", 'Get "https://registry.example/v2/": context deadline exceeded'),
+        (
+            500,
+            "Internal Server Error",
+            'Get "https://r.example/v2/": request canceled (Client.Timeout exceeded while awaiting headers)',
+        ),
+        (500, "Internal Server Error", "dial tcp 192.0.2.1:443: connect: connection timed out"),
+        (
+            500,
+            "Internal Server Error",
+            "unexpected status from HEAD request to https://r.example/v2/a: 500 Internal Server Error",
+        ),
+        (500, "Internal Server Error", "unexpected status code 500"),
+    ],
+)
+def test_a_bad_minute_of_engine_or_registry_is_tried_again(status, reason, explanation):
+    error = _api_error(status, reason, explanation)
+    assert is_transient(error)
+    with pytest.raises(EngineCallError) as told, translated("pulling an image"):
+        raise error
+    assert is_transient(told.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "explanation"),
+    [
+        (404, "manifest for a:b not found: manifest unknown: manifest unknown"),
+        (500, "unauthorized: authentication required"),
+        (503, "denied: requested access to the resource is denied"),
+        (500, "write /var/lib/docker/x: no space left on device"),
+        (500, "unexpected status from GET request to https://registry.example/v2/: 401 Unauthorized"),
+        (500, "unexpected status code 418"),
+        (500, "something else"),
+        (409, "conflict"),
+    ],
+)
+def test_a_refusal_of_engine_or_registry_is_final(status, explanation):
+    assert not is_transient(_api_error(status, "Server Error", explanation))
