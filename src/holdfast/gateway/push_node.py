@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from holdfast.containers.commands import Outcome
     from holdfast.containers.engine import Engine
 
-CTR = ("ctr", "--namespace", "k8s.io")
-IMPORT = (*CTR, "images", "import", "-")
+_IN_K8S = ("--namespace", "k8s.io")
+CTR = ("ctr", "--timeout", "60s", *_IN_K8S)
+"""With an end of its own: a containerd that hangs is told as such, and asked again."""
+IMPORT = ("ctr", "--timeout", "900s", *_IN_K8S, "images", "import", "-")
 
 _NOT_UP_YET = re.compile(
     r"containerd\.sock|connection refused|transport is closing|code = unavailable|server is not ready|"
