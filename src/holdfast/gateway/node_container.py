@@ -14,6 +14,7 @@ import msgspec
 from holdfast.containers import labels
 from holdfast.errors import EngineUnfitError
 from holdfast.gateway.identity import node_name, object_name
+from holdfast.gateway.spec import LOOPBACK, met_at
 
 if TYPE_CHECKING:
     from holdfast.containers.engine import EngineFacts
@@ -53,7 +54,7 @@ def container_config(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:
 
 def _program(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:
     name = node_name(spec.name)
-    variables = {profile.node_name_variable: name, profile.sans_variable: ",".join(spec.api_names)}
+    variables = {profile.node_name_variable: name, profile.sans_variable: ",".join(_api_names(spec))}
     return {
         "Hostname": name,
         "Env": [f"{key}={value}" for key, value in variables.items() if value],
@@ -61,6 +62,14 @@ def _program(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:
         "StopTimeout": STOP_SECONDS,
         **({"Cmd": list(profile.command)} if profile.command else {}),
     }
+
+
+def _api_names(spec: GatewaySpec) -> list[str]:
+    """What was asked for, and the address it is met at where that is not the node's own loopback."""
+    host = met_at(spec.listen)
+    if host == LOOPBACK:
+        return list(spec.api_names)
+    return [*(name for name in spec.api_names if name != host), host]
 
 
 def host_config(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from holdfast.containers.engine import engine_address
 from holdfast.containers.ports import FIRST_PORT, LAST_PORT, free_port, is_taken
 from holdfast.containers.ssh import SCHEME, parse_target
 from holdfast.errors import PortTakenError, UsageError
-from holdfast.gateway.spec import LOOPBACK
+from holdfast.gateway.spec import LOOPBACK, met_at
 from holdfast.gateway.tunnel import Tunnel, begun_on
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class Place(Protocol):
     def lock(self, name: str) -> Lock:
         """The lock of one gateway, held by the kernel of that host."""
 
-    def address(self, port: int) -> tuple[str, int]:
-        """Where a port of that host is reached from here."""
+    def address(self, port: int, listen: str) -> tuple[str, int]:
+        """Where a port of that host, opened on the address `listen`, is reached from here."""
 
     def is_taken(self, port: int) -> bool:
         """Whether something over there listens on a port, as far as it can be known."""
@@ -76,8 +76,8 @@ class Here:
 
         return FileLock(lock_folder() / lock_file(name), shared=True)
 
-    def address(self, port: int) -> tuple[str, int]:
-        return LOOPBACK, port
+    def address(self, port: int, listen: str) -> tuple[str, int]:
+        return met_at(listen), port
 
     def is_taken(self, port: int) -> bool:
         return engine_address().startswith("unix://") and is_taken(port)
@@ -130,7 +130,8 @@ class There:
         path = f"{self._host.facts().lock_folder}/{lock_file(name)}"
         return CommandLock(path, self._host.master.prefix, where=f"{path} on {self.remote}")
 
-    def address(self, port: int) -> tuple[str, int]:
+    def address(self, port: int, listen: str) -> tuple[str, int]:
+        del listen  # the tunnel ends there, and begins on loopback
         return LOOPBACK, self.tunnel.local_port(port)
 
     def is_taken(self, port: int) -> bool:

@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
+_ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 (compared with, never listened on)
 DEFAULT_NAME = "default"
+
+
+def met_at(listen: str) -> str:
+    """Where a port is met on its own host: on loopback, unless it was opened on one address alone."""
+    return LOOPBACK if listen in _ANY_ADDRESS else listen
+
+
+def url_of(host: str, port: int) -> str:
+    """The address of an API there."""
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 class GatewaySpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +63,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def server(self) -> str:
         if self.remote:
-            return f"https://{LOOPBACK}:{self.tunnel_port}"
-        return f"https://{self.listen}:{self.port}"
+            return url_of(LOOPBACK, self.tunnel_port)
+        return url_of(met_at(self.listen), self.port)
 
 
 class GatewayFiles:

@@ -15,8 +15,8 @@ import msgspec
 from holdfast import home
 from holdfast.containers.ports import free_port, is_taken
 from holdfast.containers.ssh_master import SshMaster, alone
-from holdfast.errors import PortTakenError
-from holdfast.gateway.spec import LOOPBACK, known_gateways
+from holdfast.errors import HostUnreachableError, PortTakenError
+from holdfast.gateway.spec import LOOPBACK, known_gateways, met_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from holdfast.containers.ssh import SshTarget
 
-_ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 (compared with, never listened on)
 _FILE = "tunnel.json"
 _OTHER_PORTS = 5
 
@@ -115,6 +114,11 @@ class Tunnel:
             local = self.local_port(port)
             if self.master.forward(f"{LOOPBACK}:{local}", end):
                 return
+            if not self.master.pid():
+                raise HostUnreachableError(
+                    f"the ssh connection to {self.target} ended while the tunnel was opened",
+                    hint="Run the same command again.",
+                )
             tried.append(local)
             self._choose(port, avoid=tried)
         raise PortTakenError(
@@ -154,7 +158,7 @@ def _read(path: Path) -> TunnelState | None:
 
 def _ends(ports: Iterable[int], listen: str) -> dict[int, str]:
     """Where each port is met over there: on loopback, unless it was opened on one address alone."""
-    host = LOOPBACK if listen in _ANY_ADDRESS else listen
+    host = met_at(listen)
     host = f"[{host}]" if ":" in host else host
     return {port: f"{host}:{port}" for port in ports}
 

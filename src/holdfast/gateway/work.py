@@ -20,7 +20,7 @@ from holdfast.gateway.identity import node_name, object_name
 from holdfast.gateway.place import Place, place_of
 from holdfast.gateway.profile import HOLDFAST, NodeProfile
 from holdfast.gateway.settings import Resolved, Settings, resolve
-from holdfast.gateway.spec import LOOPBACK, GatewayFiles, GatewaySpec, Metadata, read_metadata
+from holdfast.gateway.spec import LOOPBACK, GatewayFiles, GatewaySpec, Metadata, read_metadata, url_of
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -143,14 +143,12 @@ class Work:
     @property
     def server(self) -> str:
         """Kubernetes as it is reached from here."""
-        host, port = self.place.address(self.spec.port)
-        return f"https://{host}:{port}"
+        return url_of(*self.place.address(self.spec.port, self.spec.listen))
 
     @property
     def gateway_api(self) -> str:
         """The gateway's own API as it is reached from here."""
-        host, port = self.place.address(self.spec.gateway_port)
-        return f"https://{host}:{port}"
+        return url_of(*self.place.address(self.spec.gateway_port, self.spec.listen))
 
     def _image(self, container: ContainerView | None) -> str:
         if self.settings.image is not None:
@@ -172,7 +170,9 @@ class Work:
             return self.settings.api_names
         if container is not None:
             names = container.environment.get(self.profile.sans_variable, "")
-            return tuple(name for name in names.split(",") if name)
+            published = self._published(container, self.profile.api_port)
+            listens = published[0] if published is not None else ""  # put there beside the names asked for
+            return tuple(name for name in names.split(",") if name and name != listens)
         return self.remembered.api_names if self.remembered is not None else ()
 
     def _port(self, container: ContainerView | None, key: str, inside: int, others: tuple[int, ...]) -> int:

@@ -84,3 +84,17 @@ def test_the_restart_policy_is_no_reason_to_make_a_container_anew(monkeypatch):
     monkeypatch.setattr("holdfast.gateway.node_container.MEANT_TO_RUN", "unless-stopped")
     assert host_config(SPEC, HOLDFAST)["RestartPolicy"] == {"Name": "unless-stopped"}
     assert settings_fingerprint(SPEC, HOLDFAST) == before
+
+
+@pytest.mark.parametrize(
+    ("listen", "asked", "held"),
+    [
+        ("127.0.0.1", ("a.example",), "a.example"),
+        ("0.0.0.0", ("a.example",), "a.example"),
+        ("192.168.1.5", (), "192.168.1.5"),
+        ("192.168.1.5", ("192.168.1.5", "a.example"), "a.example,192.168.1.5"),
+    ],
+)
+def test_the_certificate_holds_the_address_that_the_api_is_met_at(listen, asked, held):
+    spec = msgspec.structs.replace(SPEC, listen=listen, api_names=asked)
+    assert f"{HOLDFAST.sans_variable}={held}" in container_config(spec, HOLDFAST)["Env"]

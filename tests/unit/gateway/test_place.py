@@ -7,10 +7,10 @@ import pytest
 
 from holdfast.containers.ports import FIRST_PORT
 from holdfast.containers.ssh import parse_target
-from holdfast.errors import UsageError
+from holdfast.errors import HostUnreachableError, UsageError
 from holdfast.gateway import place
 from holdfast.gateway.place import Here, There, place_of
-from holdfast.gateway.spec import Metadata, write_metadata
+from holdfast.gateway.spec import Metadata, url_of, write_metadata
 from holdfast.gateway.tunnel import Tunnel, TunnelState
 
 FAR = parse_target("me@far")
@@ -137,4 +137,37 @@ def test_a_tunnel_without_a_process_is_down():
 def test_the_server_in_a_list_is_the_tunnels_end():
     there = Metadata(name="x", image="i", port=26443, remote="me@far", tunnel_port=26500)
     assert there.server == "https://127.0.0.1:26500"
-    assert There("x", FAR).address(26443)[0] == "127.0.0.1"
+    assert There("x", FAR).address(26443, "192.168.1.5")[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("listen", "server"),
+    [
+        ("127.0.0.1", "https://127.0.0.1:26443"),
+        ("0.0.0.0", "https://127.0.0.1:26443"),
+        ("192.168.1.5", "https://192.168.1.5:26443"),
+        ("fd00::5", "https://[fd00::5]:26443"),
+    ],
+)
+def test_a_gateway_here_is_met_where_its_ports_are_opened(listen, server):
+    remembered = Metadata(name="x", image="i", port=26443, listen=listen)
+    assert remembered.server == server
+    assert url_of(*Here().address(26443, listen)) == server
+
+
+class LostMaster:
+    """An ssh connection that ended: nothing can be forwarded, and no process is there."""
+
+    def forward(self, local, remote):
+        del local, remote
+        return False
+
+    def pid(self):
+        return 0
+
+
+def test_a_connection_that_ended_is_not_taken_for_a_taken_port():
+    tunnel = Tunnel("x", FAR)
+    tunnel.master = LostMaster()
+    with pytest.raises(HostUnreachableError, match="me@far ended"):
+        tunnel._lead(26443, "127.0.0.1:26443")

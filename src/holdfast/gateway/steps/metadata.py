@@ -56,7 +56,7 @@ class WriteMetadata(GatewayStep):
             listen=spec.listen,
             api_names=spec.api_names,
             remote=self.work.place.remote,
-            tunnel_port=self.work.place.address(spec.port)[1] if self.work.place.remote else 0,
+            tunnel_port=self.work.place.address(spec.port, spec.listen)[1] if self.work.place.remote else 0,
             engine=self.work.engine.address,
             kubernetes=image.labels.get(labels.KUBERNETES, "") if image else "",
         )
