@@ -1,22 +1,27 @@
 """The common ground of steps that work on the gateway's Kubernetes.
 
 Each call is repeated by the client of the cluster, on its own and by what its outcome allows; a policy of
-the step around it would multiply that, so there is none.
+the step around it would multiply that, so there is none. What such a step asks the engine is repeated by
+itself (`engine_call`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.gateway import kubeconfig
-from holdfast.gateway.steps.base import GatewayStep
+from holdfast.gateway.steps.base import ENGINE_CALLS, GatewayStep
 from holdfast.kube.reach import answers
 from holdfast.retry import Policy, exponential
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.engine import Context
     from holdfast.kube import Objects
+
+T = TypeVar("T")
 
 CLUSTER_CALLS = Policy(attempts=4, backoff=exponential(0.2, cap=10.0))
 _LOG_LINES = 15
@@ -32,6 +37,11 @@ class ClusterStep(GatewayStep):
     def has_cluster(self) -> bool:
         """Whether there can be anything to look at yet: a preview also asks before there is."""
         return self.work.files.kubeconfig.exists()
+
+    def engine_call(self, ctx: Context, look: Callable[[], T]) -> T:
+        """A look at the container engine, repeated as other steps repeat theirs."""
+        attempts = 1 if ctx.previewing else self.work.settings.attempts.engine_call
+        return ctx.retry(ENGINE_CALLS.with_(attempts=attempts)).call(look)
 
     def objects(self, ctx: Context) -> Objects:
         """The cluster, with this step's retries told on its line and ended by Ctrl-C."""

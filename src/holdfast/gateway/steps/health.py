@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.containers.containers import container_logs
-from holdfast.errors import NodeStoppedError, TemporaryError, WaitFailedError, WaitTimeoutError
+from holdfast.containers.translation import is_transient
+from holdfast.errors import (
+    EngineCallError,
+    EngineUnreachableError,
+    HoldfastError,
+    HostUnreachableError,
+    NodeStoppedError,
+    TemporaryError,
+    WaitFailedError,
+    WaitTimeoutError,
+)
 from holdfast.gateway import kubeconfig
 from holdfast.gateway.steps.cluster import ClusterStep, indented
 from holdfast.gateway.workloads.api_server import NAME
@@ -28,6 +38,7 @@ if TYPE_CHECKING:
 
 _LOG_LINES = 15
 _PODS_AT_ONCE = 2.0
+_ENGINE = (EngineCallError, EngineUnreachableError, HostUnreachableError)
 
 
 class NotHealthyYetError(TemporaryError):
@@ -55,13 +66,15 @@ class WaitHealthy(ClusterStep):
             attempts=None,
             deadline=seconds,
             backoff=exponential(0.1, cap=2.0),
-            retry_on=lambda error: isinstance(error, NotHealthyYetError | ApiUnreachableError),
+            retry_on=_may_pass,
             on_retry=lambda event: ctx.progress(event.reason),
             stop=ctx.stop,
         )
         try:
             said = waiting.call(self._ask)
-        except (NotHealthyYetError, ApiUnreachableError, TimeoutError) as error:
+        except (NotHealthyYetError, ApiUnreachableError, TimeoutError, *_ENGINE) as error:
+            if isinstance(error, _ENGINE) and not is_transient(error):
+                raise
             raise WaitTimeoutError(
                 f"the gateway was not healthy within {seconds:g} s: {_last(error)}\n{self._node_log()}",
                 hint="Run the same command again to go on waiting. "
@@ -155,9 +168,20 @@ class WaitHealthy(ClusterStep):
             files.confirm()
 
     def _node_log(self) -> str:
-        if self.work.container() is None:
-            return indented("")
-        return indented(container_logs(self.work.engine, self.work.object, tail=_LOG_LINES))
+        """What the node printed last; an engine that does not say must not hide the error it is told with."""
+        try:
+            if self.work.container() is None:
+                return indented("")
+            return indented(container_logs(self.work.engine, self.work.object, tail=_LOG_LINES))
+        except HoldfastError as error:
+            return indented(f"(the engine did not say what it printed: {error.message})")
+
+
+def _may_pass(error: BaseException) -> bool:
+    """By its kind first: other errors bring a log along, and any words may be in that."""
+    if isinstance(error, _ENGINE):
+        return is_transient(error)
+    return isinstance(error, NotHealthyYetError | ApiUnreachableError)
 
 
 def _name_in(body: bytes) -> str:

@@ -41,7 +41,7 @@ class RunProbe(ClusterStep):
         self.namespace = work.settings.namespace if work.settings.workloads else "default"
 
     def probe(self, ctx: Context) -> Verdict:
-        started = self._started()
+        started = self.engine_call(ctx, self._started)
         if started and ctx.previous == started:
             return done("it has run since the node started", result=started)
         return absent("it has not run since the node started")
@@ -67,7 +67,7 @@ class RunProbe(ClusterStep):
             ) from error
         self._remove(ctx, deadline, wait=False)
         ctx.note("a pod ran a command and wrote its workspace")
-        return self._started()
+        return self.engine_call(ctx, self._started)
 
     def _started(self) -> dict[str, str]:
         """Which start of which container this is; nothing where there is none."""

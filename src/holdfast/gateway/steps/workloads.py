@@ -62,7 +62,7 @@ class _WorkloadStep(ClusterStep):
 
     def _image_digest(self, ctx: Context) -> str:
         """The image as this machine has it, else as the node got it earlier."""
-        image = find_image(source_engine(self.work), GATEWAY_IMAGE)
+        image = self.engine_call(ctx, lambda: find_image(source_engine(self.work), GATEWAY_IMAGE))
         if image is not None:
             return image.id
         live = self.objects(ctx).get("Deployment", NAME, namespace=self.work.settings.namespace)
