@@ -153,7 +153,8 @@ def _script(path: str, holder: str) -> str:
         'exec 9<"$f" || exit 1; '
         "{ command -v flock && command -v timeout; } >/dev/null || { echo no flock or no timeout; exit 1; }; "
         f"flock -n -E {TAKEN} 9 || exit $?; "
-        '[ "$f" -ef /proc/self/fd/9 ] || { echo "$f was replaced"; exit 1; }; '
+        'i=$(stat -c %d:%i "$f") && [ "$i" = "$(stat -Lc %d:%i /proc/self/fd/9)" ] || '
+        '{ echo "$f was replaced"; exit 1; }; '
         f"printf %s {shlex.quote(holder)} >/proc/self/fd/9 || exit 1; echo {_HELD}; "
         f'while timeout {SILENCE:.0f} sh -c "read -r beat" 9<&-; do :; done; : >/proc/self/fd/9'
     )

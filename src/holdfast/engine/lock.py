@@ -20,6 +20,8 @@ import msgspec
 
 from holdfast.errors import LockedError, LockLostError, StoreError
 
+_LONGEST_HOLDER = 4096
+
 
 class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who holds a lock: written into the locked file by its holder."""
@@ -127,7 +129,12 @@ class FileLock:
 
     def holder(self) -> Holder | None:
         try:
-            return msgspec.json.decode(self.path.read_bytes(), type=Holder)
+            # Anything may lie where all users meet: a pipe must not hang this, nor a link lead elsewhere.
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                return msgspec.json.decode(os.read(fd, _LONGEST_HOLDER), type=Holder)
+            finally:
+                os.close(fd)
         except (OSError, msgspec.MsgspecError):
             return None
 

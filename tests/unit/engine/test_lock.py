@@ -342,3 +342,30 @@ def test_the_greeting_of_a_login_shell_is_passed_over(tmp_path):
     with pytest.raises(LockedError, match="the lock is the lock on far"):
         CommandLock(str(tmp_path / "lock"), [str(noisy), "far"], where="the lock on far").acquire(Holder.me())
     lock.release()
+
+
+def test_a_link_swapped_in_while_it_is_taken_does_not_count(tmp_path, monkeypatch):
+    path, programs = tmp_path / "lock", tmp_path / "bin"
+    programs.mkdir()
+    swapping = programs / "flock"
+    swapping.write_text(
+        f'#!/bin/sh\nmv {path} {path}.old && ln -s {path}.old {path}\nexec {shutil.which("flock")} "$@"\n'
+    )
+    swapping.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    with pytest.raises(TemporaryError, match="was replaced"):
+        CommandLock(str(path)).acquire(Holder.me())
+    assert (tmp_path / "lock.old").read_bytes() == b""
+
+
+def test_a_pipe_or_a_link_in_place_of_the_lock_has_no_holder(tmp_path):
+    pipe, link, large = tmp_path / "pipe", tmp_path / "link", tmp_path / "large"
+    os.mkfifo(pipe)
+    other = tmp_path / "other"
+    other.write_bytes(msgspec.json.encode(Holder.me()))
+    link.symlink_to(other)
+    large.write_bytes(msgspec.json.encode(Holder.me()) + b" " * 100_000 + b"}")
+    assert FileLock(other).holder() == msgspec.json.decode(other.read_bytes(), type=Holder)
+    assert FileLock(pipe).holder() is None
+    assert FileLock(link).holder() is None
+    assert FileLock(large).holder() == msgspec.json.decode(large.read_bytes()[:4096], type=Holder)
