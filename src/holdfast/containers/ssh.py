@@ -87,6 +87,18 @@ def complaint(target: SshTarget, said: str) -> HoldfastError:
             f"there is no host {target.host}: its name cannot be resolved",
             hint="Correct the name, or add it to your ssh configuration.",
         )
+    return _of_the_way(target, said, by_hand)
+
+
+def _of_the_way(target: SshTarget, said: str, by_hand: str) -> HoldfastError:
+    """What is left when the host itself has refused nothing."""
+    text = said.lower()
+    if f"unknown port {_LAST_PORT}" in text:  # what ssh calls the other end of a command
+        return HostUnusableError(
+            f"the jump host or proxy command on the way to {target} ended before ssh could speak through it",
+            hint=f"Find out why this does not work: {by_hand} -- and see its ProxyJump or ProxyCommand in "
+            "your ssh configuration.",
+        )
     words = _last_line(said)
     if _PASSING.search(text):
         return HostUnreachableError(

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from holdfast import home
 from holdfast.containers.ssh import complaint
-from holdfast.errors import HostUnreachableError, PermanentError, ToolMissingError
-from holdfast.retry import Policy, exponential
+from holdfast.errors import DeadlineError, HostUnreachableError, PermanentError, ToolMissingError
+from holdfast.retry import Policy, constant, exponential
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +34,7 @@ _LONGEST_FOLDER = 60
 
 _START_SECONDS, _ANSWER_SECONDS = 40.0, 8.0
 _STARTING = Policy(attempts=4, deadline=45.0, backoff=exponential(0.3, cap=3), retry_on=HostUnreachableError)
+_MEETING = Policy(attempts=None, deadline=120.0, backoff=constant(0.1), retry_on=BlockingIOError)
 _OPTIONS = (
     "BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3",
     "ControlMaster=yes", "ClearAllForwardings=yes", "GatewayPorts=no", "ForwardAgent=no", "ForwardX11=no",
@@ -78,13 +79,7 @@ class SshMaster:
 
     def is_alive(self) -> bool:
         """Whether the process of this connection is there; asks nobody else, so it costs nothing."""
-        if not self._pid:
-            return False
-        try:
-            os.kill(self._pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
+        return bool(self._pid) and _lives(self._pid)
 
     def is_up(self) -> bool:
         """Whether there is a connection now, and the other side answers through it."""
@@ -178,15 +173,21 @@ class SshMaster:
 
     def _alone(self) -> AbstractContextManager[None]:
         """Two commands must not make the same connection at once."""
-        return alone(self.folder / "lock")
+        return alone(self.folder / "lock", self.target)
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def alone(path: Path, target: SshTarget, *, patience: Policy = _MEETING) -> Iterator[None]:
     """One at a time, of all commands of this user on this machine; the folder is made, and is private."""
     _own(path.parent)
     with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            patience.call(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, DeadlineError) as error:
+            raise HostUnreachableError(
+                f"another holdfast command is connecting to {target}, and does not come to an end",
+                hint=f"See what it waits for, or end it, then run this command again. Its lock is {path}.",
+            ) from error
         yield
 
 
@@ -211,9 +212,24 @@ def _own(folder: Path) -> None:
             )
 
 
+def _lives(pid: int) -> bool:
+    """Whether a process of ours has this number and has not ended; one that nobody buried has."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return True  # no such table on this system, or it ended just now: the next look says so
+    return after_name[:1] != [b"Z"]
+
+
 def _is_about(pid: int, path: str) -> bool:
     """Whether a process has a path in its command line: never end a process that only has an old number."""
-    ended = subprocess.run(
-        ["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
+    argv = ["ps", "-ww", "-o", "args=", "-p", str(pid)]
+    try:
+        ended = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_ANSWER_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return False  # nobody to ask: then it is left alone
     return path in ended.stdout

@@ -67,7 +67,7 @@ class Tunnel:
     def open(self, ports: Iterable[int], listen: str) -> bool:
         """Open it, or replace one that is dead, hangs or leads elsewhere; False when it was fine."""
         wanted = tuple(ports)
-        with alone(self.master.folder / "opening"):
+        with alone(self.master.folder / "opening", self.target):
             self.state = _read(self.file) or self.state
             if self.is_open(wanted, listen):
                 return False

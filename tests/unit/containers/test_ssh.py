@@ -1,7 +1,11 @@
 """Hosts by ssh: what may be written, and what ssh's own words are taken for."""
 
+import os
+import subprocess
+
 import pytest
 
+from holdfast.containers import ssh_master
 from holdfast.containers.ssh import complaint, parse_target
 from holdfast.containers.ssh_engine import SshHost, listening_in
 from holdfast.containers.ssh_master import SshMaster
@@ -119,3 +123,61 @@ def test_a_command_goes_through_the_connection_or_not_at_all(monkeypatch, tmp_pa
     assert "ProxyCommand=false" in master.prefix
     with pytest.raises(HostUnreachableError):
         master.run("exit 0")
+
+
+def test_a_way_that_ends_early_is_told_as_such():
+    said = subprocess.run(
+        ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "ProxyCommand=false", "nowhere.example", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    ).stderr
+    error = complaint(FAR, said)
+    assert isinstance(error, HostUnusableError)
+    assert "jump host or proxy command" in error.message
+    assert "ssh me@far" in error.hint
+
+
+def test_a_process_that_ended_is_no_connection(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    master = SshMaster(FAR, "engine", persist="60")
+    assert not master.is_alive()
+    with subprocess.Popen(["sleep", "60"]) as child:
+        master._pid = child.pid
+        assert master.is_alive()
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet buried
+        assert not master.is_alive()
+    assert not master.is_alive()
+
+
+def test_a_process_of_another_user_is_no_connection(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+
+    def refused(pid, number):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refused)
+    master = SshMaster(FAR, "engine", persist="60")
+    master._pid = 1
+    assert not master.is_alive()
+
+
+def test_without_ps_no_process_is_ended(monkeypatch, tmp_path):
+    assert ssh_master._is_about(os.getpid(), "pytest")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not ssh_master._is_about(os.getpid(), "pytest")
+
+
+def test_who_waits_for_another_command_is_told_after_a_while(tmp_path):
+    path = tmp_path / "own" / "lock"
+    short = ssh_master._MEETING.with_(deadline=0.3)
+    with (
+        ssh_master.alone(path, FAR),
+        pytest.raises(HostUnreachableError, match="another holdfast command is connecting"),
+        ssh_master.alone(path, FAR, patience=short),
+    ):
+        pytest.fail("two at a time")
+    with ssh_master.alone(path, FAR, patience=short):
+        pass
