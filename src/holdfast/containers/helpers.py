@@ -16,6 +16,7 @@ from holdfast.containers.commands import read_file
 from holdfast.containers.containers import (
     container_logs,
     create_container,
+    find_container,
     remove_container,
     start_container,
 )
@@ -66,8 +67,11 @@ class Helper(msgspec.Struct, frozen=True, kw_only=True):
             self.clear(engine)
 
     def clear(self, engine: Engine) -> bool:
-        """Remove what an earlier helper left behind, running or not."""
-        return remove_container(engine, self.name)
+        """Remove what an earlier helper of this gateway left behind, running or not; nothing else."""
+        found = find_container(engine, self.name)
+        if found is None or HELPER not in found.labels or found.labels.get(GATEWAY) != self.gateway:
+            return False
+        return remove_container(engine, found.id)
 
     def _create(self, engine: Engine, argv: Sequence[str]) -> None:
         config: dict[str, Any] = {

@@ -11,7 +11,8 @@ import msgspec
 
 from holdfast import home
 from holdfast.engine import SQLiteStore, Workflow
-from holdfast.errors import HoldfastError, UnknownGatewayError
+from holdfast.errors import UnknownGatewayError
+from holdfast.events import Bus
 from holdfast.gateway.observation import GatewayStatus, observe
 from holdfast.gateway.plan import destroy_steps, push_steps, stop_steps, up_steps
 from holdfast.gateway.push import check_running
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from holdfast.engine import Plan, RunResult, Step
-    from holdfast.events import Bus
     from holdfast.gateway.settings import Resolved
     from holdfast.gateway.work import Asked
 
@@ -113,6 +113,8 @@ def restart(name: str, bus: Bus) -> GatewayResult:
 def destroy(name: str, *, with_data: bool, bus: Bus) -> GatewayResult:
     """Take a gateway away; its data only when it was named."""
     work = Work(name)
+    if not with_data:
+        ENGINE_CALLS.call(flow.refuse_unfinished, work)
     ended = _run("destroy", work, destroy_steps(work, with_data=with_data), bus)
     return GatewayResult(name=name, run=ended.run, changed=ended.changed)
 
@@ -129,15 +131,16 @@ def _has_container(work: Work) -> bool:
 
 
 def _takes_upgrade(work: Work) -> bool:
-    """Where nobody can be asked, the plan itself says what is wrong."""
-    try:
-        return ENGINE_CALLS.call(flow.is_asked_for, work)
-    except HoldfastError:
-        return False
+    """Never a guess: the way of a plain `up` would be the wrong one in the middle of an upgrade."""
+    return ENGINE_CALLS.call(flow.is_asked_for, work)
 
 
 def _upgraded(asked: Work, bus: Bus, *, command: str) -> GatewayResult:
-    done = flow.upgrade(asked, lambda scope, work, steps: _run(command, work, steps, bus, scope=scope))
+    failed = flow.FailedStep()
+    heard = Bus(bus.emit, failed)
+    done = flow.upgrade(
+        asked, lambda scope, work, steps: _run(command, work, steps, heard, scope=scope), failed
+    )
     record = done.record if flow.FORWARD_STEPS.intersection(done.ended.changed) else None
     return msgspec.structs.replace(
         _ready(done.work, done.ended),

@@ -38,6 +38,7 @@ from holdfast.gateway.steps.upgrade import (
     CheckUpgrade,
     FinishRollback,
     FinishUpgrade,
+    MarkProved,
     MarkRollback,
     PutAside,
     RemoveNewContainer,
@@ -130,6 +131,7 @@ def upgrade_steps(work: Work) -> list[Step]:
         PutAside(work),
         # 4-12. The new container; all that `up` waits for is the health gate.
         *way_up[at:],
+        MarkProved(work),
         FinishUpgrade(work),
     ]
 

@@ -37,7 +37,7 @@ def test_settings_are_given_by_their_keys():
 def test_the_listener_hears_of_a_run():
     heard = []
     with pytest.raises(EngineUnreachableError):
-        Gateway("dev", listener=heard.append).up(timeouts__node_ready=10)
+        Gateway("dev", listener=heard.append).destroy(data=True)
     assert type(heard[0]).__name__ == "RunStarted"
 
 

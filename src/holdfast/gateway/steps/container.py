@@ -93,17 +93,22 @@ class EnsureContainer(GatewayStep):
                 raise
 
     def _why_remake(self, container: ContainerView) -> str:
+        other_image = self._why_other_image(container)
         named = container.environment.get(self.work.profile.node_name_variable)
         if (named, container.hostname) != (self.work.node, self.work.node):
             return f"its node is not called {self.work.node}"
         if container.labels.get(labels.SETTINGS) != settings_fingerprint(self.work.spec, self.work.profile):
             return "its settings differ from what is asked for"
+        return other_image
+
+    def _why_other_image(self, container: ContainerView) -> str:
+        """Asked before all else: whatever it is made anew for, never with another version on the data."""
         if self.work.settings.image is None:
             return ""
         wanted = find_image(self.work.engine, self.work.spec.image)
         if wanted is None or wanted.id == container.image_id:
             return ""
-        refuse_other_version(self.work, container.image_id)
+        refuse_other_version(self.work, container)
         return f"it runs another image than {self.work.spec.image}"
 
     def _image_to_run(self, container: ContainerView | None) -> str:
@@ -122,10 +127,10 @@ class EnsureContainer(GatewayStep):
         return network is None or known is None or known not in ("", network.id)
 
 
-def refuse_other_version(work: Work, image_id: str) -> None:
-    """Refuse to go on with another Kubernetes version than the one in a container's image."""
-    running = find_image(work.engine, image_id)
-    _refuse_version(work, running.labels.get(labels.KUBERNETES, "") if running else "")
+def refuse_other_version(work: Work, container: ContainerView) -> None:
+    """Refuse to go on with another Kubernetes version than that of a container; it has its image's labels."""
+    running = find_image(work.engine, container.image_id)
+    _refuse_version(work, (running.labels if running else container.labels).get(labels.KUBERNETES, ""))
 
 
 def _refuse_version(work: Work, now: str) -> None:

@@ -94,6 +94,7 @@ class RemoveVolume(GatewayStep):
         return absent("it is still there")
 
     def run(self, ctx: Context) -> None:
+        clear_helpers(self.work)
         remove_volume(self.work.engine, self.work.object)
         ctx.note(self.work.object)
 

@@ -13,6 +13,7 @@ from holdfast.engine import Verdict, absent, done
 from holdfast.gateway.node_container import STOP_SECONDS
 from holdfast.gateway.steps.base import GatewayStep
 from holdfast.gateway.steps.container import refuse_other_version
+from holdfast.gateway.upgrade.volume import clear_helpers
 
 if TYPE_CHECKING:
     from holdfast.engine import Context
@@ -49,12 +50,14 @@ class ReplaceOld(GatewayStep):
         return absent("its data is removed too, as asked" if self.work.asked.wipe else "asked for")
 
     def run(self, ctx: Context) -> dict[str, Any]:
+        if not self.work.replaces:
+            return {}
         engine, name, wipe = self.work.engine, self.work.object, self.work.asked.wipe
         self._refuse_what_is_not_ours()
         container = self.work.container()
         if container is not None:
             if not wipe:
-                refuse_other_version(self.work, container.image_id)
+                refuse_other_version(self.work, container)
             self.work.old_image = container.image_id
             ctx.progress("stopping the old container")
             stop_container(engine, name, grace_seconds=STOP_SECONDS)
@@ -62,7 +65,9 @@ class ReplaceOld(GatewayStep):
         remove_network(engine, name)
         if wipe:
             ctx.check_lock()
-            remove_container(engine, self.work.before)
+            clear_helpers(self.work)
+            if self.work.predecessor() is not None:
+                remove_container(engine, self.work.before)
             remove_volume(engine, name)
         ctx.note("the old one is gone with all its data" if wipe else "the old one is gone; its data stays")
         return {"wipe": wipe, "image": self.work.old_image}

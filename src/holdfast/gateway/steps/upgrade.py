@@ -100,12 +100,35 @@ class PutAside(GatewayStep):
             ctx.note(f"as {self.work.before}")
 
 
+class MarkProved(GatewayStep):
+    """Say on the volume that the new version was healthy: from now on nothing takes it back by itself."""
+
+    name = "mark-proved"
+    title = "New version proved"
+    needs = ("wait-healthy", "run-probe")
+
+    def probe(self, ctx: Context) -> Verdict:
+        del ctx
+        if self.work.predecessor() is None:
+            return done("nothing is left of an older version")
+        record = read_record(self.work)
+        if record is None or record.phase != "forward":
+            return done("marked")
+        return absent("it is healthy, and that is not written down yet")
+
+    def run(self, ctx: Context) -> None:
+        record = read_record(self.work)
+        if record is not None and record.phase == "forward":
+            volume.mark(self.work, msgspec.structs.replace(record, phase="proved"))
+            ctx.note(f"Kubernetes {record.target_kubernetes}")
+
+
 class FinishUpgrade(GatewayStep):
     """The new version has proved itself: the old container goes, and all but the newest snapshots."""
 
     name = "finish-upgrade"
     title = "Upgraded"
-    needs = ("write-metadata",)
+    needs = ("mark-proved", "write-metadata")
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
@@ -206,7 +229,7 @@ class FinishRollback(GatewayStep):
 
 
 class CheckData(GatewayStep):
-    """Only looks, for `up`: data that is left without a container is opened by a fitting version only."""
+    """Data that is left without a container is whole, and opened by a fitting version only."""
 
     name = "check-data"
     title = "Data"
@@ -228,10 +251,27 @@ class CheckData(GatewayStep):
         if work.made_volume:
             ctx.note("none yet")
             return
+        record = volume.left_record(work)
+        if record is not None and record.phase == "back":
+            self._take_back(ctx, record)
+            return
         remembered = work.remembered.kubernetes if work.remembered is not None else ""
         found = volume.data_version(work) or remembered
         versions.check_data(found, target_version(work), work.spec.image)
         ctx.note(f"of Kubernetes {found}" if found else "none yet")
+
+    def _take_back(self, ctx: Context, record: UpgradeRecord) -> None:
+        """Finish what was on its way back when its containers went: in between there may be no datastore."""
+        work = self.work
+        versions.check_data(record.kubernetes, target_version(work), work.spec.image)
+        ctx.note(f"of Kubernetes {record.kubernetes}, as of {record.taken_at}")
+        if ctx.previewing:
+            return
+        ctx.check_lock()
+        # The image that the record names may be gone with its container; any node image has the tools.
+        volume.restore_snapshot(work, record, image=work.spec.image)
+        ended = msgspec.structs.replace(record, phase="rolled-back")
+        volume.finish_rollback(work, ended, image=work.spec.image)
 
 
 def _stop_for_good(work: Work, grace_seconds: int = STOP_SECONDS) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.containers.containers import container_logs
+from holdfast.containers.containers import container_logs, set_restart, start_container
 from holdfast.containers.images import find_image
 from holdfast.errors import (
     CancelledError,
@@ -20,15 +20,20 @@ from holdfast.errors import (
     EnginePermissionError,
     EngineUnreachableError,
     HoldfastError,
+    HostUnreachableError,
+    HostUnusableError,
     LockedError,
     LockLostError,
     PermanentError,
     PortTakenError,
+    StepError,
     StoreError,
     TemporaryError,
     UpgradeRolledBackError,
     UsageError,
 )
+from holdfast.events import RunFailed
+from holdfast.gateway.node_container import MEANT_TO_RUN
 from holdfast.gateway.plan import rollback_steps, up_steps, upgrade_steps
 from holdfast.gateway.settings import Timeouts
 from holdfast.gateway.upgrade.record import UpgradeRecord, is_settled, read_record
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.engine import RunResult, Step
+    from holdfast.events import Event
 
     Run = Callable[[str, Work, list[Step]], RunResult]
 
@@ -47,12 +53,39 @@ FORWARD, BACK = "upgrade", "upgrade-rollback"
 FORWARD_STEPS = frozenset({"put-aside", "finish-upgrade"})
 """A run that had the effect of one of these has upgraded something."""
 
-_SAYS_NOTHING = (
-    CancelledError, LockedError, LockLostError, EngineUnreachableError, EnginePermissionError, StoreError,
-    PortTakenError, DiskFullError, UsageError,
+_GATE = frozenset({
+    "start-container", "wait-node-registered", "wait-node-ready", "wait-api-ready", "wait-rollout",
+    "wait-healthy", "run-probe",
+})  # fmt: skip
+"""Only a failure of one of these can mean that the new version is not well. All others (an image to push that
+is not there, a file here that cannot be written) say nothing about it: run again to go on."""
+
+_OUT_OF_REACH = (
+    LockedError, LockLostError, EngineUnreachableError, EnginePermissionError, HostUnreachableError,
+    HostUnusableError,
 )  # fmt: skip
-"""Errors that say nothing about the new version: the old one would meet them too. Run again to go on."""
+"""Errors after which the gateway is not ours to touch, or cannot be touched."""
+
+_SAYS_NOTHING = (
+    *_OUT_OF_REACH, CancelledError, StoreError, PortTakenError, DiskFullError, UsageError, StepError,
+)  # fmt: skip
+"""Errors that say nothing about the new version in any step: the old one would meet them too."""
+
+_ENDS_HERE = (CancelledError, StoreError, DiskFullError)
+"""Errors after which no other plan is run: the old node is started, and nobody waits for it."""
+
 _LOG_LINES, _LONGEST_REASON = 15, 4000
+
+
+class FailedStep:
+    """Hears which step a run ended with; nothing where it was none."""
+
+    def __init__(self) -> None:
+        self.name = ""
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RunFailed):
+            self.name = event.step or ""
 
 
 class Upgraded(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +97,7 @@ class Upgraded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_asked_for(work: Work) -> bool:
-    """Whether `up` has to take this way: one is under way, or another image than the container's is named.
+    """Whether `up` has to take this way: one goes on, or another image than the container's is named.
 
     An image that cannot be inspected counts as another one: the plan pulls it and looks again.
     """
@@ -73,10 +106,28 @@ def is_asked_for(work: Work) -> bool:
     if work.predecessor() is not None:
         return True
     container = work.container()
-    if container is None or work.settings.image is None:
+    if container is None:
+        return False
+    record = read_record(work)
+    if record is not None and record.phase == "back":
+        return True
+    if work.settings.image is None:
         return False
     wanted = find_image(work.engine, work.settings.image)
     return wanted is None or wanted.id != container.image_id
+
+
+def refuse_unfinished(work: Work) -> None:
+    """Refuse to take the containers away from data that only they can bring to an end.
+
+    A record that goes forward, with the old container in its place, is no obstacle: its data is untouched.
+    """
+    record = read_record(work) if work.predecessor() is None else None
+    if work.predecessor() is not None or (record is not None and record.phase == "back"):
+        raise PermanentError(
+            f"an upgrade of gateway {work.name} is not finished, and its data needs it; nothing was changed",
+            hint=f"Finish it first: holdfast upgrade {work.name}. Or destroy the gateway with its --data.",
+        )
 
 
 def direction(work: Work) -> tuple[Work, UpgradeRecord | None]:
@@ -108,7 +159,7 @@ def steps_of(work: Work, back: UpgradeRecord | None) -> tuple[str, list[Step]]:
     return ("up", up_steps(work)) if is_settled(work) else (FORWARD, upgrade_steps(work))
 
 
-def upgrade(asked: Work, run: Run) -> Upgraded:
+def upgrade(asked: Work, run: Run, failed: FailedStep) -> Upgraded:
     """Bring the gateway to the image that was asked for, or back to where it was."""
     work, back = direction(asked)
     if back is not None:
@@ -117,18 +168,24 @@ def upgrade(asked: Work, run: Run) -> Upgraded:
     try:
         scope, steps = steps_of(work, None)
         ended = run(scope, work, steps)
-    except _SAYS_NOTHING:
+    except _OUT_OF_REACH:
         raise
     except HoldfastError as error:
         if work.predecessor() is None:
-            _start_again(work, run, was_running=was_running)
+            with suppress(HoldfastError):  # the first error counts; `up` says what is wrong with the old one
+                _start_again(work, run, was_running=was_running, waits=not isinstance(error, _ENDS_HERE))
             raise
-        record = read_record(work)
+        record = read_record(work) if is_unwell(error, failed.name) else None
         if record is None or record.phase != "forward":
             raise
         back = msgspec.structs.replace(record, phase="back", reason=_reason(work, error))
         return _go_back(_settled_on(work, None), back, run, failed=error)
     return Upgraded(work=work, ended=ended, record=read_record(work))
+
+
+def is_unwell(error: HoldfastError, step: str) -> bool:
+    """Whether an error means that the new version is not well, so that the old one has to come back."""
+    return step in _GATE and not isinstance(error, _SAYS_NOTHING)
 
 
 def _go_back(work: Work, record: UpgradeRecord, run: Run, failed: HoldfastError | None = None) -> Upgraded:
@@ -152,13 +209,18 @@ def _go_back(work: Work, record: UpgradeRecord, run: Run, failed: HoldfastError 
     )
 
 
-def _start_again(work: Work, run: Run, *, was_running: bool) -> None:
+def _start_again(work: Work, run: Run, *, was_running: bool, waits: bool) -> None:
     """The old container is still in its place: when we have stopped it, it runs again before we give up."""
     container = work.container()
-    if not was_running or container is None or container.running:
+    if not was_running or container is None:
         return
-    old = _settled_on(work, None)
-    with suppress(HoldfastError):  # the first error counts; `up` says what is wrong with the old one
+    stopped = not container.running
+    if container.restart != MEANT_TO_RUN:
+        set_restart(work.engine, work.object, MEANT_TO_RUN)
+    if stopped:
+        start_container(work.engine, work.object)
+    if stopped and waits:
+        old = _settled_on(work, None)
         run("up", old, up_steps(old))
 
 

@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 RECORD = "upgrade.json"
 SNAPSHOTS = "snapshots"
 
-Phase: TypeAlias = Literal["forward", "back", "upgraded", "rolled-back"]
+Phase: TypeAlias = Literal["forward", "proved", "back", "upgraded", "rolled-back"]
 
 
 class UpgradeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One upgrade: its snapshot, what it leaves, where it goes, which way it is going and why."""
+    """One upgrade: its snapshot, what it leaves, where it goes, which way it is going and why.
+
+    `proved`: the new version was healthy once. People may have used it since, so that nothing takes it back
+    by itself any more.
+    """
 
     id: str
     taken_at: str
@@ -48,7 +52,7 @@ class UpgradeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def under_way(self) -> bool:
-        return self.phase in ("forward", "back")
+        return self.phase in ("forward", "proved", "back")
 
 
 def new_record(work: Work, old: ContainerView) -> UpgradeRecord:
@@ -71,7 +75,11 @@ def read_record(work: Work) -> UpgradeRecord | None:
     container = work.predecessor() or work.container()
     if container is None:
         return None
-    raw = read_file(work.engine, container.name, f"{work.profile.state_path}/{RECORD}")
+    return decode_record(work, read_file(work.engine, container.name, f"{work.profile.state_path}/{RECORD}"))
+
+
+def decode_record(work: Work, raw: bytes | None) -> UpgradeRecord | None:
+    """The record that a file holds; None where there is no file."""
     if raw is None:
         return None
     try:

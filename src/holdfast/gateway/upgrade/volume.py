@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.containers.commands import read_file
 from holdfast.containers.helpers import Helper
-from holdfast.gateway.upgrade.record import RECORD, SNAPSHOTS, UpgradeRecord
+from holdfast.gateway.upgrade.record import RECORD, SNAPSHOTS, UpgradeRecord, decode_record
 
 if TYPE_CHECKING:
     from holdfast.gateway.work import Work
@@ -28,23 +28,30 @@ mv -T {RECORD}.new {RECORD}
 sync -f .
 """
 
+# All that needs space is written before the first rename; a copy that did not fit goes at once.
 _TAKE = f"""set -eu
 data=$1 id=$2 record=$3
+trap 'rm -rf "{SNAPSHOTS}/$id.partial"' EXIT
 rm -rf {SNAPSHOTS}/*.partial "$data.new" "$data.new.partial" "$data.failed"
 mkdir -p {SNAPSHOTS} && chmod 700 {SNAPSHOTS}
 mkdir "{SNAPSHOTS}/$id.partial"
 cp -a "$data" "{SNAPSHOTS}/$id.partial/data"
 if [ -f version.json ]; then cp -a version.json "{SNAPSHOTS}/$id.partial/"; fi
 printf %s "$record" > "{SNAPSHOTS}/$id.partial/about.json"
+printf %s "$record" > {RECORD}.new
 sync -f .
 mv -T "{SNAPSHOTS}/$id.partial" "{SNAPSHOTS}/$id"
-{_WRITE_RECORD}
+sync -f .
+mv -T {RECORD}.new {RECORD}
+sync -f .
 du -sk "{SNAPSHOTS}/$id" | cut -f 1
 """
 
 # The failed files are moved away once: their presence says that the swap has begun.
 _RESTORE = f"""set -eu
 data=$1 id=$2
+if [ -e "{SNAPSHOTS}/$id/{_RESTORED}" ]; then exit 0; fi
+trap 'rm -rf "$data.new.partial"' EXIT
 if [ ! -d "$data.failed" ]; then
   rm -rf "$data.new" "$data.new.partial"
   cp -a "{SNAPSHOTS}/$id/data" "$data.new.partial"
@@ -54,6 +61,7 @@ if [ ! -d "$data.failed" ]; then
   mv -T "$data" "$data.failed"
 fi
 if [ -d "$data.new" ]; then mv -T "$data.new" "$data"; fi
+if [ ! -d "$data" ]; then echo "there is no datastore"; exit 1; fi
 if [ -f "{SNAPSHOTS}/$id/version.json" ]; then
   cp -a "{SNAPSHOTS}/$id/version.json" version.json.new && mv -T version.json.new version.json
 else
@@ -69,10 +77,18 @@ record=$1
 {_WRITE_RECORD}
 """
 
-_FINISH_UPGRADE = f"""set -eu
-record=$1
-ls -1 {SNAPSHOTS} | sort -r | tail -n +{KEPT + 1} | while read -r old; do rm -rf "{SNAPSHOTS}/$old"; done
+_MARK_BACK = f"""set -eu
+record=$1 id=$2
+if [ ! -d "{SNAPSHOTS}/$id/data" ]; then echo "the snapshot $id is not there: no way back"; exit 1; fi
 {_WRITE_RECORD}
+"""
+
+_FINISH_UPGRADE = f"""set -eu
+record=$1 id=$2
+{_WRITE_RECORD}
+ls -1 {SNAPSHOTS} | sort -r | tail -n +{KEPT + 1} | while read -r old; do
+  if [ "$old" != "$id" ]; then rm -rf "{SNAPSHOTS}/$old"; fi
+done
 """
 
 # Snapshots of upgrades that went well stay; of those that were put back, only the last one.
@@ -89,7 +105,7 @@ done
 def helper_of(work: Work, image: str) -> Helper:
     """A helper on the gateway's volume, made from an image that is there."""
     return Helper(
-        name=f"{work.object}-helper",
+        name=f"helper-of-{work.object}",  # no gateway's container is called like that
         gateway=work.name,
         image=image,
         volume=work.object,
@@ -110,9 +126,9 @@ def take_snapshot(work: Work, record: UpgradeRecord) -> float:
     return int(printed.split()[-1]) / 1000
 
 
-def restore_snapshot(work: Work, record: UpgradeRecord) -> None:
+def restore_snapshot(work: Work, record: UpgradeRecord, image: str = "") -> None:
     """Put the copied files in the datastore's place; what was there is set aside until all is well."""
-    helper_of(work, record.image_id).run(work.engine, _RESTORE, work.profile.datastore, record.id)
+    helper_of(work, image or record.image_id).run(work.engine, _RESTORE, work.profile.datastore, record.id)
 
 
 def is_restored(work: Work, record: UpgradeRecord) -> bool:
@@ -125,20 +141,26 @@ def is_restored(work: Work, record: UpgradeRecord) -> bool:
 
 
 def mark(work: Work, record: UpgradeRecord) -> None:
-    """Write the record anew."""
-    helper_of(work, record.image_id).run(work.engine, _MARK, _encoded(record))
+    """Write the record anew; that it goes back only while the snapshot is there."""
+    script = _MARK_BACK if record.phase == "back" else _MARK
+    helper_of(work, record.image_id).run(work.engine, script, _encoded(record), record.id)
 
 
 def finish_upgrade(work: Work, record: UpgradeRecord) -> None:
     """Write down that it went well, and drop all but the newest snapshots."""
-    helper_of(work, record.image_id).run(work.engine, _FINISH_UPGRADE, _encoded(record))
+    helper_of(work, record.image_id).run(work.engine, _FINISH_UPGRADE, _encoded(record), record.id)
 
 
-def finish_rollback(work: Work, record: UpgradeRecord) -> None:
+def finish_rollback(work: Work, record: UpgradeRecord, image: str = "") -> None:
     """Write down that it was taken back, and drop the files of the failed version."""
-    helper_of(work, record.image_id).run(
+    helper_of(work, image or record.image_id).run(
         work.engine, _FINISH_ROLLBACK, work.profile.datastore, record.id, _encoded(record)
     )
+
+
+def left_record(work: Work) -> UpgradeRecord | None:
+    """The record on a volume that no container has any more."""
+    return decode_record(work, helper_of(work, work.spec.image).read(work.engine, RECORD))
 
 
 def data_version(work: Work) -> str:
