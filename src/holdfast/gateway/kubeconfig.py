@@ -55,7 +55,7 @@ def for_host(node_kubeconfig: bytes, *, name: str, server: str) -> bytes:
 
 def merge_into(path: Path, kubeconfig: bytes, *, name: str) -> None:
     """Put a gateway's entries into another kubeconfig; every other entry stays as it is."""
-    ours, context = _yaml(kubeconfig), context_name(name)
+    ours, context = _own(kubeconfig, name), context_name(name)
     with _told(path, "merged into"):
         target = _ours_to_write(path)
         theirs = _sections(target.read_bytes()) if target.exists() else {}
@@ -65,6 +65,23 @@ def merge_into(path: Path, kubeconfig: bytes, *, name: str) -> None:
         theirs.setdefault("kind", "Config")
         theirs["current-context"] = context
         home.write_atomic(target, _dump(theirs))
+
+
+def _own(kubeconfig: bytes, name: str) -> dict[str, Any]:
+    """The gateway's own kubeconfig, with something in each of its sections."""
+    why = ""
+    try:
+        ours = _sections(kubeconfig)
+    except ValueError as error:
+        ours, why = {}, str(error)
+    missing = [section for section in _SECTIONS if not ours.get(section)]
+    if missing:
+        raise DamagedFileError(
+            f"the kubeconfig of gateway {name} is damaged: {why or f'it has no {missing[0]}'}; "
+            "nothing was merged",
+            hint=f"`holdfast up {name}` writes it anew.",
+        )
+    return ours
 
 
 def remove_from(path: Path, *, name: str) -> bool:

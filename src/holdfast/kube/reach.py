@@ -85,10 +85,30 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 def _verified(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
-    context = ssl.create_default_context(cadata=ca.decode())
+    try:
+        # Never the empty text: with that, the standard library would trust the system's own.
+        context = ssl.create_default_context(cadata=ca.decode("ascii") or "\n")
+    except (ssl.SSLError, ValueError) as error:
+        raise _no_pem("certificate of the CA", error) from error
     # The standard library takes a client certificate only from a file: a private one, gone at once.
     with tempfile.NamedTemporaryFile() as pair:
         pair.write(certificate + b"\n" + key)
         pair.flush()
-        context.load_cert_chain(pair.name)
+        try:
+            context.load_cert_chain(pair.name, password=_no_password)
+        except (ssl.SSLError, ValueError) as error:
+            raise _no_pem("client's certificate and key", error) from error
     return context
+
+
+def _no_password() -> str:
+    """Instead of a question on the terminal, which a key with a password would lead to."""
+    return ""
+
+
+def _no_pem(what: str, error: Exception) -> ApiRefusedError:
+    why = getattr(error, "reason", None) or "not PEM"
+    return ApiRefusedError(
+        f"the {what} cannot be used ({str(why).lower().replace('_', ' ')})",
+        hint="The file it comes from is damaged; `holdfast up` writes it anew.",
+    )

@@ -157,3 +157,15 @@ def test_a_file_that_does_not_hold_ours_is_not_even_opened_for_writing(tmp_path)
     target.write_text("{ torn")
     assert not kubeconfig.remove_from(target, name="dev")
     assert target.read_text() == "{ torn"
+
+
+@pytest.mark.parametrize(
+    "own", [b"", b"{", b"just words", b"clusters: 5\n", b"clusters: [{name: a}]\n", b"\xff\xfe\x00"]
+)
+def test_a_damaged_kubeconfig_of_our_own_is_not_merged(tmp_path, own):
+    target = tmp_path / "config"
+    target.write_text("apiVersion: v1\nkind: Config\n")
+    with pytest.raises(DamagedFileError, match="kubeconfig of gateway dev is damaged") as told:
+        kubeconfig.merge_into(target, own, name="dev")
+    assert "holdfast up dev" in told.value.hint
+    assert target.read_text() == "apiVersion: v1\nkind: Config\n"

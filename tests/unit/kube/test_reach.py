@@ -1,0 +1,62 @@
+"""One verified request: material that cannot be used is told as such, before anything is sent."""
+
+import datetime as dt
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from holdfast.kube.reach import ApiRefusedError, ApiUnreachableError, ask
+
+NOWHERE = "https://127.0.0.1:1"
+BROKEN = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+
+@pytest.fixture(autouse=True)
+def one_tls_context():
+    """Here each context is made from what it is given, as in production."""
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A certificate and its key, as PEM; and the same key behind a password."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "holdfast test")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .sign(key, hashes.SHA256())
+    )
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    plain = key.private_bytes(*form, serialization.NoEncryption())
+    locked = key.private_bytes(*form, serialization.BestAvailableEncryption(b"secret"))
+    return made.public_bytes(serialization.Encoding.PEM), plain, locked
+
+
+def test_good_material_gets_as_far_as_the_server(pair):
+    certificate, key, _ = pair
+    with pytest.raises(ApiUnreachableError):
+        ask(NOWHERE, "/", ca=certificate, certificate=certificate, key=key)
+
+
+@pytest.mark.parametrize("ca", [b"", b"\n", b"no PEM", b"\xff\xfe\x00", "ä".encode(), BROKEN])
+def test_a_ca_that_is_none(pair, ca):
+    certificate, key, _ = pair
+    with pytest.raises(ApiRefusedError, match="certificate of the CA cannot be used"):
+        ask(NOWHERE, "/", ca=ca, certificate=certificate, key=key)
+
+
+@pytest.mark.parametrize("bad", [b"", b"no PEM", b"\xff\xfe\x00", BROKEN])
+def test_a_client_certificate_or_key_that_is_none(pair, bad):
+    certificate, key, locked = pair
+    for pair_of in ((bad, key), (certificate, bad), (certificate, locked)):
+        with pytest.raises(ApiRefusedError, match="client's certificate and key cannot be used"):
+            ask(NOWHERE, "/", ca=certificate, certificate=pair_of[0], key=pair_of[1])
