@@ -6,6 +6,7 @@ wrong, and all others are left out. Not here: judging.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from concurrent.futures import Future
@@ -102,6 +103,12 @@ class Case:
         """The old container that an unfinished upgrade has put aside."""
         _ = self.engine
         return self._once("predecessor", self.work.predecessor)
+
+    @property
+    def was_here(self) -> bool:
+        """Whether anything is remembered of the gateway, also where it cannot be read."""
+        work = self.work
+        return work.remembered is not None or os.path.lexists(work.files.metadata)
 
     @property
     def network(self) -> NetworkView | None:

@@ -25,7 +25,7 @@ from holdfast.gateway.doctor.checks import (
     store,
     ways,
 )
-from holdfast.gateway.doctor.findings import Finding, Report, ordered, warning
+from holdfast.gateway.doctor.findings import CHECK_FAILED, Finding, Report, ordered, subject_of, warning
 
 if TYPE_CHECKING:
     from holdfast.events import Bus
@@ -127,4 +127,4 @@ def _look(case: Case, name: str, check: Check) -> _Ended:
 
 
 def _failed(name: str, why: str, hint: str = "") -> Finding:
-    return warning("check-failed", f"check {name}", f"The check {why}.", mend="person", repair=hint)
+    return warning(CHECK_FAILED, subject_of(name), f"The check {why}.", mend="person", repair=hint)

@@ -15,6 +15,9 @@ Severity: TypeAlias = Literal["problem", "warning", "note"]
 Mend: TypeAlias = Literal["fix", "command", "person", "none"]
 """Who mends it: `doctor --fix`, the command that `repair` names, a person who decides first, or nobody."""
 
+CHECK_FAILED = "check-failed"
+"""The code of a check that could not look."""
+
 _ORDER = {"problem": 0, "warning": 1, "note": 2}
 
 
@@ -71,6 +74,11 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     repairs: tuple[Repair, ...] = ()
     bundle: str = ""
     bundled: tuple[str, ...] = ()
+
+
+def subject_of(check: str) -> str:
+    """A check itself as what a finding is about."""
+    return f"check {check}"
 
 
 def ordered(findings: list[Finding]) -> tuple[Finding, ...]:

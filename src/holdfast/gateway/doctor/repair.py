@@ -16,6 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.gateway import commands
 from holdfast.gateway.doctor.case import Case, Unavailable
 from holdfast.gateway.doctor.checks.store import SCOPES
+from holdfast.gateway.doctor.findings import CHECK_FAILED, subject_of
 from holdfast.gateway.remote import reach
 from holdfast.gateway.spec import active_name, set_active
 
@@ -30,6 +31,8 @@ _KUBECONFIG = {"kubeconfig-missing", "kubeconfig-damaged", "kubeconfig-outdated"
 _NEVER_UP = ("settings-bad", "volume-missing", "image-differs", "upgrade-unfinished", "port-taken",
              "foreign-object", "lock-held")  # fmt: skip
 """With one of these about, `up` would fail, begin with an empty volume, or do more than a repair."""
+_FIND_THEM = ("volume", "image", "settings", "upgrade", "ports", "foreign objects", "lock")
+"""The checks that find those: where one could not look, nobody knows that there is nothing of the kind."""
 
 
 def mend(case: Case, report: Report, bus: Bus) -> dict[Finding, str]:
@@ -123,6 +126,9 @@ def _up(case: Case, report: Report, bus: Bus) -> str:
         blocked.append("settings-differ")
     if blocked:
         return f"left alone because of {', '.join(blocked)}"
+    blind = blind_spots(report)
+    if blind:
+        return f"left alone because these could not be looked at: {', '.join(blind)}"
     before = _active()
     try:
         result = commands.up(case.work.name, bus, resolved=case.resolved)
@@ -132,6 +138,12 @@ def _up(case: Case, report: Report, bus: Bus) -> str:
         if before is not None and _active() != before:
             set_active(before)  # mending a gateway is no reason to make it the active one
     return f"`up` was run: {', '.join(result.changed) or 'nothing had to be changed'}"
+
+
+def blind_spots(report: Report) -> list[str]:
+    """The checks without which nobody knows whether `up` would only mend."""
+    failed = {finding.subject for finding in report.findings if finding.code == CHECK_FAILED}
+    return [name for name in _FIND_THEM if name in report.skipped or subject_of(name) in failed]
 
 
 def _active() -> str | None:

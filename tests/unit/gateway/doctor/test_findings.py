@@ -6,13 +6,14 @@ import tarfile
 import threading
 import time
 
+import msgspec
 import pytest
 
 from holdfast.engine import SQLiteStore
 from holdfast.engine.record import Record
 from holdfast.errors import TemporaryError, UsageError
 from holdfast.events import Bus, StepFinished
-from holdfast.gateway.doctor import bundle
+from holdfast.gateway.doctor import bundle, repair
 from holdfast.gateway.doctor.case import Case, Unavailable
 from holdfast.gateway.doctor.checks.host import skew
 from holdfast.gateway.doctor.checks.pods import trouble_of
@@ -20,7 +21,7 @@ from holdfast.gateway.doctor.diagnosis import diagnose, judged
 from holdfast.gateway.doctor.examination import CHECKS, examine
 from holdfast.gateway.doctor.findings import Report, note, ordered, problem, warning
 from holdfast.gateway.doctor.opening import open_case
-from holdfast.gateway.doctor.repair import mend
+from holdfast.gateway.doctor.repair import blind_spots, mend
 from holdfast.gateway.spec import GatewayFiles
 
 NOW = dt.datetime(2026, 11, 16, 12, tzinfo=dt.UTC)
@@ -261,3 +262,47 @@ def test_a_bundle_is_never_written_over_a_foreign_file(tmp_path):
 def test_every_check_has_a_name_for_people():
     assert len(CHECKS) > 25
     assert all(check.__doc__ for check in CHECKS.values())
+
+
+def _unlooked(how, check):
+    """An examination in which one check could not look."""
+    if how == "skipped":
+        return Report(gateway="dev", findings=(FIXABLE,), checks=2, seconds=0.0, skipped={check: "no engine"})
+
+    def fails(case):
+        del case
+        raise TemporaryError("cut off")
+
+    found = examine(Case("dev"), Bus(), checks={check: fails})
+    return msgspec.structs.replace(found, findings=(*found.findings, FIXABLE))
+
+
+@pytest.mark.parametrize("how", ["skipped", "failed"])
+@pytest.mark.parametrize(
+    "check", ["volume", "image", "settings", "upgrade", "ports", "foreign objects", "lock"]
+)
+def test_up_is_not_run_where_nobody_could_look_for_what_forbids_it(monkeypatch, how, check):
+    ran = []
+    monkeypatch.setattr(repair.commands, "up", lambda *args, **options: ran.append(args))
+    assert check in CHECKS
+    told = mend(Case("dev"), _unlooked(how, check), Bus())
+    assert told[FIXABLE] == f"left alone because these could not be looked at: {check}"
+    assert ran == []
+
+
+def test_other_checks_that_could_not_look_do_not_keep_up_from_mending():
+    assert blind_spots(_unlooked("skipped", "clocks")) == []
+    assert blind_spots(_unlooked("failed", "clocks")) == []
+
+
+@pytest.mark.parametrize("content", [None, b"{", b"\xff"])
+def test_a_gateway_whose_metadata_cannot_be_read_was_here_all_the_same(content):
+    path = GatewayFiles("dev").metadata
+    if content is not None:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+    case = Case("dev")
+    case._once("engine", object)
+    case._once("container", lambda: None)
+    case._once("volume", lambda: None)
+    assert [finding.code for finding in CHECKS["volume"](case)] == (["volume-missing"] if content else [])

@@ -82,7 +82,7 @@ def network(case: Case) -> Iterator[Finding]:
 
 def volume(case: Case) -> Iterator[Finding]:
     """The volume with all data is there."""
-    if case.volume is not None or (case.container is None and case.work.remembered is None):
+    if case.volume is not None or (case.container is None and not case.was_here):
         return
     yield problem(
         "volume-missing",
