@@ -55,6 +55,12 @@ class Engine:
         return self.address.startswith("unix://")
 
     @cached_property
+    def identity(self) -> str:
+        """What the engine calls itself: the same through whatever socket or proxy it is reached."""
+        with translated("asking the engine about itself", self.address):
+            return str(self.client.info().get("ID", ""))
+
+    @cached_property
     def architecture(self) -> str:
         """The engine's architecture in the words of image manifests (amd64, arm64)."""
         with translated("asking the engine about itself", self.address):
@@ -106,6 +112,12 @@ def connect(*, timeout: int = 60) -> Engine:
 def engine_address() -> str:
     """DOCKER_HOST, else the current Docker context, else the default socket."""
     return engine_endpoint().address
+
+
+def plain_address(address: str) -> str:
+    """One spelling for one socket: /var/run is a link to /run on most hosts."""
+    path = address.removeprefix("unix://")
+    return f"unix://{os.path.realpath(path)}" if path != address else address
 
 
 def engine_endpoint() -> Endpoint:

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.containers.engine import engine_address
+from holdfast.containers.engine import engine_address, plain_address
 from holdfast.containers.ports import FIRST_PORT, LAST_PORT, free_port, is_taken
 from holdfast.containers.ssh import SCHEME, parse_target
 from holdfast.errors import PortTakenError, UsageError
@@ -190,3 +190,20 @@ def place_of(name: str, *, asked: str | None, remembered: Metadata | None) -> Pl
         )
     remote = wanted if wanted is not None else known
     return There(name, parse_target(remote)) if remote else Here()
+
+
+def refuse_other_engine(found: Engine, remembered: Metadata, file: Path) -> None:
+    """Stop before anything is made or removed on an engine that the gateway does not live on.
+
+    Another address may lead to the same engine; what that calls itself decides, where it was written down.
+    """
+    if not remembered.engine or plain_address(remembered.engine) == plain_address(found.address):
+        return
+    if remembered.engine_id and remembered.engine_id == found.identity:
+        return
+    raise UsageError(
+        f"gateway {remembered.name} lives on the engine at {remembered.engine}, and the engine in use is "
+        f"another, at {found.address}; nothing was changed",
+        hint="Set DOCKER_HOST or the Docker context back. If that engine is gone for good, remove what is "
+        f"remembered of it: {file}",
+    )

@@ -56,6 +56,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     remote: str = ""
     tunnel_port: int = 0
     engine: str = ""
+    engine_id: str = ""
     kubernetes: str = ""
     created_at: str = ""
     holdfast: str = __version__

@@ -17,7 +17,7 @@ from holdfast.containers.containers import ContainerView, find_container
 from holdfast.containers.ports import reserved_ports
 from holdfast.errors import ForeignObjectError
 from holdfast.gateway.identity import node_name, object_name
-from holdfast.gateway.place import Place, place_of
+from holdfast.gateway.place import Place, place_of, refuse_other_engine
 from holdfast.gateway.profile import HOLDFAST, NodeProfile
 from holdfast.gateway.settings import Resolved, Settings, resolve
 from holdfast.gateway.spec import LOOPBACK, GatewayFiles, GatewaySpec, Metadata, read_metadata, url_of
@@ -74,7 +74,11 @@ class Work:
 
     @cached_property
     def engine(self) -> Engine:
-        return self.place.engine()
+        """The engine there; refuses another one than the gateway was made on."""
+        found = self.place.engine()
+        if self.remembered is not None:
+            refuse_other_engine(found, self.remembered, self.files.metadata)
+        return found
 
     @cached_property
     def cluster(self) -> Objects:

@@ -9,9 +9,10 @@ from holdfast.containers.ports import FIRST_PORT
 from holdfast.containers.ssh import parse_target
 from holdfast.errors import HostUnreachableError, UsageError
 from holdfast.gateway import place
-from holdfast.gateway.place import Here, There, place_of
+from holdfast.gateway.place import Here, There, place_of, refuse_other_engine
 from holdfast.gateway.spec import Metadata, url_of, write_metadata
 from holdfast.gateway.tunnel import Tunnel, TunnelState
+from holdfast.gateway.work import Work
 
 FAR = parse_target("me@far")
 
@@ -171,3 +172,50 @@ def test_a_connection_that_ended_is_not_taken_for_a_taken_port():
     tunnel.master = LostMaster()
     with pytest.raises(HostUnreachableError, match="me@far ended"):
         tunnel._lead(26443, "127.0.0.1:26443")
+
+
+class FoundEngine:
+    """An engine as far as its address and its own name for itself go."""
+
+    def __init__(self, address, identity="A"):
+        self.address = address
+        self._identity = identity
+        self.asked = 0
+
+    @property
+    def identity(self):
+        self.asked += 1
+        return self._identity
+
+
+def lived_on(engine, engine_id=""):
+    return Metadata(name="x", image="i", port=1, engine=engine, engine_id=engine_id)
+
+
+def test_the_same_engine_by_any_way_is_no_other(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "var").symlink_to(tmp_path / "run")
+    same = FoundEngine(f"unix://{tmp_path}/var/docker.sock")
+    refuse_other_engine(same, lived_on(f"unix://{tmp_path}/run/docker.sock", "B"), tmp_path)
+    refuse_other_engine(same, lived_on(""), tmp_path)
+    assert same.asked == 0
+    refuse_other_engine(FoundEngine("ssh://me@far"), lived_on("ssh://me@far"), tmp_path)
+    refuse_other_engine(FoundEngine("unix:///tmp/proxy.sock"), lived_on("tcp://far:2376", "A"), tmp_path)
+
+
+@pytest.mark.parametrize("engine_id", ["", "B"])
+def test_another_engine_than_the_gateway_lives_on_is_refused(tmp_path, engine_id):
+    found = FoundEngine("tcp://other:2375")
+    with pytest.raises(UsageError, match=r"unix:///run/docker.sock.*another, at tcp://other:2375") as told:
+        refuse_other_engine(found, lived_on("unix:///run/docker.sock", engine_id), tmp_path / "metadata.json")
+    assert "DOCKER_HOST" in told.value.hint
+    assert str(tmp_path / "metadata.json") in told.value.hint
+
+
+def test_a_command_stops_before_it_touches_another_engine(monkeypatch):
+    write_metadata(lived_on("tcp://far:2376", "B"))
+    monkeypatch.setattr(Here, "engine", lambda self: FoundEngine("unix:///run/docker.sock"))
+    with pytest.raises(UsageError, match="lives on the engine at tcp://far:2376"):
+        _ = Work("x").engine
+    write_metadata(lived_on("tcp://far:2376", "A"))
+    assert Work("x").engine.address == "unix:///run/docker.sock"

@@ -58,6 +58,7 @@ class WriteMetadata(GatewayStep):
             remote=self.work.place.remote,
             tunnel_port=self.work.place.address(spec.port, spec.listen)[1] if self.work.place.remote else 0,
             engine=self.work.engine.address,
+            engine_id=self.work.engine.identity,
             kubernetes=image.labels.get(labels.KUBERNETES, "") if image else "",
         )
         return msgspec.structs.replace(wanted, created_at=created_at)
