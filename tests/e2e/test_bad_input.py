@@ -112,7 +112,13 @@ def test_stop_start_and_logs_of_a_gateway_that_is_not_there(holdfast):
 
 
 @pytest.mark.parametrize(
-    "moment", ["ensure-network", "ensure-container", "start-container", "wait-node-ready"]
+    "moment",
+    [
+        pytest.param("ensure-network", marks=pytest.mark.slow),
+        "ensure-container",
+        pytest.param("start-container", marks=pytest.mark.slow),
+        "wait-node-ready",
+    ],
 )
 def test_ctrl_c_at_any_time_leaves_nothing_in_the_way(new_gateway, moment):
     gateway = new_gateway("ctrlc")

@@ -41,6 +41,7 @@ def assert_kept(gateway):
     assert gateway.execute("keeper", "cat", "/data/file") == "kept\n"
 
 
+@pytest.mark.slow
 def test_a_gateway_comes_back_by_itself_when_its_engine_was_restarted(engine, keeper):
     before = engine.inspect(keeper.container)["State"]["StartedAt"]
     engine.stop()

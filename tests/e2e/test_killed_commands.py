@@ -66,7 +66,7 @@ def test_stop(keeper, step, moment):
     assert_whole(keeper)
 
 
-@pytest.mark.parametrize(("step", "moment"), cases(START, ("start-container", "step.started")))
+@pytest.mark.parametrize(("step", "moment"), cases(START, None))
 def test_start(keeper, step, moment):
     keeper.holdfast("stop", keeper.name)
     kill_at(keeper, step, moment, "start", keeper.name)
