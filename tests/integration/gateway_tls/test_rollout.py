@@ -14,6 +14,7 @@ from holdfast.gateway.steps.namespace import EnsureNamespace
 from holdfast.gateway.steps.tls import ReconcileTls
 from holdfast.gateway.steps.workloads import ApplyWorkloads, WaitRollout
 from holdfast.pki import CLIENT_SECRET
+from holdfast.retry import Policy, constant
 from holdfast.testing.faults import Fault, FaultProxy, rule
 from holdfast.testing.kube_server import KubeServer
 
@@ -54,6 +55,17 @@ class Kubelet:
                     self.server.request("DELETE", f"{self.pods}/{name}", body)
                 elif (pod["status"].get("containerStatuses") or []) != self.status["containerStatuses"]:
                     self.server.request("PUT", f"{self.pods}/{name}/status", {**pod, "status": self.status})
+
+    def show(self, status):
+        """From here on every pod has this status, those that are there already too."""
+        self.status = status
+        shown = Policy(attempts=None, deadline=30, backoff=constant(0.05), retry_on=AssertionError)
+        shown.call(self._assert_shown)
+
+    def _assert_shown(self):
+        wanted = [row["state"] for row in self.status["containerStatuses"]]
+        for pod in self.list():
+            assert [row["state"] for row in pod["status"].get("containerStatuses") or ()] == wanted
 
     def list(self):
         return self.server.request("GET", self.pods)[1]["items"]
@@ -172,7 +184,7 @@ def test_a_pod_that_cannot_run_ends_the_wait_at_once(rollouts, reason):
     rollouts.kubelet.status = waiting(reason)
     with pytest.raises(WaitFailedError, match=f"(?s)holdfast-api cannot run: {reason}: it says why"):
         rollouts.run(*STEPS)
-    rollouts.kubelet.status = ready()
+    rollouts.kubelet.show(ready())
     rollouts.run(*STEPS)
 
 
