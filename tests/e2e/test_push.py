@@ -109,13 +109,14 @@ def test_ctrl_c_ends_a_push_cleanly(bare_gateway, small_images):
     assert push(bare_gateway, image)["pushed"] == [image]
 
 
+@pytest.mark.slow
 def test_a_node_that_dies_ends_the_push_at_once_and_it_goes_on_afterwards(bare_gateway, small_images):
     image = small_images.make([{"blob": os.urandom(60 * MIB)}])
     client = connect().client
     client.update_container(bare_gateway.container, restart_policy={"Name": "no"})
     running, rest = caught(bare_gateway, image, lambda _: client.kill(bare_gateway.container))
     assert running.returncode == 1, rest
-    assert json.loads(rest.splitlines()[-1])["code"] == "node-stopped"
+    assert json.loads(rest.splitlines()[-1])["code"] == "node-stopped", rest
     refused = bare_gateway.holdfast.run("image", "push", image, "--gateway", bare_gateway.name)
     assert "node-stopped" in refused.stderr
     assert f"holdfast start {bare_gateway.name}" in refused.stderr

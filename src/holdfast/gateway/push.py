@@ -62,16 +62,31 @@ def push_images(
     """Put images of this machine's engine into the gateway's node; the same ones are not sent again."""
     source = source_engine(work)
     wanted = [find_source(source, reference, work) for reference in dict.fromkeys(references)]
-    missing = missing_images(work, wanted)
-    if missing:
-        unknown = _name_known(work, missing)
-        if unknown:
-            _send(work, source, unknown, progress, stop)
-            for image in unknown:
-                push_node.give_id(work.engine, work.object, image.name, image.id)
-        _verify(work, missing)
+    try:
+        missing = missing_images(work, wanted)
+        if missing:
+            _put(work, source, missing, progress, stop)
+    except EngineCallError:
+        check_running(work)  # a node that has ended is the better reason for whatever failed
+        raise
     sent = {image.name for image in missing}
     return [msgspec.structs.replace(image, changed=image.name in sent) for image in wanted]
+
+
+def _put(
+    work: Work,
+    source: Engine,
+    missing: Sequence[Pushed],
+    progress: Callable[[str, float | None], None],
+    stop: threading.Event | None,
+) -> None:
+    """Send what the node does not have under any name, and see that all of it is there."""
+    unknown = _name_known(work, missing)
+    if unknown:
+        _send(work, source, unknown, progress, stop)
+        for image in unknown:
+            push_node.give_id(work.engine, work.object, image.name, image.id)
+    _verify(work, missing)
 
 
 def source_engine(work: Work) -> Engine:
