@@ -5,7 +5,6 @@ import os
 import signal
 
 import pytest
-from tests.support.gateways import claim, pod
 
 pytestmark = pytest.mark.engine
 
@@ -21,11 +20,7 @@ def keeper(new_gateway):
     """A gateway with a pod that has written a file into its workspace."""
     made = new_gateway("killed")
     made.up()
-    made.apply(claim("work"), pod("keeper", claim="work"))
-    made.wait_ready("keeper")
-    made.execute("keeper", "sh", "-c", "head -c 300000 /dev/urandom > /data/blob && sync")
-    made.checksum = made.execute("keeper", "sha256sum", "/data/blob")
-    return made
+    return made.keep_a_file()
 
 
 def kill_at(gateway, step, moment, *words):
@@ -42,13 +37,6 @@ def kill_at(gateway, step, moment, *words):
         child.communicate(timeout=120)
 
 
-def assert_whole(gateway):
-    gateway.wait_ready("keeper")
-    assert gateway.execute("keeper", "sha256sum", "/data/blob") == gateway.checksum
-    (node,) = gateway.get("nodes")["items"]
-    assert node["metadata"]["name"] == f"holdfast-{gateway.name}"
-
-
 def cases(steps, always):
     return [
         pytest.param(step, moment, marks=() if (step, moment) == always else pytest.mark.slow)
@@ -63,7 +51,7 @@ def test_stop(keeper, step, moment):
     keeper.holdfast("stop", keeper.name)
     assert keeper.inspect()["State"]["Status"] == "exited"
     keeper.holdfast("start", keeper.name)
-    assert_whole(keeper)
+    keeper.assert_kept()
 
 
 @pytest.mark.parametrize(("step", "moment"), cases(START, None))
@@ -71,7 +59,7 @@ def test_start(keeper, step, moment):
     keeper.holdfast("stop", keeper.name)
     kill_at(keeper, step, moment, "start", keeper.name)
     keeper.holdfast("start", keeper.name)
-    assert_whole(keeper)
+    keeper.assert_kept()
 
 
 @pytest.mark.parametrize(("step", "moment"), cases(RECREATE, ("ensure-container", "step.started")))
@@ -80,7 +68,7 @@ def test_recreate(keeper, step, moment):
     assert kill_at(keeper, step, moment, "up", keeper.name, "--recreate")
     keeper.up()
     assert keeper.inspect()["Id"] != before
-    assert_whole(keeper)
+    keeper.assert_kept()
 
 
 @pytest.mark.parametrize(("step", "moment"), cases(DESTROY, ("remove-container", "step.started")))
@@ -90,4 +78,4 @@ def test_destroy(keeper, step, moment):
     keeper.holdfast(*words)
     assert keeper.name not in keeper.holdfast("list")
     keeper.up()
-    assert_whole(keeper)
+    keeper.assert_kept()

@@ -5,7 +5,6 @@ import signal
 import time
 
 import pytest
-from tests.support.gateways import claim, pod
 
 from holdfast.containers.engine import connect
 
@@ -17,18 +16,7 @@ def keeper(new_gateway):
     """A gateway with a pod that has written a file into its volume."""
     made = new_gateway("keeper")
     made.up()
-    made.apply(claim("work"), pod("keeper", claim="work"))
-    made.wait_ready("keeper")
-    made.execute("keeper", "sh", "-c", "head -c 300000 /dev/urandom > /data/blob && sync")
-    made.checksum = made.execute("keeper", "sha256sum", "/data/blob")
-    return made
-
-
-def assert_kept(gateway):
-    gateway.wait_ready("keeper")
-    assert gateway.execute("keeper", "sha256sum", "/data/blob") == gateway.checksum
-    (node,) = gateway.get("nodes")["items"]
-    assert node["metadata"]["name"] == f"holdfast-{gateway.name}"
+    return made.keep_a_file()
 
 
 def test_stop_and_start_bring_the_pod_back_with_its_data(keeper):
@@ -38,7 +26,7 @@ def test_stop_and_start_bring_the_pod_back_with_its_data(keeper):
     assert (state["Status"], state["ExitCode"]) == ("exited", 0)
     assert "stopped" in keeper.holdfast.run("status", keeper.name).stdout
     keeper.holdfast("start", keeper.name)
-    assert_kept(keeper)
+    keeper.assert_kept()
     assert keeper.get("pod", "keeper")["metadata"]["uid"] == uid
 
 
@@ -53,14 +41,14 @@ def test_a_killed_node_comes_back_by_itself(keeper):
     keeper.up()
     after = keeper.inspect()
     assert after["RestartCount"] >= 1
-    assert_kept(keeper)
+    keeper.assert_kept()
 
 
 def test_a_removed_container_is_made_again_on_the_same_volume(keeper):
     connect().client.remove_container(keeper.container, force=True)
     assert "data-only" in keeper.holdfast.run("status", keeper.name).stdout
     keeper.up()
-    assert_kept(keeper)
+    keeper.assert_kept()
 
 
 def test_a_removed_network_is_made_again_and_the_container_attached(keeper):
@@ -69,7 +57,7 @@ def test_a_removed_network_is_made_again_and_the_container_attached(keeper):
     client.disconnect_container_from_network(keeper.container, keeper.container, force=True)
     client.remove_network(keeper.container)
     keeper.up()
-    assert_kept(keeper)
+    keeper.assert_kept()
 
 
 def test_another_port_remakes_the_container_and_keeps_the_data(keeper):
@@ -77,14 +65,14 @@ def test_another_port_remakes_the_container_and_keeps_the_data(keeper):
 
     port = free_port(reserved=reserved_ports(connect()))
     assert keeper.up("--port", str(port))["server"] == f"https://127.0.0.1:{port}"
-    assert_kept(keeper)
+    keeper.assert_kept()
 
 
 def test_destroy_keeps_the_data_and_up_brings_it_back(keeper):
     keeper.holdfast("destroy", keeper.name, "--yes", keeper.name)
     assert keeper.name not in keeper.holdfast("list")
     keeper.up()
-    assert_kept(keeper)
+    keeper.assert_kept()
 
 
 def test_up_again_changes_nothing_and_says_so(keeper):

@@ -12,7 +12,6 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from tests.support.commands import Holdfast
-from tests.support.gateways import claim, pod
 
 from holdfast.containers import labels
 from holdfast.containers.containers import create_container
@@ -26,18 +25,7 @@ def keeper(new_gateway, holdfast):
     """A gateway with a pod that has written a file into its volume."""
     made = new_gateway("anew", holdfast=Holdfast(holdfast.home, HOLDFAST_WORKLOADS="false"))
     made.up()
-    made.apply(claim("work"), pod("keeper", claim="work"))
-    made.wait_ready("keeper")
-    made.execute("keeper", "sh", "-c", "head -c 300000 /dev/urandom > /data/blob && sync")
-    made.checksum = made.execute("keeper", "sha256sum", "/data/blob")
-    return made
-
-
-def assert_kept(gateway):
-    gateway.wait_ready("keeper")
-    assert gateway.execute("keeper", "sha256sum", "/data/blob") == gateway.checksum
-    (node,) = gateway.get("nodes")["items"]
-    assert node["metadata"]["name"] == f"holdfast-{gateway.name}"
+    return made.keep_a_file()
 
 
 def volume(gateway):
@@ -89,7 +77,7 @@ def test_recreate_makes_container_and_network_anew_and_keeps_the_data(keeper):
     assert after["container"] != before["container"]
     assert after["network"] != before["network"]
     assert after["volume"] == before["volume"]
-    assert_kept(keeper)
+    keeper.assert_kept()
     assert keeper.up()["changed"] == []
 
 
@@ -114,7 +102,7 @@ def test_a_container_of_another_node_name_is_made_anew_on_the_same_volume(keeper
     )
     keeper.up()
     assert keeper.inspect()["Config"]["Hostname"] == f"holdfast-{keeper.name}"
-    assert_kept(keeper)
+    keeper.assert_kept()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the volume belongs to root")
@@ -129,10 +117,10 @@ def test_start_after_a_stop_longer_than_the_certificates_live(keeper):
     stale["users"][0]["user"]["client-certificate-data"] = base64.b64encode(certificate).decode()
     path.write_text(yaml.safe_dump(stale))
     keeper.holdfast("start", keeper.name)
-    assert_kept(keeper)
+    keeper.assert_kept()
     path.write_text(yaml.safe_dump(stale))
     assert "ready" in keeper.holdfast("status", keeper.name)
-    assert_kept(keeper)
+    keeper.assert_kept()
 
 
 def expired(pem, folder):

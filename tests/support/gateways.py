@@ -57,6 +57,21 @@ class TestGateway:
     def execute(self, pod: str, *command: str) -> str:
         return self.kubectl("exec", pod, "--", *command)
 
+    def keep_a_file(self) -> TestGateway:
+        """Run a pod that writes a file into its workspace; `assert_kept` finds it again."""
+        self.apply(claim("work"), pod("keeper", claim="work"))
+        self.wait_ready("keeper")
+        self.execute("keeper", "sh", "-c", "head -c 300000 /dev/urandom > /data/blob && sync")
+        self.checksum = self.execute("keeper", "sha256sum", "/data/blob")
+        return self
+
+    def assert_kept(self) -> None:
+        """The pod is back with its file, bit by bit, on the one node of the right name."""
+        self.wait_ready("keeper")
+        assert self.execute("keeper", "sha256sum", "/data/blob") == self.checksum
+        (node,) = self.get("nodes")["items"]
+        assert node["metadata"]["name"] == f"holdfast-{self.name}"
+
 
 def pod(
     name: str, *, command: str = "exec tail -f /dev/null", claim: str | None = None, **labels: str

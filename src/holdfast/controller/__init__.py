@@ -1,1 +1,4 @@
-"""kopf handlers that call the floors below; no logic of their own."""
+"""Carries out what the sandbox floor decides: a cache of what is there, a queue of keys, one look at a time.
+
+No decision is taken here. Not here yet: the watches that feed it.
+"""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from holdfast.controller.cache import Cache, Key
 
 LOOKED_AT = ("Sandbox", "SandboxWarmPool", "SandboxClaim")
-_OWNERS = (*LOOKED_AT,)
 
 
 def touched(found: Mapping[str, Any], cache: Cache) -> Iterator[Key]:
@@ -26,7 +25,7 @@ def touched(found: Mapping[str, Any], cache: Cache) -> Iterator[Key]:
     if kind in LOOKED_AT:
         yield kind, namespace, name
     owner = controller_of(found)
-    if owner is not None and owner.get("kind") in _OWNERS:
+    if owner is not None and owner.get("kind") in LOOKED_AT:
         yield owner["kind"], namespace, owner["name"]
         if owner["kind"] == "SandboxWarmPool":
             yield from _claims_of(namespace, owner["name"], cache)

@@ -9,7 +9,7 @@ Not here: carrying it out (the controller does) and the parts' manifests (parts.
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003 (msgspec reads the types of its fields)
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -20,9 +20,6 @@ from holdfast.sandbox.names import pod_name, selector
 from holdfast.sandbox.ownership import Ownership, owner_words, ownership
 from holdfast.sandbox.propagation import metadata_patch
 from holdfast.sandbox.status import Said
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CLUSTER_DOMAIN = "cluster.local"
 
@@ -83,7 +80,7 @@ def _with_pod(seen: Observed, pod: dict[str, Any], not_suspended: Said) -> Decis
         return _ended(seen, (), _not_ready(Reason.RECONCILER_ERROR, words), not_suspended)
     if whose is Ownership.ADOPTABLE:
         waiting = _not_ready(Reason.DEPENDENCIES_NOT_READY, "the pod is being taken over")
-        return _ended(seen, (_adopt(pod, seen.sandbox),), waiting, not_suspended, pod=pod)
+        return _ended(seen, (Adopt.of(pod, seen.sandbox),), waiting, not_suspended, pod=pod)
     if status.is_leaving(pod):
         waiting = _not_ready(Reason.DEPENDENCIES_NOT_READY, "the old pod is ending")
         return _ended(seen, (), waiting, not_suspended, pod=pod)
@@ -151,7 +148,7 @@ def _claims(seen: Observed) -> tuple[list[Action], str]:
         if found is None:
             actions.append(Create(manifest=manifest))
         elif (whose := ownership(found, seen.sandbox)) is Ownership.ADOPTABLE:
-            actions.append(_adopt(found, seen.sandbox))
+            actions.append(Adopt.of(found, seen.sandbox))
         elif whose is Ownership.FOREIGN:
             return actions, f"a claim {name} is there that belongs to {owner_words(found)}"
     return actions, ""
@@ -169,16 +166,12 @@ def _service(seen: Observed) -> tuple[list[Action], str]:
     if whose is Ownership.FOREIGN:
         name = seen.service["metadata"]["name"]
         return [], f"a Service {name} is there that belongs to {owner_words(seen.service)}"
-    return ([_adopt(seen.service, seen.sandbox)] if whose is Ownership.ADOPTABLE else []), ""
+    return ([Adopt.of(seen.service, seen.sandbox)] if whose is Ownership.ADOPTABLE else []), ""
 
 
 def _of_that_name(seen: Observed) -> dict[str, Any] | None:
     wanted = pod_name(seen.sandbox)
     return next((pod for pod in seen.pods if pod["metadata"]["name"] == wanted), None)
-
-
-def _adopt(found: dict[str, Any], sandbox: Mapping[str, Any]) -> Adopt:
-    return Adopt.of(found, sandbox)
 
 
 def _not_ready(reason: Reason, words: str) -> Said:

@@ -1,82 +1,26 @@
-"""What is to be done for a sandbox, row by row of the published API, and from any state there is."""
+"""What is to be done for a sandbox, row by row of the published API."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from tests.support.sandboxes import (
+    NOW,
+    failed_pod,
+    foreign,
+    living_pod,
+    look,
+    said,
+    sandbox,
+    text,
+    unowned,
+    workspace,
+)
 
 from holdfast.sandbox import parts
-from holdfast.sandbox.actions import Adopt, Create, Delete, Patch
-from holdfast.sandbox.decide import Observed, decide
+from holdfast.sandbox.actions import Adopt, Delete, Patch
 from holdfast.sandbox.names import claim_name, name_hash, selector, tracking
-
-NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
-
-
-def sandbox(**spec):
-    base = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "app:1"}]}}}
-    return {
-        "apiVersion": "agents.x-k8s.io/v1beta1",
-        "kind": "Sandbox",
-        "metadata": {"name": "a", "namespace": "ns", "uid": "s-1", "generation": 3},
-        "spec": base | spec,
-    }
-
-
-def workspace(name="workspace"):
-    return {"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"]}}
-
-
-def living_pod(box, uid="p-1", **status):
-    pod = parts.pod(box)
-    pod["metadata"]["uid"] = uid
-    pod["spec"]["nodeName"] = "node"
-    pod["status"] = {
-        "phase": "Running",
-        "podIP": "10.0.0.9",
-        "podIPs": [{"ip": "10.0.0.9"}],
-        "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
-    } | status
-    return pod
-
-
-def failed_pod(box, *, ended=NOW, started=NOW - timedelta(seconds=5)):
-    terminated = {"exitCode": 7, "reason": "Error", "finishedAt": text(ended)}
-    return living_pod(
-        box,
-        phase="Failed",
-        startTime=text(started),
-        containerStatuses=[{"name": "main", "state": {"terminated": terminated}}],
-    )
-
-
-def text(moment):
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def look(box, *pods, now=NOW, **more):
-    return decide(Observed(sandbox=box, pods=pods, now=now, **more))
-
-
-def said(decision, kind):
-    found = [one for one in decision.status["conditions"] if one["type"] == kind]
-    assert len(found) <= 1
-    return (found[0]["status"], found[0]["reason"]) if found else None
-
-
-def foreign(found):
-    found["metadata"]["ownerReferences"] = [
-        {"kind": "Job", "name": "other", "uid": "x", "controller": True, "apiVersion": "batch/v1"}
-    ]
-    return found
-
-
-def unowned(found):
-    del found["metadata"]["ownerReferences"]
-    return found
 
 
 def test_the_name_hash_is_the_published_one():
@@ -326,104 +270,3 @@ def test_a_condition_that_says_the_same_keeps_its_time_and_foreign_ones_stay():
     assert conditions["Ready"]["lastTransitionTime"] == "2025-01-01T00:00:00Z"
     assert "Theirs" in conditions
     assert "Finished" not in conditions
-
-
-class World:
-    """A few objects and the rules of the API that matter here: names are taken, deletes take a while."""
-
-    def __init__(self, box):
-        self.box, self.pods, self.claims, self.service = box, [], {}, None
-        self.made, self.now = 0, NOW
-
-    def step(self):
-        decision = decide(
-            Observed(
-                sandbox=self.box,
-                pods=tuple(self.pods),
-                claims=self.claims,
-                service=self.service,
-                now=self.now,
-            )
-        )
-        for action in decision.actions:
-            self.carry_out(action)
-        if decision.status is not None:
-            self.box["status"] = decision.status
-        return decision
-
-    def carry_out(self, action):
-        match action:
-            case Create(manifest=manifest):
-                self.create(manifest)
-            case Delete(target=target) if target.kind == "Pod":
-                for pod in self.pods:
-                    if pod["metadata"]["uid"] == target.uid:
-                        pod["metadata"]["deletionTimestamp"] = text(self.now)
-            case Delete(target=target) if target.kind == "Service":
-                self.service = None
-            case Patch(target=target, patch=patch) if target.kind == "Sandbox":
-                self.box["metadata"].setdefault("annotations", {}).update(patch["metadata"]["annotations"])
-
-    def create(self, manifest):
-        self.made += 1
-        manifest["metadata"]["uid"] = f"made-{self.made}"
-        match manifest["kind"]:
-            case "Pod":
-                assert all(p["metadata"]["name"] != manifest["metadata"]["name"] for p in self.pods)
-                self.pods.append(living_pod(self.box, uid=manifest["metadata"]["uid"]))
-            case "PersistentVolumeClaim":
-                assert manifest["metadata"]["name"] not in self.claims
-                self.claims[manifest["metadata"]["name"]] = manifest
-            case "Service":
-                assert self.service is None
-                self.service = manifest
-
-    def happen(self, what):
-        match what:
-            case "pod gone":
-                self.pods = []
-            case "pod fails" if self.pods:
-                self.pods = [failed_pod(self.box, ended=self.now)]
-            case "time passes":
-                self.now += timedelta(seconds=400)
-            case "the deleted go":
-                self.pods = [pod for pod in self.pods if "deletionTimestamp" not in pod["metadata"]]
-            case "suspend" | "resume":
-                self.box["spec"]["operatingMode"] = "Suspended" if what == "suspend" else "Running"
-            case "service on" | "service off":
-                self.box["spec"]["service"] = what == "service on"
-
-
-HAPPENINGS = (
-    "pod gone",
-    "pod fails",
-    "time passes",
-    "the deleted go",
-    "suspend",
-    "resume",
-    "service on",
-    "service off",
-)
-
-
-@settings(max_examples=300)
-@given(st.lists(st.sampled_from(HAPPENINGS), max_size=30), st.sampled_from(["suspend", "resume"]))
-def test_from_any_history_it_comes_to_rest_where_it_should(history, last):
-    world = World(sandbox(volumeClaimTemplates=[workspace()]))
-    claim = None
-    for what in [*history, last]:
-        world.happen(what)
-        world.step()
-        claim = claim or world.claims["workspace-a"]["metadata"]["uid"]
-    for _ in range(5):
-        world.step()
-        world.happen("time passes")
-        world.happen("the deleted go")
-    rest = world.step()
-    assert rest.actions == ()
-    assert len(world.pods) == (0 if last == "suspend" else 1)
-    assert said(rest, "Ready") == (
-        ("False", "SandboxSuspended") if last == "suspend" else ("True", "DependenciesReady")
-    )
-    assert world.claims["workspace-a"]["metadata"]["uid"] == claim
-    assert (world.service is not None) == bool(world.box["spec"].get("service"))
