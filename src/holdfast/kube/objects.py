@@ -14,15 +14,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ArgumentKindError
+from holdfast.kube.changes import Changes
 from holdfast.kube.exchange import DEFAULT_TIMEOUT, Link, link
 from holdfast.kube.manifest import Target, target
-from holdfast.kube.operations import FIELD_MANAGER, Operations
+from holdfast.kube.operations import FIELD_MANAGER
 from holdfast.kube.request import AsyncWire, Wire
 from holdfast.kube.result import Result, translated
 from holdfast.kube.steps import adrive, drive
 from holdfast.kube.verbs import Method, Verb
 
 if TYPE_CHECKING:
+    from holdfast.kube.changes import Listed
     from holdfast.kube.conditions import Until, UntilMany
     from holdfast.kube.steps import Steps
     from holdfast.kube.telemetry import Observer
@@ -71,7 +73,7 @@ class Objects:
         observers: tuple[Observer, ...] = (),
     ) -> None:
         self._terms = _Terms(_linked(api_client, policy, timeout, observers, aio=False))
-        self._steps = Operations(self._terms.link, Wire(api_client), self._perform)
+        self._steps = Changes(self._terms.link, Wire(api_client), self._perform)
 
     def get(
         self, kind: str, name: str, *, namespace: str | None = None, api_version: str | None = None
@@ -82,6 +84,38 @@ class Objects:
     def ensure(self, manifest: Any, *, namespace: str | None = None, owner: str | None = None) -> Result:
         """Create it once, whatever gets lost on the way: *created*, *unchanged*, *adopted*, or a conflict."""
         return drive(self._steps.ensure(manifest, namespace, owner))
+
+    def create(self, manifest: Any, *, namespace: str | None = None) -> dict[str, Any]:
+        """Make it, without a look before; one of that name that another has made is a conflict."""
+        return drive(self._steps.create(manifest, namespace))
+
+    def patch(
+        self,
+        kind: str,
+        name: str,
+        patch: dict[str, Any],
+        *,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        uid: str | None = None,
+        subresource: str | None = None,
+    ) -> dict[str, Any] | None:
+        """Merge this into the object, or into its `status`; None if it is not there."""
+        where = target(kind, name, namespace, api_version)
+        return drive(self._steps.patch(where, patch, uid, subresource))
+
+    def list(
+        self,
+        kind: str,
+        *,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        labels: str | None = None,
+        chunk: int = 250,
+    ) -> Listed:
+        """All objects of a kind, in one namespace or in all of them."""
+        where = target(kind, "any", namespace, api_version).named(None)
+        return drive(self._steps.list(where, labels, chunk))
 
     def apply(
         self,
@@ -167,7 +201,7 @@ class AsyncObjects:
         observers: tuple[Observer, ...] = (),
     ) -> None:
         self._terms = _Terms(_linked(api_client, policy, timeout, observers, aio=True))
-        self._steps = Operations(self._terms.link, AsyncWire(api_client), self._perform)
+        self._steps = Changes(self._terms.link, AsyncWire(api_client), self._perform)
 
     async def get(
         self, kind: str, name: str, *, namespace: str | None = None, api_version: str | None = None
@@ -178,6 +212,35 @@ class AsyncObjects:
         self, manifest: Any, *, namespace: str | None = None, owner: str | None = None
     ) -> Result:
         return await adrive(self._steps.ensure(manifest, namespace, owner))
+
+    async def create(self, manifest: Any, *, namespace: str | None = None) -> dict[str, Any]:
+        return await adrive(self._steps.create(manifest, namespace))
+
+    async def patch(
+        self,
+        kind: str,
+        name: str,
+        patch: dict[str, Any],
+        *,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        uid: str | None = None,
+        subresource: str | None = None,
+    ) -> dict[str, Any] | None:
+        where = target(kind, name, namespace, api_version)
+        return await adrive(self._steps.patch(where, patch, uid, subresource))
+
+    async def list(
+        self,
+        kind: str,
+        *,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        labels: str | None = None,
+        chunk: int = 250,
+    ) -> Listed:
+        where = target(kind, "any", namespace, api_version).named(None)
+        return await adrive(self._steps.list(where, labels, chunk))
 
     async def apply(
         self,

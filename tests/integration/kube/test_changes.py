@@ -1,0 +1,110 @@
+"""Create, patch and list on a real server: once, this very object, and all of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import ObjectConflictError
+from holdfast.kube import AsyncObjects, Objects, api_client, async_api_client
+from holdfast.retry import Budget, Policy, exponential
+from holdfast.testing.faults import rule
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+
+POLICY = Policy(
+    attempts=None, deadline=60, backoff=exponential(0.01, cap=0.2), budget=Budget(1000, burst=1000)
+)
+
+
+@pytest.fixture
+def objects(faulty_kube):
+    with api_client(faulty_kube.kubeconfig) as made:
+        yield Objects(made, POLICY)
+
+
+def config_map(name="a", value="1", **labels):
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": labels},
+        "data": {"x": value},
+    }
+
+
+def claim(name="c"):
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_create_whose_answer_is_lost_returns_the_one_object_that_it_made(
+    objects, faulty_kube, kube_namespace
+):
+    with faulty_kube.faults(rule("reset-after", methods="POST", count=2)):
+        made = objects.create(config_map(), namespace=kube_namespace)
+    assert (
+        made["metadata"]["uid"] == objects.get("ConfigMap", "a", namespace=kube_namespace)["metadata"]["uid"]
+    )
+
+
+def test_a_create_of_what_is_there_is_a_conflict_however_alike(objects, kube_namespace):
+    objects.create(config_map(), namespace=kube_namespace)
+    with pytest.raises(ObjectConflictError, match="ConfigMap"):
+        objects.create(config_map(), namespace=kube_namespace)
+
+
+def test_a_patch_merges_and_takes_away_and_says_when_nothing_is_there(objects, kube_namespace):
+    objects.create(config_map(keep="1", drop="2"), namespace=kube_namespace)
+    patch = {"metadata": {"labels": {"drop": None}}, "data": {"y": "2"}}
+    found = objects.patch("ConfigMap", "a", patch, namespace=kube_namespace)
+    assert (found["metadata"]["labels"], found["data"]) == ({"keep": "1"}, {"x": "1", "y": "2"})
+    assert objects.patch("ConfigMap", "b", patch, namespace=kube_namespace) is None
+
+
+def test_a_patch_with_a_uid_or_a_version_changes_that_very_object_only(objects, kube_namespace):
+    made = objects.create(config_map(), namespace=kube_namespace)
+    about = {"namespace": kube_namespace}
+    with pytest.raises(ObjectConflictError, match="another one by now"):
+        objects.patch("ConfigMap", "a", {"data": {"x": "2"}}, uid="0-0-0", **about)
+    objects.patch("ConfigMap", "a", {"data": {"x": "3"}}, uid=made["metadata"]["uid"], **about)
+    old = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"x": "4"}}
+    with pytest.raises(ObjectConflictError):
+        objects.patch("ConfigMap", "a", old, **about)
+    assert objects.get("ConfigMap", "a", **about)["data"] == {"x": "3"}
+
+
+def test_a_status_is_patched_and_nothing_beside_it(objects, kube_namespace):
+    objects.create(claim(), namespace=kube_namespace)
+    patch = {"spec": {"volumeName": "v"}, "status": {"phase": "Lost"}}
+    found = objects.patch("PersistentVolumeClaim", "c", patch, namespace=kube_namespace, subresource="status")
+    assert found["status"]["phase"] == "Lost"
+    assert "volumeName" not in found["spec"]
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 250])
+def test_a_list_is_whole_whatever_the_chunks(objects, kube_namespace, chunk):
+    for number in range(7):
+        objects.create(config_map(f"m-{number}", odd=str(number % 2)), namespace=kube_namespace)
+    found = objects.list("ConfigMap", namespace=kube_namespace, labels="odd=1", chunk=chunk)
+    assert [each["metadata"]["name"] for each in found.items] == ["m-1", "m-3", "m-5"]
+    assert {(each["kind"], each["apiVersion"]) for each in found.items} == {("ConfigMap", "v1")}
+    assert int(found.version) > 0
+    everywhere = objects.list("ConfigMap", labels="odd=1")
+    assert {each["metadata"]["name"] for each in everywhere.items} >= {"m-1", "m-3", "m-5"}
+
+
+def test_all_of_it_in_tasks(faulty_kube, kube_namespace):
+    async def all_of_it():
+        async with await async_api_client(faulty_kube.kubeconfig) as api:
+            objects = AsyncObjects(api, POLICY)
+            with faulty_kube.faults(rule("reset-after", methods={"POST", "PATCH"}, count=2)):
+                made = await objects.create(config_map(), namespace=kube_namespace)
+                uid = made["metadata"]["uid"]
+                patch = {"data": {"x": "2"}}
+                await objects.patch("ConfigMap", "a", patch, namespace=kube_namespace, uid=uid)
+            return uid, await objects.list("ConfigMap", namespace=kube_namespace)
+
+    uid, found = asyncio.run(all_of_it())
+    ours = [each for each in found.items if each["metadata"]["name"] == "a"]
+    assert [(each["metadata"]["uid"], each["data"]) for each in ours] == [(uid, {"x": "2"})]
