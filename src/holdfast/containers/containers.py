@@ -40,6 +40,11 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     def running(self) -> bool:
         return self.state in ("running", "restarting", "paused")
 
+    @property
+    def never_ran(self) -> bool:
+        """Whether it was only made so far: the engine shows the beginning of time as its start."""
+        return self.state == "created" or self.started_at.startswith("0001-")
+
 
 def find_container(engine: Engine, name: str) -> ContainerView | None:
     """The container of this name, or None."""

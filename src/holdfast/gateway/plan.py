@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.gateway.registries_sources import read_sources
-from holdfast.gateway.steps.container import EnsureContainer, StartContainer
+from holdfast.gateway.steps.container import EnsureContainer
 from holdfast.gateway.steps.engine import CheckEngine
 from holdfast.gateway.steps.health import WaitHealthy
 from holdfast.gateway.steps.image import EnsureImage
@@ -30,6 +30,7 @@ from holdfast.gateway.steps.removal import (
 from holdfast.gateway.steps.replacement import ReplaceOld
 from holdfast.gateway.steps.restarts import KeepRunning, LetStop
 from holdfast.gateway.steps.snapshot import RestoreSnapshot, TakeSnapshot
+from holdfast.gateway.steps.start import StartContainer
 from holdfast.gateway.steps.storage import EnsureNetwork, EnsureVolume
 from holdfast.gateway.steps.tls import ReconcileTls, WriteClientFiles
 from holdfast.gateway.steps.tunnel import CloseTunnel, ForgetTunnel, OpenTunnel

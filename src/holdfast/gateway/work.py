@@ -23,6 +23,8 @@ from holdfast.gateway.settings import Resolved, Settings, resolve
 from holdfast.gateway.spec import LOOPBACK, GatewayFiles, GatewaySpec, Metadata, read_metadata, url_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kubernetes.client import ApiClient
 
     from holdfast.containers.engine import Engine
@@ -113,6 +115,16 @@ class Work:
             listen=self._listen(container),
             api_names=self._api_names(container),
         )
+
+    def choose_other_ports(self, keys: Iterable[str]) -> None:
+        """Free ports in the place of those under these settings, from now on."""
+        spec = self.spec
+        taken = {spec.port, spec.gateway_port}
+        for key in keys:
+            port = self.place.free_port(reserved_ports(self.engine) | taken)
+            taken.add(port)
+            spec = msgspec.structs.replace(spec, **{key: port})
+        self.spec = spec
 
     def container(self) -> ContainerView | None:
         """The gateway's container as it is now; refuses one of the same name that is not ours."""
