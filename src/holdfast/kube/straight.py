@@ -1,8 +1,9 @@
 """Spares a request what urllib3 does anew for each one and need not; this pays for all that `resilient` adds.
 
 A PoolManager parses the whole address and hashes all of its settings to find the connections of a server that
-stays the same, and a connection sends the head of a request and its small body apart. What is sent and what
-comes back is the same. Anything unusual (proxies, dots in paths, retries asked for) goes the long way.
+stays the same, a connection sends the head of a request and its small body apart, and the head of an answer
+is read as if it were a mail (`plain_answers`). What is sent and what comes back is the same. Anything unusual
+(proxies, dots in paths, retries asked for) goes the long way.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from holdfast.kube import curfew
+from holdfast.kube.plain_answers import PlainAnswer
 
 _LONGEST_SCHEME = len("https://")
 # Beyond this, putting head and body together costs more than sending them apart.
@@ -92,6 +94,7 @@ def _in_one_go(connection: Any) -> Any:
     """The same kind of connection, which sends head and small body together: one write, one TLS record."""
 
     class InOneGo(connection):  # type: ignore[misc]
+        response_class = PlainAnswer
         _holds_back, _head = False, b""
 
         def connect(self) -> None:
