@@ -13,18 +13,35 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+# Each ends in a look ahead: in Python a lone `$` would let a line break at the end through.
+_END = r"$(?!\n)"
+_LABEL_PART = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DOMAIN_PART = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 LONGEST_NAME = 63
-QUANTITY_PATTERN = "^[0-9]+([.][0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+NAME_PATTERN = f"^{_DOMAIN_PART}{_END}"
+QUANTITY_PATTERN = (
+    f"^([1-9][0-9]{{0,14}}([.][0-9]{{1,3}})?|0[.][0-9]{{0,2}}[1-9])(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?{_END}"
+)
+SIZE_PATTERN = f"^[1-9][0-9]{{0,14}}(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?{_END}"
+LABEL_PATTERN = (
+    "^(?!holdfast[.]dev/|(extensions[.])?agents[.]x-k8s[.]io/|([a-z0-9.-]+[.])?(kubernetes|k8s)[.]io/)"
+    f"({_DOMAIN_PART}([.]{_DOMAIN_PART}){{0,3}}/)?{_LABEL_PART}{_END}"
+)
 _LONGEST_TEXT = 4096
 _MOST_ENTRIES = 256
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=NAME_PATTERN)]
 Quantity: TypeAlias = Annotated[str, Meta(min_length=1, max_length=32, pattern=QUANTITY_PATTERN)]
-Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=_LONGEST_TEXT)]
-Words: TypeAlias = Annotated[list[str], Meta(max_length=_MOST_ENTRIES)]
-Variables: TypeAlias = Annotated[dict[str, str], Meta(max_length=_MOST_ENTRIES)]
-Labels: TypeAlias = Annotated[dict[str, str], Meta(max_length=_MOST_ENTRIES)]
+Size: TypeAlias = Annotated[str, Meta(min_length=1, max_length=32, pattern=SIZE_PATTERN)]
+Image: TypeAlias = Annotated[str, Meta(min_length=1, max_length=_LONGEST_TEXT, pattern=r"^[!-~]+" + _END)]
+Text: TypeAlias = Annotated[str, Meta(pattern=r"^[^\u0000]*$")]
+"""no word of a command line, and no variable, can hold a NUL"""
+Words: TypeAlias = Annotated[list[Text], Meta(max_length=_MOST_ENTRIES)]
+VariableName: TypeAlias = Annotated[str, Meta(max_length=256, pattern=f"^[A-Za-z_][A-Za-z0-9_]*{_END}")]
+Variables: TypeAlias = Annotated[dict[VariableName, Text], Meta(max_length=_MOST_ENTRIES)]
+LabelKey: TypeAlias = Annotated[str, Meta(max_length=253, pattern=LABEL_PATTERN)]
+LabelValue: TypeAlias = Annotated[str, Meta(max_length=63, pattern=f"^({_LABEL_PART})?{_END}")]
+Labels: TypeAlias = Annotated[dict[LabelKey, LabelValue], Meta(max_length=_MOST_ENTRIES)]
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Seconds: TypeAlias = Annotated[int, Meta(ge=1, le=366 * 24 * 3600)]
 
@@ -44,9 +61,13 @@ class Phase(StrEnum):
 class Workspace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The volume at `/sandbox` that outlives the pod."""
 
-    size: Quantity = "2Gi"
+    size: Size = "2Gi"
     storage_class: Name | None = None
     """the cluster's default one where nothing is said"""
+    seed: bool = True
+    """whether it is filled from the image's own `/sandbox` when it is new"""
+    seed: bool = True
+    """whether it starts as a copy of the image's own `/sandbox`; that needs a shell and `cp` in the image"""
 
 
 class NetworkPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,8 +84,8 @@ class SandboxRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """What a sandbox is to be. Sent twice, it makes one sandbox."""
 
     name: Name
-    image: Text | None = None
-    """needed unless there is a template"""
+    image: Image | None = None
+    """holdfast's own one where nothing is said"""
     command: Words | None = None
     args: Words | None = None
     env: Variables = {}
