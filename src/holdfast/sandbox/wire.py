@@ -65,8 +65,6 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     storage_class: Name | None = None
     """the cluster's default one where nothing is said"""
     seed: bool = True
-    """whether it is filled from the image's own `/sandbox` when it is new"""
-    seed: bool = True
     """whether it starts as a copy of the image's own `/sandbox`; that needs a shell and `cp` in the image"""
 
 
