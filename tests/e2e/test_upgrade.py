@@ -95,6 +95,8 @@ def test_an_upgrade_that_is_killed_twice_is_finished_by_up(keeper, images):
     image = images.make("other")
     killed_after(keeper, "take-snapshot", "upgrade", keeper.name, "--image", image)
     killed_after(keeper, "put-aside", "upgrade", keeper.name, "--image", image)
+    # An earlier version of holdfast left it under this name.
+    connect().client.rename(f"before-of-{keeper.container}", f"{keeper.container}-before")
     ended = keeper.holdfast.run("destroy", keeper.name, "--yes", keeper.name, "--json")
     assert "is not finished" in refused(ended, "permanent")["error"]
     ended = keeper.holdfast.run("up", keeper.name, "--push-image", "t-upgrade-no-such-image:1", "--json")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.events import Event
     from holdfast.gateway.commands import GatewayResult
     from holdfast.gateway.observation import GatewayStatus
+    from holdfast.sandbox.sdk import Access, Sandbox, Sandboxes
 
 
 class Gateway:
@@ -84,12 +85,29 @@ class Gateway:
 
         return node_lines(Work(self.name), component=component, tail=tail, follow=follow)
 
+    def sandbox(self, name: str) -> Sandbox:
+        """One of its sandboxes by name: `with` for a plain program, `async with` for one with a loop."""
+        from holdfast.sandbox.sdk import Sandbox
+
+        return Sandbox(name, self._api, on_retry=self._listener)
+
+    def sandboxes(self) -> Sandboxes:
+        """All of its sandboxes: to list them, to make them, or to have a fresh one for a while."""
+        from holdfast.sandbox.sdk import Sandboxes
+
+        return Sandboxes(self._api, on_retry=self._listener)
+
     def destroy(self, *, data: bool = False) -> GatewayResult:
         """Take it away; its data only with `data=True`, and then there is no way back."""
         return commands.destroy(self.name, with_data=data, bus=self._bus())
 
     def __repr__(self) -> str:
         return f"<gateway {self.name}>"
+
+    def _api(self) -> Access:
+        from holdfast.gateway.api_access import api_access
+
+        return api_access(self.name)
 
     def _bus(self) -> Bus:
         return Bus(self._listener) if self._listener is not None else Bus()

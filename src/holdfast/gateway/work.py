@@ -135,13 +135,19 @@ class Work:
 
     @property
     def before(self) -> str:
-        """The name under which an upgrade puts the old container aside."""
-        return f"{self.object}-before"
+        """The name under which an upgrade puts the old container aside: no gateway's container has it."""
+        return f"before-of-{self.object}"
 
     def predecessor(self) -> ContainerView | None:
-        """The old container that an upgrade has put aside: there only while that upgrade is under way."""
-        found = find_container(self.engine, self.before)
-        return found if found is not None and found.labels.get(labels.GATEWAY) == self.name else None
+        """The old container that an upgrade has put aside: there only while that upgrade is under way.
+
+        Earlier versions put it aside as `holdfast-NAME-before`, which is what another gateway may be called.
+        """
+        for name in (self.before, f"{self.object}-before"):
+            found = find_container(self.engine, name)
+            if found is not None and found.labels.get(labels.GATEWAY) == self.name:
+                return found
+        return None
 
     def refuse_foreign(self, kind: str, found: dict[str, str]) -> None:
         """Stop when something has our name and not our label."""

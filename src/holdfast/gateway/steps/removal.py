@@ -12,6 +12,7 @@ from holdfast.gateway import kubeconfig
 from holdfast.gateway.node_container import STOP_SECONDS
 from holdfast.gateway.spec import forget
 from holdfast.gateway.steps.base import GatewayStep
+from holdfast.gateway.steps.upgrade import remove_predecessor
 from holdfast.gateway.upgrade.volume import clear_helpers
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ class RemoveContainer(GatewayStep):
     def run(self, ctx: Context) -> None:
         clear_helpers(self.work)
         remove_container(self.work.engine, self.work.object)
-        if self.work.predecessor() is not None:
-            remove_container(self.work.engine, self.work.before)
+        remove_predecessor(self.work)
         ctx.note(self.work.object)
 
 

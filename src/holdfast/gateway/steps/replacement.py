@@ -13,6 +13,7 @@ from holdfast.engine import Verdict, absent, done
 from holdfast.gateway.node_container import STOP_SECONDS
 from holdfast.gateway.steps.base import GatewayStep
 from holdfast.gateway.steps.container import refuse_other_version
+from holdfast.gateway.steps.upgrade import remove_predecessor
 from holdfast.gateway.upgrade.volume import clear_helpers
 
 if TYPE_CHECKING:
@@ -66,8 +67,7 @@ class ReplaceOld(GatewayStep):
         if wipe:
             ctx.check_lock()
             clear_helpers(self.work)
-            if self.work.predecessor() is not None:
-                remove_container(engine, self.work.before)
+            remove_predecessor(self.work)
             remove_volume(engine, name)
         ctx.note("the old one is gone with all its data" if wipe else "the old one is gone; its data stays")
         return {"wipe": wipe, "image": self.work.old_image}

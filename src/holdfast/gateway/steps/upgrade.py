@@ -90,8 +90,9 @@ class PutAside(GatewayStep):
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
-        if self.work.predecessor() is not None:
-            return done(f"it is {self.work.before}")
+        old = self.work.predecessor()
+        if old is not None:
+            return done(f"it is {old.name}")
         return done(_SETTLED) if is_settled(self.work) else absent("it has the gateway's name")
 
     def run(self, ctx: Context) -> None:
@@ -132,16 +133,15 @@ class FinishUpgrade(GatewayStep):
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
-        if self.work.predecessor() is None:
-            return done("nothing is left of an older version")
-        return absent(f"{self.work.before} is still there")
+        old = self.work.predecessor()
+        return done("nothing is left of an older version") if old is None else absent(f"{old.name} is there")
 
     def run(self, ctx: Context) -> None:
         record = read_record(self.work)
         if record is not None:
             volume.finish_upgrade(self.work, msgspec.structs.replace(record, phase="upgraded"))
             ctx.note(f"snapshot {record.id} is kept")
-        remove_container(self.work.engine, self.work.before)
+        remove_predecessor(self.work)
 
 
 class MarkRollback(GatewayStep):
@@ -196,13 +196,13 @@ class TakeBack(GatewayStep):
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
-        if self.work.predecessor() is None:
-            return done("it has the gateway's name")
-        return absent(f"it is {self.work.before}")
+        old = self.work.predecessor()
+        return done("it has the gateway's name") if old is None else absent(f"it is {old.name}")
 
     def run(self, ctx: Context) -> None:
-        if self.work.predecessor() is not None:
-            rename_container(self.work.engine, self.work.before, self.work.object)
+        old = self.work.predecessor()
+        if old is not None:
+            rename_container(self.work.engine, old.name, self.work.object)
             ctx.note(self.work.object)
 
 
@@ -272,6 +272,13 @@ class CheckData(GatewayStep):
         volume.restore_snapshot(work, record, image=work.spec.image)
         ended = msgspec.structs.replace(record, phase="rolled-back")
         volume.finish_rollback(work, ended, image=work.spec.image)
+
+
+def remove_predecessor(work: Work) -> None:
+    """Remove the container that an upgrade has put aside, if there is one."""
+    old = work.predecessor()
+    if old is not None:
+        remove_container(work.engine, old.name)
 
 
 def _stop_for_good(work: Work, grace_seconds: int = STOP_SECONDS) -> None:

@@ -133,16 +133,16 @@ def refuse_unfinished(work: Work) -> None:
 def direction(work: Work) -> tuple[Work, UpgradeRecord | None]:
     """The work to go on with, and the record of an upgrade on its way back, if that is what it is."""
     record = read_record(work) if work.predecessor() is not None or work.container() is not None else None
-    switched = work.predecessor() is not None
-    if switched and (record is None or record.phase == "rolled-back"):
+    old = work.predecessor()
+    if old is not None and (record is None or record.phase == "rolled-back"):
         raise DamagedFileError(
-            f"there is an old container {work.before}, but no record of an upgrade on the volume",
-            hint=f"If {work.object} is healthy, remove {work.before}; else give it that name again.",
+            f"there is an old container {old.name}, but no record of an upgrade on the volume",
+            hint=f"If {work.object} is healthy, remove {old.name}; else give it that name again.",
         )
     if record is not None and record.phase == "back":
         return _settled_on(work, None), record
     target = work.settings.image
-    if switched and record is not None:
+    if old is not None and record is not None:
         if target is not None and target != record.target:
             raise PermanentError(
                 f"an upgrade of gateway {work.name} to {record.target} is in the middle",

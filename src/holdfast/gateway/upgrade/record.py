@@ -87,7 +87,7 @@ def decode_record(work: Work, raw: bytes | None) -> UpgradeRecord | None:
     except msgspec.MsgspecError as error:
         raise DamagedFileError(
             f"the record of the upgrade of gateway {work.name} cannot be read: {error}",
-            hint=f"It is {RECORD} on the volume {work.object}; the old container is {work.before}.",
+            hint=f"It is {RECORD} on the volume {work.object}; the old container, {work.before}.",
         ) from error
 
 
