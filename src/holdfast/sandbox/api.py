@@ -41,6 +41,8 @@ FAILED_PODS = "holdfast.dev/failed-pods"
 """Annotation of a sandbox, ours: `Recreate` (the default) or `Keep`."""
 FAILURES = "holdfast.dev/failures"
 """Annotation of a sandbox, ours: how many of its pods failed in a row."""
+IDLE_SUSPEND_AFTER = "holdfast.dev/idle-suspend-after"
+"""Annotation of a sandbox, ours: seconds without use after which it is suspended."""
 
 
 class Mode(StrEnum):

@@ -1,0 +1,275 @@
+"""What becomes of a request for a sandbox, field by field."""
+
+import uuid
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import UsageError
+from holdfast.sandbox import creation, parts
+from holdfast.sandbox.creation import claim, is_own_image, manifest, network_policy
+from holdfast.sandbox.wire import NetworkPolicy, SandboxRequest, Workspace
+
+FOREIGN = "python:3.12"
+
+
+def made(image=FOREIGN, *, endpoint=None, name="a", **asked):
+    return manifest(SandboxRequest(name=name, image=image, **asked), namespace="ns", endpoint=endpoint)
+
+
+def pod_of(box):
+    return box["spec"]["podTemplate"]["spec"]
+
+
+def container_of(box):
+    (container,) = pod_of(box)["containers"]
+    return container
+
+
+def variables(box):
+    return {entry["name"]: entry["value"] for entry in container_of(box)["env"]}
+
+
+def test_labels_and_variables_say_who_it_is():
+    box = made(labels={"team": "blue"}, env={"COLOR": "red"})
+    identity = box["metadata"]["labels"]["holdfast.dev/sandbox-id"]
+    assert uuid.UUID(identity)
+    labels = {"team": "blue", "holdfast.dev/sandbox-id": identity, "holdfast.dev/managed-by": "holdfast"}
+    assert box["metadata"]["labels"] == labels
+    assert box["spec"]["podTemplate"]["metadata"]["labels"] == labels
+    assert variables(box) == {"HOLDFAST_SANDBOX_ID": identity, "HOLDFAST_SANDBOX": "a", "COLOR": "red"}
+
+
+def test_the_same_request_gives_the_same_object():
+    asked = {"env": {"A": "1"}, "cpu": "1", "labels": {"x": "y"}, "command": ["sleep", "9"]}
+    assert made(**asked) == made(**asked)
+
+
+def test_identities_differ_by_name_and_namespace():
+    found = {
+        creation.sandbox_id(name, namespace=place)
+        for name in ("a", "b", "a-b")
+        for place in ("n", "m", "n-a")
+    }
+    assert len(found) == 9
+
+
+def test_an_endpoint_comes_with_the_paths_of_its_certificates():
+    box = made(endpoint="https://holdfast.holdfast.svc:8443")
+    there = variables(box)
+    assert there["HOLDFAST_ENDPOINT"] == "https://holdfast.holdfast.svc:8443"
+    assert there["HOLDFAST_TLS_CA"] == "/etc/holdfast/tls/ca.crt"
+    assert there["HOLDFAST_TLS_CERT"] == "/etc/holdfast/tls/tls.crt"
+    assert there["HOLDFAST_TLS_KEY"] == "/etc/holdfast/tls/tls.key"
+    (volume,) = pod_of(box)["volumes"]
+    assert volume["secret"] == {"secretName": "holdfast-sandbox-tls", "optional": True}
+    mounts = container_of(box)["volumeMounts"]
+    assert {"name": "tls", "mountPath": "/etc/holdfast/tls", "readOnly": True} in mounts
+
+
+def test_without_an_endpoint_nothing_is_said_of_one():
+    box = made(workspace=False)
+    assert not [name for name in variables(box) if "TLS" in name or "ENDPOINT" in name]
+    assert "volumes" not in pod_of(box)
+    assert "volumeMounts" not in container_of(box)
+
+
+@pytest.mark.parametrize("name", ["HOLDFAST_SANDBOX", "HOLDFAST_SANDBOX_ID"])
+def test_holdfasts_own_variables_cannot_be_set(name):
+    with pytest.raises(UsageError, match=name):
+        made(env={name: "x"})
+
+
+@pytest.mark.parametrize(
+    "key", ["holdfast.dev/sandbox-id", "agents.x-k8s.io/claim-uid", "extensions.agents.x-k8s.io/x"]
+)
+def test_reserved_labels_are_refused(key):
+    with pytest.raises(UsageError, match=key):
+        made(labels={key: "x"})
+
+
+def test_the_default_workspace():
+    box = made()
+    (template,) = box["spec"]["volumeClaimTemplates"]
+    assert template["metadata"]["name"] == "workspace"
+    assert template["spec"] == {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "2Gi"}},
+    }
+    (mount,) = container_of(box)["volumeMounts"]
+    assert (mount["name"], mount["mountPath"]) == ("workspace", "/sandbox")
+    (seeder,) = pod_of(box)["initContainers"]
+    assert seeder["image"] == FOREIGN
+    box["metadata"]["uid"] = "u"
+    pod = parts.pod(box)
+    assert pod["spec"]["volumes"] == [
+        {"name": "workspace", "persistentVolumeClaim": {"claimName": "workspace-a"}}
+    ]
+
+
+def test_size_and_class_are_those_that_were_asked_for():
+    box = made(workspace=Workspace(size="5Gi", storage_class="fast"))
+    (template,) = box["spec"]["volumeClaimTemplates"]
+    assert template["spec"]["resources"]["requests"]["storage"] == "5Gi"
+    assert template["spec"]["storageClassName"] == "fast"
+
+
+def test_a_workspace_without_seeding_needs_nothing_of_the_image():
+    box = made(workspace=Workspace(seed=False))
+    assert "initContainers" not in pod_of(box)
+    assert container_of(box)["volumeMounts"]
+
+
+def test_no_workspace_no_claim():
+    box = made(workspace=False)
+    assert "volumeClaimTemplates" not in box["spec"]
+    assert "initContainers" not in pod_of(box)
+
+
+@pytest.mark.parametrize("image", [FOREIGN, creation.DEFAULT_IMAGE])
+def test_no_container_has_any_privilege(image):
+    pod = pod_of(made(image))
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in (*pod["containers"], *pod["initContainers"]):
+        security = container["securityContext"]
+        assert security["privileged"] is False
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"]["drop"] == ["ALL"]
+        may = set(security["capabilities"].get("add", ()))
+        assert not may & {"SYS_ADMIN", "NET_ADMIN", "NET_RAW", "SYS_PTRACE", "MKNOD", "SYS_CHROOT", "SETFCAP"}
+        assert container["resources"]["limits"].keys() == {"cpu", "memory"}
+
+
+def test_the_own_image_runs_as_nobody_special():
+    pod = pod_of(made(image=None))
+    assert pod["containers"][0]["image"] == creation.DEFAULT_IMAGE
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == 1000
+    for container in (*pod["containers"], *pod["initContainers"]):
+        assert "add" not in container["securityContext"]["capabilities"]
+        assert "runAsUser" not in container["securityContext"]
+
+
+def test_a_foreign_image_keeps_its_user_and_its_seeding_keeps_owners():
+    pod = pod_of(made())
+    assert "runAsNonRoot" not in pod["securityContext"]
+    assert "runAsUser" not in pod["containers"][0]["securityContext"]
+    assert pod["initContainers"][0]["securityContext"]["runAsUser"] == 0
+
+
+@pytest.mark.parametrize(
+    ("image", "own"),
+    [
+        ("holdfast/sandbox", True),
+        ("holdfast/sandbox:1", True),
+        ("registry.example:5000/holdfast/sandbox@sha256:00", True),
+        ("holdfast/sandbox-tools:1", False),
+        ("notholdfast/sandbox", False),
+        ("sandbox", False),
+        ("registry.example:5000/sandbox:1", False),
+    ],
+)
+def test_which_image_is_ours(image, own):
+    assert is_own_image(image) is own
+
+
+def test_the_runtimes_port_is_named_where_it_runs():
+    assert container_of(made(image=None))["ports"] == [{"name": "runtime", "containerPort": 8888}]
+    assert "ports" not in container_of(made(image=None, command=["sleep", "9"]))
+    assert "ports" not in container_of(made())
+
+
+@pytest.mark.parametrize(
+    ("asked", "limits", "requests"),
+    [
+        ({}, ("2", "2Gi"), ("50m", "64Mi")),
+        ({"cpu": "500m", "memory": "1Gi"}, ("500m", "1Gi"), ("50m", "64Mi")),
+        ({"cpu": "0.01", "memory": "16M"}, ("0.01", "16M"), ("0.01", "16M")),
+        ({"cpu": "20m", "memory": "65536Ki"}, ("20m", "65536Ki"), ("20m", "64Mi")),
+    ],
+)
+def test_what_is_reserved_is_never_more_than_the_bound(asked, limits, requests):
+    resources = container_of(made(**asked))["resources"]
+    assert resources["limits"] == {"cpu": limits[0], "memory": limits[1]}
+    assert resources["requests"] == {"cpu": requests[0], "memory": requests[1]}
+
+
+def kubernetes_expansion(text, values):
+    """What the kubelet makes of a text: `$(NAME)` by its value where there is one, `$$` by `$`."""
+    out, at = [], 0
+    while at < len(text):
+        if text[at] != "$" or at + 1 == len(text):
+            out.append(text[at])
+            at += 1
+        elif text[at + 1] == "$":
+            out.append("$")
+            at += 2
+        elif text[at + 1] == "(" and ")" in text[at:]:
+            end = text.index(")", at)
+            name = text[at + 2 : end]
+            out.append(values.get(name, text[at : end + 1]))
+            at = end + 1
+        else:
+            out.append("$")
+            at += 1
+    return "".join(out)
+
+
+@given(st.text(alphabet="$()A b", max_size=12))
+def test_texts_reach_the_container_as_they_were_given(text):
+    box = made(env={"A": "value", "B": text}, command=["sh", "-c", text], args=[text])
+    container = container_of(box)
+    told = [variables(box)["B"], container["command"][2], container["args"][0]]
+    assert {kubernetes_expansion(word, {"A": "value"}) for word in told} == {text}
+
+
+def test_times_and_policies():
+    east = timezone(timedelta(hours=2))
+    box = made(
+        shutdown_time=datetime(2027, 1, 1, 2, 0, 0, tzinfo=east), idle_suspend_after=600, failed_pods="Keep"
+    )
+    assert box["spec"]["shutdownTime"] == "2027-01-01T00:00:00Z"
+    assert box["spec"]["shutdownPolicy"] == "Retain"
+    assert box["metadata"]["annotations"] == {
+        "holdfast.dev/failed-pods": "Keep",
+        "holdfast.dev/idle-suspend-after": "600",
+    }
+
+
+def test_a_template_is_asked_for_by_a_claim():
+    asked = SandboxRequest(
+        name="c",
+        template="t",
+        env={"A": "$(B)"},
+        labels={"team": "blue"},
+        shutdown_time=datetime(2027, 1, 1, tzinfo=UTC),
+    )
+    found = claim(asked, namespace="ns", pool="p")
+    assert found["kind"] == "SandboxClaim"
+    assert found["spec"] == {
+        "warmPoolRef": {"name": "p"},
+        "additionalPodMetadata": {"labels": {"team": "blue"}},
+        "env": [{"name": "A", "value": "$$(B)"}],
+        "lifecycle": {"shutdownTime": "2027-01-01T00:00:00Z", "shutdownPolicy": "Retain"},
+    }
+
+
+def test_what_a_template_decides_cannot_be_asked_for():
+    asked = SandboxRequest(name="c", template="t", image=FOREIGN, cpu="1", workspace=False)
+    with pytest.raises(UsageError, match="image, cpu, workspace"):
+        claim(asked, namespace="ns", pool="p")
+
+
+def test_a_network_policy_is_around_this_sandbox_alone():
+    asked = SandboxRequest(name="a", image=FOREIGN, network_policy=NetworkPolicy(egress=[]))
+    policy = network_policy(asked, namespace="ns")
+    assert policy["spec"]["policyTypes"] == ["Egress"]
+    assert policy["spec"]["egress"] == []
+    box = manifest(asked, namespace="ns", endpoint=None)
+    box["metadata"]["uid"] = "u"
+    labels = parts.pod(box)["metadata"]["labels"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert network_policy(SandboxRequest(name="a"), namespace="ns") is None
