@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from holdfast.kube import resilient as resilient
     from holdfast.retry import Policy as Policy
     from holdfast.retry import retry as retry
+    from holdfast.sandbox.sdk import Sandbox as Sandbox
 
 __version__ = "0.1.0"
 
-__all__ = ["Gateway", "Policy", "Workflow", "__version__", "resilient", "retry"]
+__all__ = ["Gateway", "Policy", "Sandbox", "Workflow", "__version__", "resilient", "retry"]
 
 _HOMES: dict[str, str] = {
     "Gateway": "holdfast.gateway.facade",
     "Policy": "holdfast.retry",
+    "Sandbox": "holdfast.sandbox.sdk",
     "Workflow": "holdfast.engine",
     "resilient": "holdfast.kube",
     "retry": "holdfast.retry",

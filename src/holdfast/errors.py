@@ -26,6 +26,7 @@
     │   ├── ObjectConflictError         an object of that name is there, and it is not ours or not alike
     │   ├── WaitFailedError             what was waited for can no longer come true
     │   ├── ClusterRefusedError         the cluster understood the request and said no
+    │   ├── SandboxMissingError         there is no sandbox of that name
     │   └── UsageError                  exit 2: the words of the command or the arguments of a call are off
     │       ├── ArgumentError           one argument cannot be meant like that: it is named (a ValueError too)
     │       │   └── ArgumentKindError   one argument is of the wrong kind (a TypeError too)
@@ -285,6 +286,16 @@ class ClusterRefusedError(PermanentError):
     """The API server refused the request for good: wrong, forbidden or not there."""
 
     code = "cluster-refused"
+
+
+# Sandboxes -------------------------------------------------------------------------------------------------
+
+
+class SandboxMissingError(PermanentError):
+    """There is no sandbox of that name on the gateway."""
+
+    code = "sandbox-missing"
+    default_hint = "`holdfast sandbox list` shows those that are there."
 
 
 # --- engine: workflows, stores, locks ---

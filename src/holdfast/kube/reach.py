@@ -60,7 +60,7 @@ def ask(
         address.hostname or "",
         address.port or 443,
         timeout=timeout,
-        context=_verified(ca, certificate, key),
+        context=verified_context(ca, certificate, key),
     )
     try:
         connection.request("GET", path)
@@ -84,7 +84,8 @@ def is_unreachable(error: BaseException) -> bool:
     return isinstance(error, ApiUnreachableError)
 
 
-def _verified(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
+def verified_context(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
+    """TLS with which both sides show a certificate, out of PEM texts that stay in memory."""
     try:
         # Never the empty text: with that, the standard library would trust the system's own.
         context = ssl.create_default_context(cadata=ca.decode("ascii") or "\n")

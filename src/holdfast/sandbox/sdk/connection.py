@@ -1,0 +1,233 @@
+"""The connection to a gateway's API: requests that are made again, streams that are not.
+
+A plain request is retried by policy where it may arrive twice. A stream is only opened again while nothing
+of it has begun; once bytes have flowed, its end is an error for whoever reads. After a call that did not get
+through, the way to the gateway is looked up anew: ports, tunnels and certificates change.
+Not here: what is asked for (handle.py), and what failures are called (problems.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import aiohttp
+import msgspec
+
+from holdfast.errors import ClusterRefusedError, HoldfastError
+from holdfast.kube.reach import ApiRefusedError, verified_context
+from holdfast.retry import Budget, Policy, current_deadline, exponential
+from holdfast.sandbox.sdk import problems
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from types import TracebackType
+    from typing import Self
+
+    from holdfast.retry.policy import Sink
+    from holdfast.sandbox.sdk.access import Access, Find
+
+T = TypeVar("T")
+
+_ATTEMPTS = 4
+_CONNECT_SECONDS = 5.0
+_ANSWER_SECONDS = 30.0
+_HEARTBEAT_SECONDS = 20.0
+_LARGEST_PROBLEM = 1 << 16
+_LARGEST_FRAME = 1 << 24
+_REFUSED = 400
+
+
+class Connection:
+    """One gateway's API for one event loop; opens nothing until the first call."""
+
+    def __init__(self, find: Find, *, on_retry: Sink | None = None) -> None:
+        self._find = find
+        self._access: Access | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._opening = asyncio.Lock()
+        calls = Policy(
+            attempts=_ATTEMPTS,
+            backoff=exponential(0.2, cap=5.0),
+            retry_on=problems.may_be_sent_again,
+            retry_after=problems.asked_wait,
+            budget=Budget(10.0),
+            on_retry=on_retry,
+        )
+        self._calls = calls
+        self._openings = calls.with_(retry_on=problems.was_not_carried_out)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        answer: type[T],
+        *,
+        query: Any = None,
+        body: msgspec.Struct | None = None,
+    ) -> T:
+        """One request that may safely arrive twice, and its answer."""
+        return (await self.call_with_status(method, path, answer, query=query, body=body))[1]
+
+    async def call_with_status(
+        self,
+        method: str,
+        path: str,
+        answer: type[T],
+        *,
+        query: Any = None,
+        body: msgspec.Struct | None = None,
+    ) -> tuple[int, T]:
+        """The same with the HTTP status, where two kinds of success are told apart."""
+        headers = {"Content-Type": "application/json"} if body is not None else None
+        data = msgspec.json.encode(body) if body is not None else None
+
+        async def once() -> tuple[int, bytes]:
+            session = await self._opened()
+            async with session.request(
+                method, path, params=query, data=data, headers=headers, timeout=_answer_timeout()
+            ) as response:
+                return response.status, await response.read()
+
+        status, content = await self._calls.with_(operation=f"{method} {path}").acall(self._translated, once)
+        return status, decoded(content, answer)
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, *, query: Any = None, body: Callable[[], Any] | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A request whose answer, or whose body, is as long as it is; `body` makes the body's chunks."""
+        headers = {"Content-Type": "application/x-tar"} if body is not None else None
+
+        async def once() -> aiohttp.ClientResponse:
+            session = await self._opened()
+            data = body() if body is not None else None
+            return await session.request(
+                method, path, params=query, data=data, headers=headers, timeout=_stream_timeout()
+            )
+
+        policy = self._calls if method == "GET" else self._openings
+        response = await policy.with_(operation=f"{method} {path}").acall(self._translated, once)
+        try:
+            yield response
+        except problems.FAILURES as error:
+            raise self._failure(error) from error
+        finally:
+            response.close()
+
+    @asynccontextmanager
+    async def socket(
+        self, path: str, *, query: Any = None
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse[bool]]:
+        """A WebSocket; a peer that has gone silent is noticed by its missing heartbeat."""
+
+        async def once() -> aiohttp.ClientWebSocketResponse[bool]:
+            session = await self._opened()
+            return await session.ws_connect(
+                path, params=query, heartbeat=_HEARTBEAT_SECONDS, max_msg_size=_LARGEST_FRAME
+            )
+
+        opened = await self._openings.with_(operation=f"open {path}").acall(self._translated, once)
+        try:
+            yield opened
+        except problems.FAILURES as error:
+            raise self._failure(error) from error
+        finally:
+            await opened.close()
+
+    async def close(self) -> None:
+        """Let go of everything; the next call opens it again."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _translated(self, once: Callable[[], Awaitable[T]]) -> T:
+        """One attempt; with certificates that are no longer good, the current ones are tried at once."""
+        try:
+            return await once()
+        except HoldfastError:
+            raise
+        except problems.FAILURES as error:
+            failure = self._failure(error)
+            changed = await self._look_again()
+            if not (changed and isinstance(failure, ApiRefusedError)):
+                raise failure from error
+        try:
+            return await once()
+        except problems.FAILURES as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> HoldfastError:
+        if isinstance(error, HoldfastError):
+            return error
+        assert self._access is not None  # noqa: S101 (a session is made with it)
+        return problems.from_failure(error, self._access)
+
+    async def _opened(self) -> aiohttp.ClientSession:
+        async with self._opening:
+            if self._session is None:
+                if self._access is None:
+                    self._access = await asyncio.to_thread(self._find)
+                self._session = _session(self._access)
+            return self._session
+
+    async def _look_again(self) -> bool:
+        """Whether the way to the gateway, or what is shown there, has changed since it was last looked up."""
+        async with self._opening:
+            found = await asyncio.to_thread(self._find)
+            if found == self._access:
+                return False
+            self._access = found
+            await self.close()
+            return True
+
+
+def decoded(content: bytes, kind: type[T]) -> T:
+    """An answer's body as the model it must be."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ClusterRefusedError(
+            f"the gateway's API answered with something else than a {kind.__name__}: {error}",
+            hint="The gateway and this client differ in version: `holdfast up` brings both together.",
+        ) from error
+
+
+def _session(access: Access) -> aiohttp.ClientSession:
+    tls = verified_context(access.ca, access.certificate, access.key)
+    return aiohttp.ClientSession(
+        base_url=access.url,
+        connector=aiohttp.TCPConnector(ssl=tls, limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        raise_for_status=_refused,
+        timeout=_stream_timeout(),
+        trust_env=False,
+    )
+
+
+async def _refused(response: aiohttp.ClientResponse) -> None:
+    """Called by the library with every answer, that of a WebSocket's opening too."""
+    if response.status < _REFUSED:
+        return
+    body = await response.content.read(_LARGEST_PROBLEM)
+    what = f"{response.method} {response.url.path}"
+    raise problems.from_answer(response.status, body, response.headers, what=what)
+
+
+def _answer_timeout() -> aiohttp.ClientTimeout:
+    deadline = current_deadline()
+    total = deadline.clip(_ANSWER_SECONDS) if deadline is not None else _ANSWER_SECONDS
+    return aiohttp.ClientTimeout(total=max(total, 0.001), sock_connect=_CONNECT_SECONDS)
+
+
+def _stream_timeout() -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)

@@ -1,0 +1,110 @@
+"""A port of this machine that leads to a port in a sandbox: on loopback alone, any number of connections.
+
+Each connection has a WebSocket of its own; one that fails takes no other along. Not here: Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from holdfast.errors import HoldfastError, PortTakenError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from holdfast.sandbox.sdk.connection import Connection
+
+_LOOPBACK = "127.0.0.1"
+_CHUNK = 1 << 16
+
+
+class Forward:
+    """An open way from a local port to one in a sandbox."""
+
+    def __init__(self, server: asyncio.Server, remote_port: int) -> None:
+        self._server = server
+        self.remote_port = remote_port
+        self.address: tuple[str, int] = server.sockets[0].getsockname()[:2]
+
+    @property
+    def local_port(self) -> int:
+        """The port here; a free one was taken where 0 was asked for."""
+        return self.address[1]
+
+    async def serve(self) -> None:
+        """Go on until cancelled."""
+        await self._server.serve_forever()
+
+
+@asynccontextmanager
+async def forwarded(
+    connection: Connection,
+    name: str,
+    remote_port: int,
+    local_port: int = 0,
+    *,
+    failed: Callable[[HoldfastError], None] = lambda _: None,
+) -> AsyncIterator[Forward]:
+    """Lead a local port to a sandbox's for as long as the block runs; `failed` is told of each that fails."""
+    running: set[asyncio.Task[None]] = set()
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 (this is a coroutine)
+        running.add(task)
+        try:
+            await _carry(connection, name, remote_port, reader, writer)
+        except HoldfastError as error:
+            failed(error)
+        finally:
+            running.discard(task)
+            writer.close()
+
+    try:
+        server = await asyncio.start_server(one, _LOOPBACK, local_port)
+    except OSError as error:
+        raise PortTakenError(
+            f"port {local_port} on {_LOOPBACK} cannot be listened on: {error.strerror or error}",
+            hint="Choose another local port, or 0 for a free one.",
+        ) from error
+    try:
+        yield Forward(server, remote_port)
+    finally:
+        server.close()
+        for task in list(running):
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _carry(
+    connection: Connection,
+    name: str,
+    port: int,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """One connection, both ways, until the sandbox's side has ended."""
+    path = f"/v1/sandboxes/{name}/forward"
+    async with connection.socket(path, query={"port": str(port)}) as socket:
+        outward = asyncio.ensure_future(_outward(reader, socket))
+        try:
+            async for message in socket:
+                if message.type is aiohttp.WSMsgType.BINARY:
+                    writer.write(message.data)
+                    await writer.drain()
+        except ConnectionError:
+            return  # the program here has gone: nobody is left to be told
+        finally:
+            outward.cancel()
+            with suppress(asyncio.CancelledError, ConnectionError, aiohttp.ClientError):
+                await outward
+
+
+async def _outward(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
+    while chunk := await reader.read(_CHUNK):
+        await socket.send_bytes(chunk)
+    await socket.close()

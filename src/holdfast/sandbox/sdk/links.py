@@ -1,0 +1,16 @@
+"""Whether a symbolic link inside a copy stays inside it: one rule for what is sent and what is received."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from pathlib import PurePosixPath
+
+
+def leads_out(target: str, parts: tuple[str, ...]) -> bool:
+    """Whether a link at `parts` (its path in the copy, the copy's own name first) may leave the copy.
+
+    Upwards comes first or not at all: behind another link, it could lead anywhere.
+    """
+    link = PurePosixPath(target)
+    upwards = sum(1 for _ in takewhile(lambda part: part == "..", link.parts))
+    return link.is_absolute() or ".." in link.parts[upwards:] or upwards > max(len(parts) - 2, 0)

@@ -1,0 +1,62 @@
+"""What a caller asks for as the body of a request, checked before it is sent: the mistake is named here.
+
+The bounds are those of the wire's own models. Not here: what becomes of the request.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.sandbox.wire import Name, SandboxRequest, Workspace
+
+
+def checked_name(name: str) -> str:
+    """A sandbox's name, or an error that says what names are like."""
+    try:
+        return msgspec.convert(name, Name)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"{name!r} is no name for a sandbox",
+            hint="Small letters, digits and dashes, at most 63; it begins and ends with a letter or digit.",
+        ) from error
+
+
+def request_for(name: str, *, image: str | None = None, **options: Any) -> SandboxRequest:
+    """The request for a sandbox; options that are None count as not given."""
+    given = {key: _plain(value) for key, value in options.items() if value is not None}
+    if image is not None:
+        given["image"] = image
+    if image is None and "template" not in given:
+        raise UsageError("a sandbox needs an image or a template; neither is given")
+    try:
+        return msgspec.convert({"name": name, **given}, SandboxRequest, strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the sandbox cannot be asked for like that: {_words(error)}") from error
+
+
+def workspace_for(*, size: str | None, storage_class: str | None, without: bool) -> Workspace | bool | None:
+    """The workspace that options name; None where nothing was said."""
+    if without:
+        if size or storage_class:
+            raise UsageError("--no-workspace and the options of a workspace exclude each other")
+        return False
+    if size is None and storage_class is None:
+        return None
+    given = {"size": size, "storage_class": storage_class}
+    try:
+        return msgspec.convert({key: value for key, value in given.items() if value}, Workspace)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the workspace cannot be asked for like that: {_words(error)}") from error
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, builtin_types=(bytes,))
+
+
+def _words(error: msgspec.ValidationError) -> str:
+    text, _, where = str(error).partition(" - at `$")
+    field = where.rstrip("`").lstrip(".")
+    return f"{field}: {text[:1].lower()}{text[1:]}" if field else text

@@ -1,0 +1,107 @@
+"""Waiting for a sandbox: what is done, what can no longer come true, and what is seen meanwhile.
+
+Pure readings of a view, and of the bytes of an event stream. Not here: the stream itself (handle.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.sandbox.wire import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.sandbox.wire import SandboxView
+
+HOPELESS = frozenset(
+    {
+        "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull",
+        "ImageInspectError", "ImagePullBackOff", "InvalidImageName", "MultiplePods", "PodNotOwned",
+        "RunContainerError", "TemplateNotFound", "WarmPoolNotFound",
+    }
+)  # fmt: skip
+"""Reasons for which a sandbox is Pending and that time does not cure."""
+
+DOUBTFUL = frozenset({"ErrImagePull", "ReconcilerError", "Unschedulable"})
+"""Reasons that often pass by themselves at once; one that stays is as good as hopeless."""
+DOUBT_SECONDS = 5.0
+
+_ENDS = {
+    Phase.READY: (Phase.FAILED, Phase.FINISHED, Phase.EXPIRED, Phase.DELETING, Phase.SUSPENDED),
+    Phase.SUSPENDED: (Phase.FINISHED, Phase.EXPIRED, Phase.DELETING),
+    Phase.FINISHED: (Phase.EXPIRED, Phase.DELETING, Phase.SUSPENDED),
+}
+"""From which phases each awaited one is not reached any more, unless somebody acts."""
+
+_FINAL_WORDS = ("not found", "denied", "unauthorized", "manifest unknown", "invalid reference")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One reading of a sandbox that is waited for."""
+
+    seen: str
+    """what is there, in few words"""
+    done: bool = False
+    hopeless: bool = False
+    """it can no longer come true"""
+    doubtful: bool = False
+    """it cannot either if this stays for some seconds"""
+
+
+def judge(view: SandboxView, wanted: Phase) -> Judgement:
+    """Whether a sandbox is where it is wanted, may still get there, or cannot."""
+    seen = words(view)
+    if view.phase == wanted:
+        return Judgement(seen, done=True)
+    if view.phase in _ENDS.get(wanted, (Phase.DELETING,)):
+        return Judgement(seen, hopeless=True)
+    if wanted != Phase.READY:
+        return Judgement(seen)
+    final = view.reason == "ErrImagePull" and any(word in view.message.lower() for word in _FINAL_WORDS)
+    return Judgement(seen, hopeless=final or view.reason in HOPELESS, doubtful=view.reason in DOUBTFUL)
+
+
+def words(view: SandboxView) -> str:
+    """A sandbox's state in one line."""
+    line = view.message.strip().split("\n", 1)[0]
+    why = ": ".join(part for part in (view.reason, line) if part)
+    return f"{view.phase} ({why})" if why else str(view.phase)
+
+
+class StreamEvent(NamedTuple):
+    """One event of a stream of Server-Sent Events."""
+
+    name: str
+    data: bytes
+
+
+class EventReader:
+    """Takes the stream's bytes as they come, in pieces of any size, and gives whole events."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._name = "message"
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> Iterator[StreamEvent]:
+        """The events that are complete with this piece."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for raw in lines:
+            line = raw.removesuffix(b"\r")
+            if line:
+                self._field(line)
+                continue
+            if self._data:
+                yield StreamEvent(self._name, b"\n".join(self._data))
+            self._name, self._data = "message", []
+
+    def _field(self, line: bytes) -> None:
+        key, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if key == b"event":
+            self._name = value.decode(errors="replace")
+        elif key == b"data":
+            self._data.append(value)

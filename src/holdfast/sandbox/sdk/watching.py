@@ -1,0 +1,158 @@
+"""The events of one sandbox, over as many streams as it takes, until it is where it is wanted.
+
+The first event of each stream is the state now, so that a stream that was cut is simply opened again, by
+policy and within the wait's own deadline. Not here: what the states mean (waiting.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from holdfast.errors import (
+    DeadlineError,
+    HoldfastError,
+    SandboxMissingError,
+    WaitFailedError,
+    WaitTimeoutError,
+)
+from holdfast.retry import Deadline, Policy, exponential
+from holdfast.sandbox.sdk.connection import decoded
+from holdfast.sandbox.sdk.problems import AnswerLostError, ServerTroubleError, asked_wait, may_be_sent_again
+from holdfast.sandbox.sdk.waiting import DOUBT_SECONDS, EventReader, judge
+from holdfast.sandbox.wire import Event, Phase, Problem, SandboxView
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from holdfast.sandbox.sdk.connection import Connection
+
+
+async def views(connection: Connection, name: str) -> AsyncGenerator[SandboxView, None]:
+    """The sandbox now, and after each change; ends when it is deleted."""
+    async with connection.stream("GET", f"/v1/sandboxes/{name}/events") as response:
+        reader = EventReader()
+        async for chunk in response.content.iter_any():
+            for event in reader.feed(chunk):
+                if event.name == Event.FAILED:
+                    problem = decoded(event.data, Problem)
+                    raise ServerTroubleError(problem.message, hint=problem.hint or None)
+                if event.name in (Event.STATE, Event.DELETED):
+                    yield decoded(event.data, SandboxView)
+                if event.name == Event.DELETED:
+                    return
+    raise AnswerLostError(f"the events of sandbox {name} have ended")
+
+
+async def until(
+    connection: Connection,
+    name: str,
+    wanted: Phase,
+    *,
+    within: float,
+    told: Callable[[SandboxView], None] | None = None,
+) -> SandboxView:
+    """Wait until a sandbox is in a phase; a state from which it cannot get there ends the wait at once."""
+    last: list[SandboxView] = []
+
+    async def follow() -> SandboxView:
+        return await _follow(connection, name, wanted, told=told, last=last)
+
+    policy = Policy(
+        attempts=None,
+        deadline=Deadline.after(within),
+        backoff=exponential(0.2, cap=5.0),
+        retry_on=may_be_sent_again,
+        retry_after=asked_wait,
+        operation=f"wait for sandbox {name}",
+    )
+    try:
+        async with asyncio.timeout(within):
+            return await policy.acall(follow)
+    except (TimeoutError, DeadlineError) as error:
+        seen = judge(last[-1], wanted).seen if last else "its state is not known"
+        raise WaitTimeoutError(
+            f"sandbox {name} was not {wanted} within {within:g} s: {seen}",
+            hint=f"Wait on with `holdfast sandbox wait {name}`; see `holdfast sandbox get {name}`.",
+            cause=error,
+        ) from error
+
+
+async def until_gone(connection: Connection, name: str, *, within: float) -> None:
+    """Wait until a sandbox is no more."""
+
+    async def follow() -> None:
+        try:
+            async for _ in views(connection, name):
+                pass
+        except SandboxMissingError:
+            return
+
+    policy = Policy(attempts=None, deadline=Deadline.after(within), retry_on=may_be_sent_again)
+    try:
+        async with asyncio.timeout(within):
+            await policy.acall(follow)
+    except (TimeoutError, DeadlineError) as error:
+        raise WaitTimeoutError(
+            f"sandbox {name} was not gone within {within:g} s",
+            hint="Its deletion goes on by itself.",
+            cause=error,
+        ) from error
+
+
+async def _follow(
+    connection: Connection,
+    name: str,
+    wanted: Phase,
+    *,
+    told: Callable[[SandboxView], None] | None,
+    last: list[SandboxView],
+) -> SandboxView:
+    stream = views(connection, name)
+    patience: float | None = None
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(patience):
+                    view = await anext(stream)
+            except TimeoutError:
+                if patience is None:
+                    raise
+                raise _failed(name, wanted, last[-1]) from None
+            except StopAsyncIteration:
+                raise SandboxMissingError(f"sandbox {name} was deleted while it was waited for") from None
+            last[:] = [view]
+            if told is not None:
+                told(view)
+            judgement = judge(view, wanted)
+            if judgement.done:
+                return view
+            if judgement.hopeless:
+                raise _failed(name, wanted, view)
+            patience = DOUBT_SECONDS if judgement.doubtful else None
+    finally:
+        await stream.aclose()
+
+
+def _failed(name: str, wanted: Phase, view: SandboxView) -> HoldfastError:
+    return WaitFailedError(
+        f"sandbox {name} does not become {wanted}: {judge(view, wanted).seen}",
+        hint=_HINTS.get(view.reason, "")
+        or _PHASE_HINTS.get(view.phase, "")
+        or f"See `holdfast sandbox get {name}` and `holdfast sandbox logs {name}`.",
+    )
+
+
+_IMAGE = (
+    "See that the image's name is right and that the gateway can pull it; a local image is put there by "
+    "`holdfast image push`."
+)
+_HINTS = {
+    "ErrImagePull": _IMAGE,
+    "ImagePullBackOff": _IMAGE,
+    "InvalidImageName": _IMAGE,
+    "ErrImageNeverPull": _IMAGE,
+    "WarmPoolNotFound": "Make a pool for that template first, or create the sandbox from an image.",
+    "TemplateNotFound": "Make that template first, or create the sandbox from an image.",
+}
+_PHASE_HINTS = {Phase.SUSPENDED: "Wake it up: `holdfast sandbox resume`."}
