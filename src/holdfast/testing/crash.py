@@ -39,6 +39,13 @@ def _known(troubles: Collection[str]) -> frozenset[str]:
     return frozenset(troubles)
 
 
+def _among(steps: list[str], wanted: Collection[str] | None) -> list[str]:
+    unknown = set(wanted or ()) - set(steps)
+    if unknown or isinstance(wanted, str):
+        raise ValueError(f"steps are some of {steps}, not {wanted!r}")
+    return steps if wanted is None else [step for step in steps if step in wanted]
+
+
 class CrashMatrix:
     """All the trouble that one workflow is put through.
 
@@ -49,7 +56,8 @@ class CrashMatrix:
       (with a changed input: as one on the changed parameters).
     - `effects(world)` counts effects by step, where the world keeps count; none but at-least-once may
       exceed one.
-    - `moments` is how many lines inside each step are tried, `troubles` which kinds of trouble.
+    - `moments` is how many lines inside each step are tried, `troubles` which kinds of trouble, and `steps`
+      where, if not in every step of a long workflow.
     """
 
     def __init__(  # noqa: PLR0913  one keyword for each part of the matrix
@@ -64,6 +72,7 @@ class CrashMatrix:
         effects: Callable[[Path], Mapping[str, int]] | None = None,
         moments: int = 3,
         troubles: Collection[str] = TROUBLES,
+        steps: Collection[str] | None = None,
         seed: int = 1,
     ) -> None:
         self._lab = Lab(build, root / "runs", params=params)
@@ -80,6 +89,7 @@ class CrashMatrix:
         self._lines: dict[str, int] = {}
         workflow = build(root / "nowhere")
         self._steps = [step.name for step in workflow.steps if step.repeat != "always"]
+        self._troubled = _among(self._steps, steps)
         self._may_repeat = {step.name for step in workflow.steps if step.repeat is not None}
         self.report = Report(
             workflow.name, tuple(step.name for step in workflow.steps if step.repeat == "at-least-once")
@@ -89,11 +99,11 @@ class CrashMatrix:
         """Everything but random moments."""
         with self._lab as lab, self._edited as edited:
             self._untroubled()
-            steps = [step for step in self._steps if step in self._lines]
+            steps = [step for step in self._troubled if step in self._lines]
             if not steps:
                 raise AssertionError("no step of the workflow has anything to do: there is nothing to kill")
             told = {
-                "killed": lambda: cases.kills(lab, self._steps, self._lines, self._moments),
+                "killed": lambda: cases.kills(lab, self._troubled, self._lines, self._moments),
                 "torn store": lambda: cases.torn_store(lab, steps, self._seed),
                 "disk full": lambda: cases.full_disk(lab, steps),
                 "read-only store": lambda: cases.read_only(lab, steps),

@@ -9,6 +9,16 @@ from holdfast.testing.crash import TROUBLES
 
 pytestmark = pytest.mark.engine
 
+WORKLOADS = (
+    "ensure-namespace",
+    "reconcile-tls",
+    "write-client-files",
+    "push-images",
+    "apply-workloads",
+    "wait-rollout",
+    "wait-healthy",
+)
+
 
 def load(name):
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
@@ -32,6 +42,12 @@ def test_up_converges_from_random_moments(crash_matrix, plan):
 @pytest.mark.slow
 def test_up_converges_wherever_it_is_killed(crash_matrix, plan):
     crash_matrix(plan.build, observe=plan.observe, moments=3, troubles=("killed",))
+
+
+@pytest.mark.slow
+def test_up_converges_wherever_its_workloads_are_cut(crash_matrix, plan, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_WORKLOADS", "true")
+    crash_matrix(plan.build, observe=plan.observe, moments=1, troubles=("killed",), steps=WORKLOADS)
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ def gateway_of(world: Path) -> str:
 
 def build(world: Path) -> Workflow:
     os.environ["HOLDFAST_HOME"] = str(world / "home")
-    os.environ["HOLDFAST_WORKLOADS"] = "false"
+    os.environ.setdefault("HOLDFAST_WORKLOADS", "false")
     return Workflow("up", up_steps(Work(gateway_of(world))))
 
 

@@ -34,6 +34,17 @@ def test_a_good_one_passes(tmp_path):
     assert "cases converged without an effect twice" in str(report)
 
 
+def test_only_the_steps_that_were_named_are_cut(tmp_path):
+    report = put_through(partly_there, tmp_path, steps=["a"])
+    assert {finding.case.partition(",")[0] for finding in report.findings} == {"a"}
+
+
+@pytest.mark.parametrize("steps", [["no-such-step"], "a"])
+def test_steps_that_are_not_there_are_refused(tmp_path, steps):
+    with pytest.raises(ValueError, match="steps are some of"):
+        put_through(partly_there, tmp_path, steps=steps)
+
+
 def test_an_effect_that_happened_twice(tmp_path):
     report = put_through(blind, tmp_path)
     assert "killed" in {finding.group for finding in report.failures}
