@@ -51,7 +51,7 @@ _RESERVED_LABELS = (f"{GROUP}/", f"{EXTENSIONS_GROUP}/", "holdfast.dev/")
 _ROOT_MAY = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
 """What root in a foreign image keeps, so that its package manager works; nothing that reaches out of it."""
 _SEEDER_MAY = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
-_UNITS = {
+_UNITS: dict[str, Decimal | int] = {
     "": 1, "m": Decimal("0.001"), "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60,
 }  # fmt: skip
@@ -59,7 +59,7 @@ _UNITS = {
 
 def manifest(request: SandboxRequest, *, namespace: str, endpoint: str | None) -> dict[str, Any]:
     """The Sandbox that a request asks for; `endpoint` is where a sandbox reaches the gateway's API."""
-    annotations = {FAILED_PODS: request.failed_pods}
+    annotations: dict[str, str] = {FAILED_PODS: request.failed_pods}
     if request.idle_suspend_after is not None:
         annotations[IDLE_SUSPEND_AFTER] = str(request.idle_suspend_after)
     labels = _labels(request, namespace)
