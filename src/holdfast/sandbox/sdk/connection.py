@@ -9,8 +9,10 @@ Not here: what is asked for (handle.py), and what failures are called (problems.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -33,6 +35,7 @@ T = TypeVar("T")
 _ATTEMPTS = 4
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
+_HANG_UP_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 20.0
 _LARGEST_PROBLEM = 1 << 16
 _LARGEST_FRAME = 1 << 24
@@ -157,7 +160,7 @@ class Connection:
         except HoldfastError:
             raise
         except problems.FAILURES as error:
-            failure = self._failure(error)
+            failure = await self._diagnosed(error)
             changed = await self._look_again()
             if not (changed and isinstance(failure, ApiRefusedError)):
                 raise failure from error
@@ -165,6 +168,14 @@ class Connection:
             return await once()
         except problems.FAILURES as error:
             raise self._failure(error) from error
+
+    async def _diagnosed(self, error: Exception) -> HoldfastError:
+        """The failure's name; a server that hangs up on everybody who shows this certificate refuses it."""
+        access = self._access
+        cut = isinstance(error, aiohttp.ServerDisconnectedError)
+        if cut and access is not None and await hangs_up(access):
+            return problems.certificate_refused(access, error)
+        return self._failure(error)
 
     def _failure(self, error: Exception) -> HoldfastError:
         if isinstance(error, HoldfastError):
@@ -191,6 +202,23 @@ class Connection:
             return True
 
 
+async def hangs_up(access: Access) -> bool:
+    """Whether the server ends a connection before anything is asked: with TLS 1.3, that is its refusal."""
+    address = urlsplit(access.url)
+    tls = verified_context(access.ca, access.certificate, access.key)
+    try:
+        async with asyncio.timeout(_HANG_UP_SECONDS):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port, ssl=tls)
+            try:
+                return not await reader.read(1)
+            finally:
+                writer.close()
+    except ssl.SSLError:
+        return True
+    except OSError:  # of which a timeout is a kind: it keeps the connection and waits for a request
+        return False
+
+
 def decoded(content: bytes, kind: type[T]) -> T:
     """An answer's body as the model it must be."""
     try:
@@ -204,7 +232,7 @@ def decoded(content: bytes, kind: type[T]) -> T:
 
 def _session(access: Access) -> aiohttp.ClientSession:
     tls = verified_context(access.ca, access.certificate, access.key)
-    return aiohttp.ClientSession(
+    session = aiohttp.ClientSession(
         base_url=access.url,
         connector=aiohttp.TCPConnector(ssl=tls, limit=0),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -212,6 +240,9 @@ def _session(access: Access) -> aiohttp.ClientSession:
         timeout=_stream_timeout(),
         trust_env=False,
     )
+    # The library would send a GET twice, and that is how a WebSocket begins: a command would run twice.
+    session._retry_connection = False  # noqa: SLF001
+    return session
 
 
 async def _refused(response: aiohttp.ClientResponse) -> None:

@@ -1,7 +1,7 @@
 """A file or a folder of this machine as the chunks of a tar archive: flat memory, whatever its size.
 
 Symbolic links go as links; those that lead out of the copy, pipes and devices stay behind and are named.
-travel: in the sandbox, everything belongs to its own user. Not here: sending (copying.py).
+Owners do not travel: in the sandbox, all of it belongs to its own user. Not here: sending (copying.py).
 """
 
 from __future__ import annotations

@@ -78,14 +78,12 @@ def from_answer(status: int, body: bytes, headers: Mapping[str, str], *, what: s
 
 def from_failure(error: Exception, access: Access) -> HoldfastError:
     """The error that a failed connection stands for."""
-    hint = f"See `holdfast status {access.gateway}`; `holdfast up {access.gateway}` brings it back."
+    hint = _hint(access)
     if isinstance(error, ssl.CertificateError | aiohttp.ClientConnectorCertificateError):
         why = getattr(error, "verify_message", None) or str(getattr(error, "certificate_error", error))
         return ApiRefusedError(f"{access.url} is not the expected gateway: {why}", hint=hint, cause=error)
     if is_tls_refusal(error):
-        return ApiRefusedError(
-            f"{access.url} does not take this machine's client certificate", hint=hint, cause=error
-        )
+        return certificate_refused(access, error)
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         why = _os_words(error)
         return NotReachedError(
@@ -93,6 +91,13 @@ def from_failure(error: Exception, access: Access) -> HoldfastError:
         )
     return AnswerLostError(
         f"the connection to gateway {access.gateway} was cut: {_os_words(error)}", hint=hint, cause=error
+    )
+
+
+def certificate_refused(access: Access, error: Exception) -> HoldfastError:
+    """The gateway does not take the certificate that was shown."""
+    return ApiRefusedError(
+        f"{access.url} does not take this machine's client certificate", hint=_hint(access), cause=error
     )
 
 
@@ -129,6 +134,10 @@ def was_not_carried_out(error: Exception) -> bool:
 def asked_wait(error: Exception) -> float | None:
     """How many seconds the server asked to be left alone."""
     return error.after if isinstance(error, ServerTroubleError) else None
+
+
+def _hint(access: Access) -> str:
+    return f"See `holdfast status {access.gateway}`; `holdfast up {access.gateway}` brings it back."
 
 
 def _problem(body: bytes) -> Problem | None:

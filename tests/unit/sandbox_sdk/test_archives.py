@@ -1,0 +1,195 @@
+"""What is packed, and what an archive from an untrusted sandbox may write: below one folder, nowhere else."""
+
+import io
+import os
+import stat
+import tarfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import ClusterRefusedError, TemporaryError, UsageError
+from holdfast.sandbox.sdk.links import leads_out
+from holdfast.sandbox.sdk.packing import packed, size_of
+from holdfast.sandbox.sdk.unpacking import unpack
+
+
+def archive(*entries):
+    """Entries as (name, kind, content or link)."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as writer:
+        for name, kind, more in entries:
+            entry = tarfile.TarInfo(name)
+            entry.type = kind
+            entry.mode = 0o755 if kind == tarfile.DIRTYPE else 0o640
+            if kind == tarfile.REGTYPE:
+                entry.size = len(more)
+                writer.addfile(entry, io.BytesIO(more))
+            else:
+                entry.linkname = more
+                writer.addfile(entry)
+    made.seek(0)
+    return made
+
+
+FILE, FOLDER, LINK, HARD = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
+
+
+@pytest.fixture
+def tree(tmp_path):
+    top = tmp_path / "tree"
+    (top / "deep" / "er").mkdir(parents=True)
+    (top / "deep" / "er" / "file").write_bytes(os.urandom(70_000))
+    (top / "empty").touch(mode=0o600)
+    (top / "run").write_text("#!/bin/sh\n")
+    (top / "run").chmod(0o755)
+    (top / "deep" / "up").symlink_to("../run")
+    (top / ("long" * 60)).write_text("a name beyond what old archives hold")
+    (top / "ünï").write_text("x")
+    return top
+
+
+def seen(folder):
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        kind = (
+            "link" if path.is_symlink() else "folder" if path.is_dir() else stat.S_IMODE(path.stat().st_mode)
+        )
+        content = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        found[str(path.relative_to(folder))] = (kind, content)
+    return found
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_tree_comes_back_as_it_was(tree, tmp_path):
+    left_out = []
+    data = b"".join(packed(tree, "copy", left_out.append))
+    goal = tmp_path / "goal"
+    goal.mkdir()
+    counted = []
+    done = unpack(io.BytesIO(data), goal, rename=("copy", "other"), progress=counted.append)
+    assert seen(goal / "other") == seen(tree)
+    assert (left_out, done.refused) == ([], [])
+    assert sum(counted) == done.bytes == size_of(tree)
+    assert not list(goal.rglob("*partial*"))
+
+
+def test_what_cannot_travel_is_named_and_left_out(tree, tmp_path):
+    os.mkfifo(tree / "pipe")
+    (tree / "out").symlink_to("/etc/passwd")
+    (tree / "up").symlink_to("../../other")
+    left_out = []
+    made = io.BytesIO(b"".join(packed(tree, "t", left_out.append)))
+    with tarfile.open(fileobj=made) as reader:
+        assert not {"t/pipe", "t/out", "t/up"} & set(reader.getnames())
+    assert len(left_out) == 3
+    assert any("/etc/passwd" in each for each in left_out)
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * 3_000_000)
+    chunks = packed(path, "log", print)
+    next(chunks)
+    next(chunks)
+    path.write_bytes(b"")
+    with pytest.raises(TemporaryError, match="became shorter"):
+        list(chunks)
+
+
+@pytest.mark.parametrize("name", ["/etc/cron.d/x", "../x", "a/../../x", "a/b/../../../x", "./../x"])
+def test_names_that_lead_out_end_the_copy(tmp_path, name):
+    goal = tmp_path / "goal"
+    goal.mkdir()
+    with pytest.raises(ClusterRefusedError, match="leads out of the copy"):
+        unpack(archive(("ok", FILE, b"1"), (name, FILE, b"evil"), ("late", FILE, b"2")), goal)
+    assert names(tmp_path) == ["goal"]
+    assert names(goal) == ["ok"]
+
+
+@pytest.mark.parametrize("target", ["/etc", "../..", "../../x", "d/../../..", "d/../x"])
+def test_links_that_lead_out_are_not_made(tmp_path, target):
+    goal = tmp_path / "goal"
+    goal.mkdir()
+    done = unpack(archive(("a", FOLDER, ""), ("a/l", LINK, target), ("a/f", FILE, b"1")), goal)
+    assert names(goal / "a") == ["f"]
+    assert len(done.refused) == 1
+    assert target in done.refused[0]
+
+
+def test_nothing_is_written_through_a_link_that_is_there(tmp_path):
+    goal, outside = tmp_path / "goal", tmp_path / "outside"
+    goal.mkdir()
+    outside.mkdir()
+    (goal / "a").symlink_to(outside)
+    with pytest.raises(UsageError):
+        unpack(archive(("a/f", FILE, b"evil")), goal)
+    (goal / "f").symlink_to(outside / "file")
+    unpack(archive(("f", FILE, b"mine")), goal)
+    assert list(outside.iterdir()) == []
+    assert (goal / "f").read_bytes() == b"mine"
+
+
+def test_nothing_is_written_through_a_link_of_the_archive_itself(tmp_path):
+    goal = tmp_path / "goal"
+    goal.mkdir()
+    with pytest.raises(UsageError):
+        unpack(archive(("a", FOLDER, ""), ("a/in", LINK, "."), ("a/in/f", FILE, b"x")), goal)
+    assert not (goal / "a" / "f").exists()
+
+
+def test_hard_links_stay_inside(tmp_path):
+    goal, secret = tmp_path / "goal", tmp_path / "secret"
+    goal.mkdir()
+    secret.write_text("secret")
+    unpack(archive(("a/f", FILE, b"1"), ("a/g", HARD, "a/f")), goal, rename=("a", "b"))
+    assert (goal / "b" / "g").samefile(goal / "b" / "f")
+    with pytest.raises(ClusterRefusedError):
+        unpack(archive(("a/h", HARD, "../secret")), goal)
+    (goal / "l").symlink_to(secret)
+    unpack(archive(("h", HARD, "l")), goal)
+    assert (goal / "h").is_symlink()
+
+
+def test_devices_and_set_id_bits_do_not_arrive(tmp_path):
+    made = archive(("f", FILE, b"x"), ("d", tarfile.CHRTYPE, ""), ("p", tarfile.FIFOTYPE, ""))
+    done = unpack(made, tmp_path)
+    assert names(tmp_path) == ["f"]
+    assert len(done.refused) == 2
+    entry = tarfile.TarInfo("s")
+    entry.mode = 0o6755
+    unpack(io.BytesIO(entry.tobuf() + b"\0" * 1024), tmp_path)
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o755
+
+
+def test_an_archive_that_is_cut_leaves_no_half_file(tmp_path):
+    data = archive(("whole", FILE, b"1"), ("half", FILE, os.urandom(3_000_000))).getvalue()
+    (tmp_path / "half").write_text("old")
+    with pytest.raises(TemporaryError, match="cut short"):
+        unpack(io.BytesIO(data[:1_000_000]), tmp_path)
+    assert names(tmp_path) == ["half", "whole"]
+    assert (tmp_path / "half").read_text() == "old"
+
+
+def test_a_file_where_a_folder_is_does_not_replace_it(tmp_path):
+    (tmp_path / "f").mkdir()
+    with pytest.raises(UsageError, match="cannot be written"):
+        unpack(archive(("f", FILE, b"x")), tmp_path)
+    assert names(tmp_path) == ["f"]
+
+
+PARTS = st.sampled_from(["..", ".", "a", "b"])
+
+
+@given(where=st.lists(st.sampled_from("ab"), min_size=1, max_size=4), link=st.lists(PARTS, max_size=6))
+def test_a_link_that_is_let_through_resolves_inside_the_copy(where, link):
+    """Every folder on the way is a real one, as unpacking makes sure."""
+    target = "/".join(link)
+    if target and not leads_out(target, tuple(where)):
+        resolved = os.path.normpath("/".join(["/top", *where[:-1], target]))
+        inside = "/".join(["/top", where[0]]) if len(where) > 1 else "/top"
+        assert resolved == inside or resolved.startswith(inside + "/")

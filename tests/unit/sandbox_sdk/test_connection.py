@@ -1,0 +1,195 @@
+"""Requests that are made again, streams that are not, and the ways in which a gateway cannot be reached."""
+
+import asyncio
+import json
+
+import pytest
+from aiohttp import web
+
+from holdfast.errors import (
+    ClusterRefusedError,
+    ObjectConflictError,
+    SandboxMissingError,
+    UsageError,
+)
+from holdfast.kube.reach import ApiRefusedError
+from holdfast.sandbox.sdk.connection import Connection
+from holdfast.sandbox.sdk.problems import AnswerLostError, NotReachedError, ServerTroubleError
+from holdfast.sandbox.wire import SandboxView
+from holdfast.testing.throwaway_pki import Authority
+
+VIEW = {"name": "a", "id": "1", "phase": "Ready"}
+PATH = "/v1/sandboxes/a"
+
+
+def ask(peer, work, **changes):
+    async def all_of_it():
+        async with Connection(lambda: peer.access(**changes)) as connection:
+            return await work(connection)
+
+    return asyncio.run(all_of_it())
+
+
+def get(connection):
+    return connection.call("GET", PATH, SandboxView)
+
+
+def answering(*answers):
+    """One answer after the other; the last one for ever."""
+    left = list(answers)
+
+    async def answer(request):
+        status, body, headers = left.pop(0) if len(left) > 1 else left[0]
+        if status is None:
+            request.transport.abort()
+            return web.Response()
+        return web.Response(status=status, body=json.dumps(body), headers=headers)
+
+    return answer
+
+
+def problem(status, code="x", **headers):
+    headers = {key.replace("_", "-"): value for key, value in headers.items()}
+    return status, {"code": code, "message": f"said {code}", "hint": "do it"}, headers
+
+
+OK = (200, VIEW, {})
+
+
+def test_an_answer_is_the_model_it_must_be(peer):
+    peer.answers[PATH] = answering(OK)
+    assert ask(peer, get).name == "a"
+
+
+@pytest.mark.parametrize(
+    "trouble", [problem(503), problem(500), problem(429, Retry_After="1"), (None, "", {})]
+)
+def test_what_may_pass_is_asked_again(peer, no_sleep, trouble):
+    peer.answers[PATH] = answering(trouble, OK)
+    assert ask(peer, get).phase == "Ready"
+    assert len(peer.seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "bad-request", UsageError),
+        (422, "invalid", UsageError),
+        (404, "sandbox-missing", SandboxMissingError),
+        (404, "not-found", ClusterRefusedError),
+        (409, "conflict", ObjectConflictError),
+        (401, "unauthorized", ApiRefusedError),
+        (403, "forbidden", ApiRefusedError),
+    ],
+)
+def test_a_refusal_is_said_once_in_the_servers_words(peer, status, code, kind):
+    peer.answers[PATH] = answering(problem(status, code))
+    with pytest.raises(kind) as raised:
+        ask(peer, get)
+    assert type(raised.value) is kind
+    assert (raised.value.message, raised.value.hint) == (f"said {code}", "do it")
+    assert len(peer.seen) == 1
+
+
+def test_trouble_that_stays_is_told_after_four_attempts(peer, no_sleep):
+    peer.answers[PATH] = answering(problem(503))
+    with pytest.raises(ServerTroubleError, match="said x"):
+        ask(peer, get)
+    assert len(peer.seen) == 4
+
+
+def test_an_answer_that_is_none_of_ours_names_the_version(peer):
+    peer.answers[PATH] = answering((200, {"name": 7}, {}))
+    with pytest.raises(ClusterRefusedError, match="something else than a SandboxView"):
+        ask(peer, get)
+
+
+def test_a_server_that_is_not_there_names_gateway_and_command(peer, no_sleep):
+    with pytest.raises(NotReachedError, match="gateway dev does not answer") as raised:
+        ask(peer, get, url="https://127.0.0.1:1")
+    assert "holdfast status dev" in raised.value.hint
+
+
+def test_another_server_is_not_believed(peer):
+    with pytest.raises(ApiRefusedError, match="not the expected gateway"):
+        ask(peer, get, ca=Authority("another").certificate)
+    assert peer.seen == []
+
+
+def test_a_foreign_client_certificate_is_refused_for_good(peer):
+    other = Authority("another").issue("client")
+    with pytest.raises(ApiRefusedError, match="client certificate"):
+        ask(peer, get, certificate=other.certificate, key=other.key)
+    assert peer.seen == []
+
+
+def test_certificates_that_were_renewed_meanwhile_are_taken_at_once(peer):
+    peer.answers[PATH] = answering(OK)
+    other = Authority("another").issue("client")
+    old = peer.access(certificate=other.certificate, key=other.key)
+    found = [old, peer.access()]
+
+    async def work():
+        async with Connection(lambda: found.pop(0) if len(found) > 1 else found[0]) as connection:
+            return await get(connection)
+
+    assert asyncio.run(work()).name == "a"
+
+
+def test_a_gateway_that_moved_is_found_on_the_second_attempt(peer, no_sleep):
+    peer.answers[PATH] = answering(OK)
+    found = [peer.access(url="https://127.0.0.1:1"), peer.access()]
+
+    async def work():
+        async with Connection(lambda: found.pop(0) if len(found) > 1 else found[0]) as connection:
+            return await get(connection)
+
+    assert asyncio.run(work()).name == "a"
+
+
+def test_a_socket_that_is_refused_says_the_servers_words(peer):
+    peer.answers[f"{PATH}/exec"] = answering(problem(409, "not-ready"))
+
+    async def work(connection):
+        async with connection.socket(f"{PATH}/exec"):
+            pytest.fail("it was opened")
+
+    with pytest.raises(ObjectConflictError, match="said not-ready"):
+        ask(peer, work)
+
+
+def test_a_socket_whose_opening_was_cut_is_not_opened_twice(peer, no_sleep):
+    peer.answers[f"{PATH}/exec"] = answering((None, "", {}))
+
+    async def work(connection):
+        async with connection.socket(f"{PATH}/exec"):
+            pytest.fail("it was opened")
+
+    with pytest.raises(AnswerLostError):
+        ask(peer, work)
+    assert len(peer.seen) == 1
+
+
+def test_a_stream_that_is_cut_is_an_error_for_its_reader(peer):
+    async def cut(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"some")
+        request.transport.abort()
+        return response
+
+    peer.answers[f"{PATH}/logs"] = cut
+
+    async def work(connection):
+        async with connection.stream("GET", f"{PATH}/logs") as answer:
+            async for _ in answer.content.iter_any():
+                pass
+
+    with pytest.raises(AnswerLostError):
+        ask(peer, work)
+    assert len(peer.seen) == 1
+
+
+def test_keys_are_not_shown(peer):
+    assert "PRIVATE" not in repr(peer.access())
+    assert "CERTIFICATE" not in repr(peer.access())
