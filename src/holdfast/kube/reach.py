@@ -16,6 +16,8 @@ from holdfast.errors import PermanentError, TemporaryError
 
 _OK = 200
 _REFUSED = (401, 403)
+_AT_ANOTHER_TIME = {9: "is not valid yet", 10: "has expired"}
+"""OpenSSL's numbers for certificates that are good at another time."""
 
 
 class ApiUnreachableError(TemporaryError):
@@ -67,7 +69,7 @@ def ask(
         answer = connection.getresponse()
         body = answer.read(largest)
     except ssl.SSLCertVerificationError as error:
-        raise ApiRefusedError(f"{server} is not the expected server: {error.verify_message}") from error
+        raise _not_verified(server, error) from error
     except (OSError, http.client.HTTPException) as error:
         raise ApiUnreachableError(f"{server} does not answer: {error}") from error
     finally:
@@ -77,6 +79,18 @@ def ask(
     if answer.status != _OK:
         raise ApiUnreachableError(f"{server}{path} answers HTTP {answer.status}")
     return Answer(body, answer.getheader("Date") or "")
+
+
+def _not_verified(server: str, error: ssl.SSLCertVerificationError) -> ApiRefusedError:
+    """A node renews its certificates in time: one that is not good now says that a clock is off."""
+    why = _AT_ANOTHER_TIME.get(error.verify_code)
+    if why is None:
+        return ApiRefusedError(f"{server} is not the expected server: {error.verify_message}")
+    return ApiRefusedError(
+        f"a clock is off: by this machine's, the certificate of {server} {why}",
+        hint="Set the wrong clock right, this machine's or that of the gateway's host (`holdfast doctor` "
+        "compares them), then run the same command again.",
+    )
 
 
 def is_unreachable(error: BaseException) -> bool:

@@ -1,6 +1,10 @@
 """One verified request: material that cannot be used is told as such, before anything is sent."""
 
 import datetime as dt
+import socket
+import ssl
+import threading
+from contextlib import contextmanager, suppress
 
 import pytest
 from cryptography import x509
@@ -9,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from holdfast.kube.reach import ApiRefusedError, ApiUnreachableError, ask
+from holdfast.pki import Authority
 
 NOWHERE = "https://127.0.0.1:1"
 BROKEN = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -60,3 +65,34 @@ def test_a_client_certificate_or_key_that_is_none(pair, bad):
     for pair_of in ((bad, key), (certificate, bad), (certificate, locked)):
         with pytest.raises(ApiRefusedError, match="client's certificate and key cannot be used"):
             ask(NOWHERE, "/", ca=certificate, certificate=pair_of[0], key=pair_of[1])
+
+
+@contextmanager
+def tls_server(pair):
+    """A server that shows this certificate to one client; its address."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            with suppress(OSError), context.wrap_socket(listener.accept()[0], server_side=True):
+                """The client ends it."""
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"https://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+@pytest.mark.parametrize(("days", "why"), [(-30, "has expired"), (30, "is not valid yet")])
+def test_a_server_whose_certificate_is_good_at_another_time_means_a_clock(pair, days, why, tmp_path):
+    certificate, key, _ = pair
+    at = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
+    authority = Authority(at=at, life=dt.timedelta(days=1))
+    shown = authority.server(["127.0.0.1"])
+    file = tmp_path / "pair.pem"
+    file.write_bytes(shown.certificate + shown.key)
+    refused = pytest.raises(ApiRefusedError, match=f"a clock is off: .* {why}")
+    with tls_server(file) as server, refused as caught:
+        ask(server, "/", ca=authority.certificate, certificate=certificate, key=key)
+    assert "holdfast doctor" in caught.value.hint
