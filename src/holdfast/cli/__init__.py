@@ -22,8 +22,10 @@ _COMMANDS = {
     "kubeconfig": ("holdfast.cli.inspection:kubeconfig", "Print or merge a gateway's kubeconfig."),
     "doctor": ("holdfast.cli.doctor:doctor", "Find out what is wrong with a gateway, and mend it."),
     "destroy": ("holdfast.cli.gateway:destroy", "Take a gateway away; its data only when named."),
+    "sandbox": ("holdfast.cli.sandbox:sandbox", "Make and use sandboxes that survive."),
     "image": ("holdfast.cli.image:image", "Build and list the images that holdfast uses."),
     "server": ("holdfast.cli.server:server", ""),
+    "controller": ("holdfast.cli.controller:controller", ""),
     "runs": ("holdfast.cli.runs:runs", "Show what earlier commands did, step by step."),
 }
 

@@ -157,8 +157,9 @@ class Connection:
         """One attempt; with certificates that are no longer good, the current ones are tried at once."""
         try:
             return await once()
-        except HoldfastError:
-            raise
+        except HoldfastError as error:
+            if not isinstance(error, ApiRefusedError) or not await self._look_again():
+                raise
         except problems.FAILURES as error:
             failure = await self._diagnosed(error)
             changed = await self._look_again()

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from holdfast.errors import HoldfastError, PortTakenError
+from holdfast.errors import ClusterRefusedError, HoldfastError, PortTakenError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _CHUNK = 1 << 16
+_LINGER_SECONDS = 2.0
 
 
 class Forward:
@@ -87,16 +88,24 @@ async def _carry(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """One connection, both ways, until the sandbox's side has ended."""
+    """One connection, both ways, until the sandbox's side has ended.
+
+    A program that says no more may still want to hear the answer; one that hears nothing has left.
+    """
+    loop = asyncio.get_running_loop()
     path = f"/v1/sandboxes/{name}/forward"
     async with connection.socket(path, query={"port": str(port)}) as socket:
         outward = asyncio.ensure_future(_outward(reader, socket))
         try:
-            async for message in socket:
-                if message.type is aiohttp.WSMsgType.BINARY:
+            async with asyncio.timeout(None) as patience:
+                outward.add_done_callback(lambda _: patience.reschedule(loop.time() + _LINGER_SECONDS))
+                while (message := await socket.receive()).type is aiohttp.WSMsgType.BINARY:
                     writer.write(message.data)
                     await writer.drain()
-        except ConnectionError:
+                    if outward.done():
+                        patience.reschedule(loop.time() + _LINGER_SECONDS)
+                _refuse_broken(message, name, port)
+        except (ConnectionError, TimeoutError):
             return  # the program here has gone: nobody is left to be told
         finally:
             outward.cancel()
@@ -107,4 +116,12 @@ async def _carry(
 async def _outward(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
     while chunk := await reader.read(_CHUNK):
         await socket.send_bytes(chunk)
-    await socket.close()
+
+
+def _refuse_broken(message: Any, name: str, port: int) -> None:
+    if message.type is aiohttp.WSMsgType.CLOSE and message.data == aiohttp.WSCloseCode.INTERNAL_ERROR:
+        why = str(message.extra or "").strip() or "no reason was given"
+        raise ClusterRefusedError(
+            f"port {port} of sandbox {name} could not be reached: {why}",
+            hint="See that a program listens on that port in the sandbox.",
+        )

@@ -25,12 +25,10 @@ def checked_name(name: str) -> str:
 
 
 def request_for(name: str, *, image: str | None = None, **options: Any) -> SandboxRequest:
-    """The request for a sandbox; options that are None count as not given."""
+    """The request for a sandbox; what is None counts as not given, and the gateway has its defaults."""
     given = {key: _plain(value) for key, value in options.items() if value is not None}
     if image is not None:
         given["image"] = image
-    if image is None and "template" not in given:
-        raise UsageError("a sandbox needs an image or a template; neither is given")
     try:
         return msgspec.convert({"name": name, **given}, SandboxRequest, strict=True)
     except msgspec.ValidationError as error:
