@@ -30,14 +30,18 @@ class Cache:
         self._by_pool: dict[tuple[str, str], set[Key]] = defaultdict(set)
         self._gone: dict[str, int] = {}
 
+    def __len__(self) -> int:
+        """How many objects are known."""
+        return len(self._objects)
+
     def put(self, found: dict[str, Any]) -> bool:
         """Keep an object unless a newer one is known; True when it was news."""
-        key, version = key_of(found), _version(found)
+        key, version = key_of(found), version_of(found)
         known = self._objects.get(key)
         uid = found["metadata"]["uid"]
         if self._gone.get(uid, -1) >= version:
             return False
-        if known is not None and known["metadata"]["uid"] == uid and _version(known) >= version:
+        if known is not None and known["metadata"]["uid"] == uid and version_of(known) >= version:
             return False
         if known is not None:
             self._unlink(key, known)
@@ -48,7 +52,7 @@ class Cache:
 
     def drop(self, found: Mapping[str, Any]) -> bool:
         """This very object is gone, and no late answer brings it back; True when it was known."""
-        self._gone[found["metadata"]["uid"]] = _version(found)
+        self._gone[found["metadata"]["uid"]] = version_of(found)
         if len(self._gone) > _MOST_GRAVES:
             del self._gone[next(iter(self._gone))]
         return self.forget(found)
@@ -120,6 +124,7 @@ def key_of(found: Mapping[str, Any]) -> Key:
     return found["kind"], metadata.get("namespace", ""), metadata["name"]
 
 
-def _version(found: Mapping[str, Any]) -> int:
+def version_of(found: Mapping[str, Any]) -> int:
+    """Which of two states of an object is the newer one; 0 where the server does not count."""
     text = str(found["metadata"].get("resourceVersion") or "0")
     return int(text) if text.isdigit() else 0

@@ -1,7 +1,8 @@
 """One look at one sandbox, pool or claim: read the cache, decide, carry it out, write the status.
 
 The decisions are the sandbox floor's; here they meet the API server. A write that fails because the world has
-moved on ends the look, and the change that it stumbled over brings the next one. Not here: when to look.
+moved on ends the look, and the change that it stumbled over brings the next one. What a write makes of an
+object is known at once: the next decision needs no watch to tell of it. Not here: when to look.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.controller.cache import key_of
 from holdfast.controller.status_patch import status_patch
 from holdfast.errors import ClusterRefusedError, ObjectConflictError
 from holdfast.sandbox.actions import Adopt, Create, Delete, Patch, Target
-from holdfast.sandbox.api import NAME_HASH
+from holdfast.sandbox.api import NAME_HASH, Condition
 from holdfast.sandbox.claim import Claimed, decide_claim
 from holdfast.sandbox.decide import Observed, decide
 from holdfast.sandbox.names import claim_name, pod_name
-from holdfast.sandbox.pool import Pool, decide_pool
+from holdfast.sandbox.pool import Pool, condition, decide_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from holdfast.controller.cache import Cache, Key
     from holdfast.sandbox.actions import Action
 
+NOW = 0.0
+"""Look again at once: what was done is known, and more follows from it."""
 SOON = 0.05
 """When to look again after the world has moved on under a write, in case that no watch tells of it."""
 UNWATCHED = 10.0
@@ -36,47 +40,56 @@ class Writer(Protocol):
 
     async def create(self, manifest: dict[str, Any]) -> dict[str, Any]: ...
 
-    async def patch(self, target: Target, patch: dict[str, Any]) -> dict[str, Any]: ...
+    async def patch(self, target: Target, patch: dict[str, Any]) -> dict[str, Any] | None: ...
 
-    async def patch_status(self, target: Target, patch: dict[str, Any]) -> dict[str, Any]: ...
+    async def patch_status(self, target: Target, patch: dict[str, Any]) -> dict[str, Any] | None: ...
 
-    async def delete(self, target: Target, propagation: str | None) -> None: ...
+    async def delete(self, target: Target, propagation: str | None) -> bool: ...
 
     async def read(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None: ...
 
 
 class Looks:
-    """All looks over one cache and one server."""
+    """All looks over one cache and one server; `told` takes each answer: it is news for others too."""
 
     def __init__(
-        self, cache: Cache, writer: Writer, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        cache: Cache,
+        writer: Writer,
+        *,
+        told: Callable[[dict[str, Any], Key], bool],
+        counted: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._cache = cache
-        self._writer = writer
-        self._clock = clock
+        self._cache, self._writer = cache, writer
+        self._told, self._counted, self._clock = told, counted, clock
 
     async def look(self, key: Key) -> float | None:
         """Look at one object; seconds until it wants to be looked at again by itself."""
         found = self._cache.get(*key)
         if found is None:
             return None
-        if key[0] == "Sandbox":
-            return await self._sandbox(found)
-        if key[0] == "SandboxWarmPool":
-            return await self._pool(found)
-        return await self._claim(found)
+        try:
+            if key[0] == "Sandbox":
+                return await self._sandbox(found)
+            if key[0] == "SandboxWarmPool":
+                return await self._pool(found)
+            return await self._claim(found)
+        except ObjectConflictError:
+            if key[0] == "Sandbox":
+                await self._read_again(found)
+            return SOON
 
     async def _sandbox(self, sandbox: dict[str, Any]) -> float | None:
         decision = decide(self._observed(sandbox))
+        if _falls_asleep(sandbox, decision.status) and await self._read_again(sandbox, "Pod"):
+            decision = decide(self._observed(sandbox))
         try:
-            await self._carry_out(decision.actions)
+            await self._carry_out(decision.actions, sandbox)
         except ClusterRefusedError as error:
             told = decide(self._observed(sandbox, failure=error.message))
             await self._write_status(sandbox, told.status)
             raise
-        except ObjectConflictError:
-            await self._read_again(sandbox)
-            return SOON
         await self._write_status(sandbox, decision.status)
         waits = [wait for wait in (decision.again_in, self._forget_unwatched(sandbox)) if wait is not None]
         return max(SOON, min(waits)) if waits else None
@@ -89,11 +102,21 @@ class Looks:
             sandboxes=tuple(self._cache.owned("Sandbox", pool)),
         )
         decision = decide_pool(seen, lambda: f"{pool['metadata']['name']}-{secrets.token_hex(3)}")
-        await self._carry_out(decision.actions)
+        if await self._carry_out(decision.actions, pool):
+            return NOW
         await self._write_status(pool, decision.status)
         return None
 
     async def _claim(self, claim: dict[str, Any]) -> float | None:
+        decision = decide_claim(self._claimed(claim))
+        news = await self._carry_out(decision.actions, claim)
+        if decision.actions:
+            # With the sandbox in hand the status is another one: it is not written twice.
+            return NOW if news else SOON
+        await self._write_status(claim, decision.status)
+        return SOON if decision.again_in == 0 else decision.again_in
+
+    def _claimed(self, claim: dict[str, Any]) -> Claimed:
         namespace = claim["metadata"]["namespace"]
         pool = self._cache.get("SandboxWarmPool", namespace, claim["spec"]["warmPoolRef"]["name"])
         template = (
@@ -107,18 +130,9 @@ class Looks:
             *(self._cache.owned("Sandbox", pool) if pool is not None else ()),
             *([named] if named is not None else ()),
         ]
-        seen = Claimed(
+        return Claimed(
             claim=claim, pool=pool, template=template, sandboxes=tuple(sandboxes), now=self._clock()
         )
-        decision = decide_claim(seen)
-        try:
-            await self._carry_out(decision.actions)
-        except ObjectConflictError:
-            return SOON
-        if decision.actions:
-            return SOON if decision.again_in is None else min(SOON, decision.again_in)
-        await self._write_status(claim, decision.status)
-        return SOON if decision.again_in == 0 else decision.again_in
 
     def _observed(self, sandbox: dict[str, Any], failure: str = "") -> Observed:
         namespace, name = sandbox["metadata"]["namespace"], sandbox["metadata"]["name"]
@@ -140,29 +154,48 @@ class Looks:
             failure=failure,
         )
 
-    async def _carry_out(self, actions: Sequence[Action]) -> None:
+    async def _carry_out(self, actions: Sequence[Action], of: dict[str, Any]) -> bool:
+        """Do all of it in order; True when something is known now that was not."""
+        news = False
         for action in actions:
+            self._counted(type(action).__name__.lower())
             match action:
                 case Create(manifest=manifest):
-                    self._cache.put(await self._writer.create(manifest))
+                    news |= self._told(await self._writer.create(manifest), key_of(of))
                 case Patch(target=target, patch=patch) | Adopt(target=target, patch=patch):
-                    self._cache.put(await self._writer.patch(target, patch))
+                    found = await self._writer.patch(target, patch)
+                    news |= self._keep(found, target, of)
                 case Delete(target=target, propagation=propagation):
-                    await self._writer.delete(target, propagation)
+                    if not await self._writer.delete(target, propagation):
+                        news |= self._keep(None, target, of)
+        return news
 
     async def _write_status(self, found: dict[str, Any], status: dict[str, Any] | None) -> None:
         if status is None:
             return
         patch = status_patch(found.get("status") or {}, status)
         if patch:
-            self._cache.put(await self._writer.patch_status(Target.named(found), {"status": patch}))
+            self._counted("status")
+            target = Target.named(found)
+            self._keep(await self._writer.patch_status(target, {"status": patch}), target, found)
 
-    async def _read_again(self, sandbox: dict[str, Any]) -> None:
-        """A name was taken by something that no watch tells of: look at it, so that the next look sees it."""
+    def _keep(self, answer: dict[str, Any] | None, target: Target, of: dict[str, Any]) -> bool:
+        """Know the answer to a write; one that found nothing tells that the object is gone."""
+        if answer is not None:
+            return self._told(answer, key_of(of))
+        known = self._cache.get(target.kind, target.namespace, target.name)
+        return known is not None and known["metadata"]["uid"] == target.uid and self._cache.forget(known)
+
+    async def _read_again(self, sandbox: dict[str, Any], *kinds: str) -> bool:
+        """A name may be taken by something that no watch tells of: look at it, so that a decision sees it."""
+        news = False
         for kind, called in self._parts(sandbox):
+            if kinds and kind not in kinds:
+                continue
             found = await self._writer.read(kind, sandbox["metadata"]["namespace"], called)
             if found is not None:
-                self._cache.put(found)
+                news |= self._cache.put(found)
+        return news
 
     def _forget_unwatched(self, sandbox: dict[str, Any]) -> float | None:
         """What was read because it is in the way is known for one look only; then its name is tried again."""
@@ -184,3 +217,13 @@ class Looks:
                 for template in sandbox["spec"].get("volumeClaimTemplates") or ()
             ),
         ]
+
+
+def _falls_asleep(sandbox: dict[str, Any], status: dict[str, Any] | None) -> bool:
+    """Whether a sandbox is about to be called suspended: then nothing may be left under its pod's name."""
+    asleep = {"status": status or {}}
+    return _is_asleep(asleep) and not _is_asleep(sandbox)
+
+
+def _is_asleep(found: dict[str, Any]) -> bool:
+    return condition(found, Condition.SUSPENDED).get("status") == "True"

@@ -1,0 +1,115 @@
+"""Where all news arrive: into the cache, and from there to whoever has to look.
+
+Watches, lists and the answers to our own writes end here alike. An echo of what is known already is no news,
+and wakes nobody. Not here: what a look does (looks.py), and where news come from (feed.py, lists.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.controller.cache import Cache, key_of, version_of
+from holdfast.controller.looks import Looks
+from holdfast.controller.metrics import Metrics
+from holdfast.controller.queue import Queue
+from holdfast.controller.router import LOOKED_AT, touched
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from holdfast.controller.cache import Key
+    from holdfast.controller.looks import Writer
+
+log = logging.getLogger("holdfast.controller")
+
+
+class Desk:
+    """One cache, one queue and the looks between them."""
+
+    def __init__(self, writer: Writer, *, workers: int = 16) -> None:
+        self.cache, self.metrics = Cache(), Metrics()
+        self._looks = Looks(self.cache, writer, told=self._written, counted=self.metrics.writes.add)
+        self._queue = Queue(self._look, workers=workers, failed=self._failed)
+        self._named_at: dict[Hashable, float] = {}
+        self.metrics.gauge("holdfast_controller_queue", "Objects that wait.", lambda: len(self._queue))
+        self.metrics.gauge("holdfast_controller_objects", "Objects known.", lambda: len(self.cache))
+
+    async def run(self) -> None:
+        """Look at whatever has news, until cancelled."""
+        await self._queue.run()
+
+    def changed(self, found: dict[str, Any]) -> None:
+        """A watch says that an object is there, like this."""
+        self.metrics.events.add(found["kind"])
+        self._put(found)
+
+    def gone(self, found: dict[str, Any]) -> None:
+        """A watch says that an object is gone."""
+        self.metrics.events.add(found["kind"])
+        self._drop(found)
+
+    def listed(self, found: dict[str, Any]) -> None:
+        """A list says that an object is there, like this."""
+        if self._put(found):
+            self.metrics.swept.add(found["kind"], "put")
+
+    def missing(self, kind: str, namespace: str | None, there: set[str], *, as_of: int) -> None:
+        """A list had just these: what we know beside them, and is not newer, is gone."""
+        known = [each for each in self.cache.all(kind) if namespace in (None, each["metadata"]["namespace"])]
+        for found in known:
+            if found["metadata"]["uid"] not in there and version_of(found) <= as_of:
+                self._drop(found)
+                self.metrics.swept.add(kind, "dropped")
+
+    def _put(self, found: dict[str, Any]) -> bool:
+        found["metadata"].pop("managedFields", None)  # half of an object's size, and no business of ours
+        if not self.cache.put(found):
+            return False
+        for key in touched(found, self.cache):
+            self._name(key)
+        return True
+
+    def _drop(self, found: dict[str, Any]) -> None:
+        keys = list(touched(found, self.cache))
+        self.cache.drop(found)
+        own = key_of(found)
+        for key in keys:
+            if key != own:
+                self._name(key)
+        if own[0] in LOOKED_AT and self.cache.get(*own) is None:
+            self._queue.forget(own)
+
+    def _written(self, found: dict[str, Any], by: Key) -> bool:
+        """An answer to a write of a look: news for everybody but that look itself."""
+        found["metadata"].pop("managedFields", None)
+        if not self.cache.put(found):
+            return False
+        for key in touched(found, self.cache):
+            if key != by:
+                self._name(key)
+        return True
+
+    def _name(self, key: Key) -> None:
+        self._named_at.setdefault(key, time.monotonic())
+        self._queue.add(key)
+
+    async def _look(self, key: Any) -> float | None:
+        began, kind = time.monotonic(), key[0]
+        named_at = self._named_at.pop(key, None)
+        if named_at is not None:
+            self.metrics.waited.observe(began - named_at, kind)
+        again_in = await self._looks.look(key)
+        self.metrics.looks.add(kind, "ok")
+        self.metrics.took.observe(time.monotonic() - began, kind)
+        return again_in
+
+    def _failed(self, key: Any, error: Exception) -> None:
+        kind, namespace, name = key
+        self.metrics.looks.add(kind, "failed")
+        if isinstance(error, HoldfastError):
+            log.warning("%s %s/%s: %s", kind, namespace, name, error.message)
+        else:
+            log.error("%s %s/%s: %s", kind, namespace, name, type(error).__name__, exc_info=error)

@@ -1,0 +1,109 @@
+"""News wake whoever has to look, once; echoes wake nobody; what a list does not have is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.support.sandboxes import living_pod, sandbox
+
+from holdfast.controller.desk import Desk
+
+
+class Recorder:
+    """A server that answers every write with what it was given, and counts."""
+
+    def __init__(self) -> None:
+        self.wrote = []
+        self.version = 100
+
+    def answer(self, verb, about):
+        self.wrote.append((verb, about["kind"] if isinstance(about, dict) else about.kind))
+        self.version += 1
+
+    async def create(self, manifest):
+        self.answer("create", manifest)
+        metadata = {**manifest["metadata"], "uid": f"u-{self.version}", "resourceVersion": str(self.version)}
+        return {**manifest, "metadata": metadata}
+
+    async def patch(self, target, patch):
+        self.answer("patch", target)
+
+    async def patch_status(self, target, patch):
+        self.answer("status", target)
+        return {**box(str(self.version)), "status": patch["status"]}
+
+    async def delete(self, target, propagation):
+        self.answer("delete", target)
+        return True
+
+    async def read(self, kind, namespace, name):
+        return None
+
+
+def box(version="1"):
+    made = sandbox()
+    made["metadata"]["resourceVersion"] = version
+    return made
+
+
+def pod(version, **status):
+    made = living_pod(box(), **status)
+    made["metadata"] |= {"resourceVersion": version, "uid": "u-101"}
+    return made
+
+
+def worked(*news):
+    """What is written when these news arrive, one after the other."""
+
+    async def scenario():
+        server = Recorder()
+        desk = Desk(server)
+        running = asyncio.create_task(desk.run())
+        for each in news:
+            each(desk)
+            for _ in range(20):
+                await asyncio.sleep(0)
+        running.cancel()
+        return server.wrote
+
+    return asyncio.run(scenario())
+
+
+def test_a_new_sandbox_gets_its_pod_and_a_status():
+    assert worked(lambda desk: desk.changed(box())) == [("create", "Pod"), ("status", "Sandbox")]
+
+
+def test_the_watchs_echo_of_our_own_writes_wakes_nobody():
+    first = [("create", "Pod"), ("status", "Sandbox")]
+    echo = [lambda desk: desk.changed(box("102")), lambda desk: desk.changed(pod("101"))]
+    assert worked(lambda desk: desk.changed(box()), *echo) == first
+
+
+def test_a_pod_that_became_ready_is_one_status():
+    news = [lambda desk: desk.changed(box()), lambda desk: desk.changed(pod("110"))]
+    assert worked(*news)[2:] == [("status", "Sandbox")]
+
+
+def test_what_a_list_does_not_have_is_gone_unless_it_is_newer_than_the_list():
+    news = [lambda desk: desk.changed(box()), lambda desk: desk.changed(pod("110"))]
+    stale = lambda desk: desk.missing("Pod", None, set(), as_of=105)  # noqa: E731
+    assert len(worked(*news, stale)) == 3
+    fresh = lambda desk: desk.missing("Pod", None, set(), as_of=200)  # noqa: E731
+    assert worked(*news, fresh)[3:] == [("create", "Pod"), ("status", "Sandbox")]
+
+
+def test_a_list_of_another_namespace_says_nothing_of_this_one():
+    news = [lambda desk: desk.changed(box()), lambda desk: desk.changed(pod("110"))]
+    other = lambda desk: desk.missing("Pod", "elsewhere", set(), as_of=200)  # noqa: E731
+    assert len(worked(*news, other)) == 3
+
+
+def test_a_pod_that_is_gone_is_made_again_and_a_sandbox_that_is_gone_is_left():
+    news = [lambda desk: desk.changed(box()), lambda desk: desk.gone(pod("120"))]
+    assert worked(*news)[2] == ("create", "Pod")
+    news = [
+        lambda desk: desk.changed(box()),
+        lambda desk: desk.gone(box("130")),
+        lambda desk: desk.gone(pod("140")),
+    ]
+    assert len(worked(*news)) == 2
