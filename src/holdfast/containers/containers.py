@@ -5,6 +5,7 @@ Not here: commands inside them (commands.py) and what a node's container is made
 
 from __future__ import annotations
 
+import datetime as dt
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,13 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def running(self) -> bool:
         return self.state in ("running", "restarting", "paused")
+
+    @property
+    def started_second(self) -> int | None:
+        """When it was started the last time, in whole seconds of the epoch."""
+        if self.never_ran:
+            return None
+        return int(dt.datetime.fromisoformat(f"{self.started_at[:19]}+00:00").timestamp())
 
     @property
     def never_ran(self) -> bool:
@@ -126,10 +134,12 @@ def remove_container(engine: Engine, name: str) -> bool:
     return True
 
 
-def container_logs(engine: Engine, name: str, *, tail: int | None = None) -> str:
-    """What the container has printed so far, the newest `tail` lines of it."""
+def container_logs(engine: Engine, name: str, *, tail: int | None = None, since: int | None = None) -> str:
+    """What the container has printed so far (since a second of the epoch), the newest `tail` lines of it."""
     with translated(f"reading the log of {name}", engine.address):
-        raw = engine.client.logs(name, stdout=True, stderr=True, tail="all" if tail is None else tail)
+        raw = engine.client.logs(
+            name, stdout=True, stderr=True, tail="all" if tail is None else tail, since=since
+        )
     return bytes(raw).decode(errors="replace")
 
 

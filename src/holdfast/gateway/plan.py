@@ -29,7 +29,7 @@ from holdfast.gateway.steps.removal import (
 )
 from holdfast.gateway.steps.replacement import ReplaceOld
 from holdfast.gateway.steps.restarts import KeepRunning, LetStop
-from holdfast.gateway.steps.snapshot import RestoreSnapshot, TakeSnapshot
+from holdfast.gateway.steps.snapshot import CheckSpace, RestoreSnapshot, TakeSnapshot
 from holdfast.gateway.steps.start import StartContainer
 from holdfast.gateway.steps.storage import EnsureNetwork, EnsureVolume
 from holdfast.gateway.steps.tls import ReconcileTls, WriteClientFiles
@@ -124,8 +124,9 @@ def upgrade_steps(work: Work) -> list[Step]:
     way_up[at].needs = (*way_up[at].needs, PutAside.name)
     return [
         *way_up[:at],
-        # 4a. Nothing is changed before the versions are known to fit.
+        # 4a. Nothing is changed before the versions are known to fit, and the copies too.
         CheckUpgrade(work),
+        CheckSpace(work),
         # 4b. What is copied and put aside is the way back.
         StopOldNode(work),
         TakeSnapshot(work),

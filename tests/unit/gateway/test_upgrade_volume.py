@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 
 import pytest
 
+from holdfast.errors import DiskFullError, EngineCallError
+from holdfast.gateway.steps.snapshot import check_room
 from holdfast.gateway.upgrade import volume
 
 ID = "20260101T000000Z-abcdef"
@@ -96,3 +99,24 @@ def test_old_snapshots_go_and_the_current_one_stays_whatever_the_clock_said(stat
     assert run(state, volume._FINISH_UPGRADE, "upgraded", ID).returncode == 0
     assert names(state / "snapshots") == [ID, *newer[-2:]]
     assert (state / "upgrade.json").read_text() == "upgraded"
+
+
+def test_the_room_on_the_volume_is_what_its_tools_say(state):
+    (state / "etcd" / "db").write_bytes(b"x" * 3_000_000)
+    found = volume._room_of(run(state, volume._ROOM, "etcd").stdout)
+    assert 3_000_000 <= found.data < 4_000_000
+    assert abs(found.free - shutil.disk_usage(state).free) < 1 << 30
+    assert volume._room_of(run(state, volume._ROOM, "none-yet").stdout).data == 0
+    with pytest.raises(EngineCallError, match="cannot be told"):
+        volume._room_of("df: not found")
+
+
+@pytest.mark.parametrize(("free", "copies", "fits"), [(216, 2, True), (215, 2, False), (116, 1, True)])
+def test_a_copy_and_its_way_back_must_fit_before_anything_is_done(free, copies, fits):
+    room = volume.Room(data=100 << 20, free=free << 20)
+    if fits:
+        check_room("holdfast-x", room, copies)
+        return
+    with pytest.raises(DiskFullError, match=r"225 MB free.*needs 226 MB; nothing was changed") as refused:
+        check_room("holdfast-x", room, copies)
+    assert refused.value.exit_code == 3

@@ -8,10 +8,18 @@ import msgspec
 
 from holdfast.containers.commands import RunningCommand
 from holdfast.containers.containers import container_logs
-from holdfast.errors import EngineCallError, NodeRefusedError, NodeStoppedError, WaitTimeoutError
+from holdfast.containers.translation import is_disk_full
+from holdfast.errors import (
+    DiskFullError,
+    EngineCallError,
+    NodeRefusedError,
+    NodeStoppedError,
+    WaitTimeoutError,
+)
 from holdfast.gateway.steps.base import GatewayStep
 
 if TYPE_CHECKING:
+    from holdfast.containers.containers import ContainerView
     from holdfast.engine import Context
 
 _LOG_LINES = 15
@@ -62,6 +70,8 @@ class _Wait(GatewayStep):
             container_logs(self.work.engine, self.work.object, tail=_LOG_LINES) if container else ""
         )
         see = f"See `holdfast logs {self.work.name}`"
+        if container is not None and self._is_out_of_space(container, last):
+            raise DiskFullError(f"no space left on the engine's host for the node's data:\n{log}")
         if last.state == "timeout":
             raise WaitTimeoutError(
                 f"the node was not ready within {seconds:g} s: {last.detail or 'it did not say why'}\n{log}",
@@ -74,6 +84,13 @@ class _Wait(GatewayStep):
             f"the node stopped while it was starting (exit code {code}):\n{log}",
             hint=f"{see}; the same command goes on from here.",
         )
+
+    def _is_out_of_space(self, container: ContainerView, last: Told) -> bool:
+        """By what it said in this life alone: an older line may be about a disk that has room again."""
+        said = container_logs(
+            self.work.engine, self.work.object, tail=_LOG_LINES, since=container.started_second
+        )
+        return is_disk_full(said) or is_disk_full(last.detail)
 
 
 class WaitNodeRegistered(_Wait):

@@ -62,7 +62,7 @@ class StopOldNode(GatewayStep):
 
     name = "stop-old-node"
     title = "Old node stopped"
-    needs = ("check-upgrade", "ensure-network", "ensure-volume")
+    needs = ("check-upgrade", "check-space", "ensure-network", "ensure-volume")
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx

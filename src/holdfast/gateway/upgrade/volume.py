@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.containers.commands import read_file
+from holdfast.containers.commands import read_file, run_in
 from holdfast.containers.helpers import Helper
+from holdfast.errors import EngineCallError
 from holdfast.gateway.upgrade.record import RECORD, SNAPSHOTS, UpgradeRecord, decode_record
 
 if TYPE_CHECKING:
+    from holdfast.containers.containers import ContainerView
     from holdfast.gateway.work import Work
 
 KEPT = 2
 """How many snapshots stay after an upgrade."""
 
 _RESTORED = "restored"
+_DF_COLUMNS = 6
 
 _WRITE_RECORD = f"""
 printf %s "$record" > {RECORD}.new
@@ -45,6 +48,12 @@ sync -f .
 mv -T {RECORD}.new {RECORD}
 sync -f .
 du -sk "{SNAPSHOTS}/$id" | cut -f 1
+"""
+
+# A running datastore drops files while they are counted: what is gone needs no room.
+_ROOM = """data=$1
+du -sk "$data" 2>/dev/null | tail -n 1
+df -Pk . | tail -n 1
 """
 
 # The failed files are moved away once: their presence says that the swap has begun.
@@ -116,6 +125,36 @@ def helper_of(work: Work, image: str) -> Helper:
 def clear_helpers(work: Work) -> None:
     """Remove a helper that a killed command left behind."""
     helper_of(work, "").clear(work.engine)
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """How much the datastore takes on the volume, and how much is free there; in bytes."""
+
+    data: int
+    free: int
+
+
+def room(work: Work, container: ContainerView) -> Room:
+    """Ask on the volume itself, which may be a disk of its own: in the node while it runs."""
+    if container.state == "running":
+        script = f'cd "$0" && {_ROOM}'
+        asked = run_in(
+            work.engine,
+            container.name,
+            ["/bin/sh", "-c", script, work.profile.state_path, work.profile.datastore],
+        )
+        return _room_of(asked.output)
+    printed = helper_of(work, container.image_id).run(work.engine, _ROOM, work.profile.datastore)
+    return _room_of(printed)
+
+
+def _room_of(printed: str) -> Room:
+    """From the last lines of `du` and `df`, in kilobytes; a datastore that is not there takes nothing."""
+    lines = [line.split() for line in printed.strip().splitlines()]
+    if not lines or len(lines[-1]) < _DF_COLUMNS or not lines[-1][3].isdigit():
+        raise EngineCallError(f"the free space on the volume cannot be told from {printed.strip()!r}")
+    used = lines[0][0] if len(lines) > 1 else "0"
+    return Room(data=int(used) * 1024, free=int(lines[-1][3]) * 1024)
 
 
 def take_snapshot(work: Work, record: UpgradeRecord) -> float:
