@@ -7,6 +7,7 @@ import datetime as dt
 import pytest
 
 from holdfast.errors import PermanentError, TemporaryError
+from holdfast.gateway import clocks
 from holdfast.gateway.settings import resolve
 from holdfast.gateway.steps.tls import ReconcileTls, WriteClientFiles
 from holdfast.gateway.work import Work
@@ -125,6 +126,23 @@ def test_a_clock_that_is_off_replaces_nothing_and_is_named(bench):
         bench.run(ReconcileTls)
     assert "clock right" in caught.value.hint
     assert bench.versions() == before
+
+
+@pytest.mark.parametrize(("days", "words"), [(400, "400 days ahead of"), (-400, "400 days behind")])
+def test_a_good_bundle_is_not_replaced_on_the_word_of_a_clock_far_off(bench, monkeypatch, days, words):
+    bench.run(ReconcileTls, WriteClientFiles)
+    before = bench.versions()
+    monkeypatch.setattr(clocks, "now", lambda: now() + dt.timedelta(days=days))
+    with pytest.raises(PermanentError, match=f"{words} that of gateway bench; nothing was replaced"):
+        bench.run(ReconcileTls, WriteClientFiles)
+    assert bench.versions() == before
+
+
+def test_no_first_bundle_is_made_by_a_clock_that_is_far_off(bench, monkeypatch):
+    monkeypatch.setattr(clocks, "now", lambda: now() + dt.timedelta(hours=3))
+    with pytest.raises(PermanentError, match="3 hours ahead of"):
+        bench.run(ReconcileTls)
+    assert not any(bench.secrets().values())
 
 
 def test_secrets_of_another_type_and_immutable_ones_make_room(bench):

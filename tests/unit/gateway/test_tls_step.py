@@ -37,10 +37,10 @@ def test_an_address_that_is_listened_on_is_a_name_unless_it_means_all(listen, he
 def test_a_certificate_from_the_future_is_an_error_about_clocks():
     judgement = Judgement((Reason("expired", "a"), Reason("from-the-future", "the CA is valid from 2040 on")))
     with pytest.raises(PermanentError, match="a clock is off: the CA is valid from 2040 on") as caught:
-        refuse_wrong_clock(judgement)
+        refuse_wrong_clock(judgement, "ns")
     assert "clock" in caught.value.hint
-    refuse_wrong_clock(Judgement((Reason("expired", "a"),)))
-    refuse_wrong_clock(Judgement())
+    refuse_wrong_clock(Judgement((Reason("expired", "a"),)), "ns")
+    refuse_wrong_clock(Judgement(), "ns")
 
 
 def test_many_reasons_fit_on_one_line():

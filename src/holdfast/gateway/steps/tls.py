@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import Verdict, absent, done, partial
 from holdfast.errors import PermanentError
-from holdfast.gateway.steps.cluster import ClusterStep
+from holdfast.gateway import clocks
+from holdfast.gateway.steps.cluster import CLUSTER_CALLS, ClusterStep
 from holdfast.gateway.workloads.api_server import service_names
 from holdfast.gateway.workloads.blueprint import MANAGED
+from holdfast.kube.reach import is_unreachable
 
 if TYPE_CHECKING:
     from holdfast.engine import Context
@@ -34,15 +36,18 @@ def server_names(spec: GatewaySpec, namespace: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def refuse_wrong_clock(judgement: Judgement) -> None:
-    """Certificates from the future say that a clock is off: nothing is replaced on its word."""
+def refuse_wrong_clock(judgement: Judgement, namespace: str) -> None:
+    """Certificates from the future say that a clock is off, or was: nothing is replaced on its word."""
     if "from-the-future" not in judgement.codes:
         return
+    from holdfast.pki import SECRET_TYPES
+
     text = next(reason.text for reason in judgement.reasons if reason.code == "from-the-future")
     raise PermanentError(
         f"a clock is off: {text}; nothing was replaced",
-        hint="Set this machine's clock right (or that of the machine that made them), then run the same "
-        "command again.",
+        hint="Set this machine's clock right, then run the same command again. If it is right, the clock "
+        f"that they were made by was not: remove them first (kubectl -n {namespace} delete secret "
+        f"{' '.join(SECRET_TYPES)}).",
     )
 
 
@@ -67,17 +72,22 @@ class _TlsStep(ClusterStep):
             _learn(ctx, stored.bundle)
         return stored
 
-    def judged(self, stored: Stored[Bundle]) -> Judgement:
+    def judged(self, ctx: Context, stored: Stored[Bundle]) -> Judgement:
+        """What is to be said against it; only where the gateway's clock and this machine's agree."""
         from holdfast.pki import judge
 
         settings = self.work.settings
         judgement = judge(
             stored,
             names=server_names(self.work.spec, settings.namespace),
-            at=dt.datetime.now(dt.UTC),
+            at=clocks.now(),
             renew_below=settings.certificates.renew_below,
         )
-        refuse_wrong_clock(judgement)
+        if not judgement.good:
+            attempts = 1 if ctx.previewing else settings.attempts.apply
+            asking = ctx.retry(CLUSTER_CALLS.with_(attempts=attempts, retry_on=is_unreachable))
+            clocks.refuse_other_time(self.work.name, asking.call(clocks.ahead_of_us, self.work))
+        refuse_wrong_clock(judgement, settings.namespace)
         return judgement
 
 
@@ -93,7 +103,7 @@ class ReconcileTls(_TlsStep):
         if not self.has_cluster:
             return absent("there is no cluster yet")
         stored = self.stored(ctx)
-        judgement = self.judged(stored)
+        judgement = self.judged(ctx, stored)
         if judgement.good and stored.bundle is not None:
             return done(_good_until(stored.bundle), result=_kept(ctx, stored.bundle))
         if judgement.codes == {"absent"}:
@@ -104,14 +114,14 @@ class ReconcileTls(_TlsStep):
         from holdfast.pki import issue, to_secret_data
 
         stored = self.stored(ctx)
-        judgement = self.judged(stored)
+        judgement = self.judged(ctx, stored)
         if judgement.good and stored.bundle is not None:
             ctx.note(_good_until(stored.bundle))
             return _kept(ctx, stored.bundle)
         settings = self.work.settings
         bundle = issue(
             server_names(self.work.spec, settings.namespace),
-            at=dt.datetime.now(dt.UTC),
+            at=clocks.now(),
             life=dt.timedelta(days=settings.certificates.life_days),
         )
         _learn(ctx, bundle)
@@ -156,7 +166,7 @@ class WriteClientFiles(_TlsStep):
             return absent("the gateway has no certificates yet")
         found = self.files.read()
         share = self.work.settings.certificates.renew_below
-        judgement = judge_client(found, at=dt.datetime.now(dt.UTC), ca=bundle.ca, renew_below=share)
+        judgement = judge_client(found, at=clocks.now(), ca=bundle.ca, renew_below=share)
         if judgement.codes == {"absent"}:
             return absent("there are none yet")
         if not judgement.good:

@@ -13,9 +13,9 @@ from holdfast.engine import SQLiteStore
 from holdfast.engine.record import Record
 from holdfast.errors import TemporaryError, UsageError
 from holdfast.events import Bus, StepFinished
+from holdfast.gateway.clocks import skew
 from holdfast.gateway.doctor import bundle, repair
 from holdfast.gateway.doctor.case import Case, Unavailable
-from holdfast.gateway.doctor.checks.host import skew
 from holdfast.gateway.doctor.checks.pods import trouble_of
 from holdfast.gateway.doctor.diagnosis import diagnose, judged
 from holdfast.gateway.doctor.examination import CHECKS, examine

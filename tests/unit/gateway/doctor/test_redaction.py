@@ -6,7 +6,7 @@ import string
 import time
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.gateway.doctor.redaction import HIDDEN, Redactor
@@ -120,6 +120,7 @@ def test_tokens_of_http(scheme, token, header):
     assert token not in Redactor().text(f"> {header}{scheme} {token}")
 
 
+@settings(deadline=None)  # the first example of a run pays for what is loaded then
 @given(
     login=st.tuples(st.text(WORD, min_size=1), st.text(WORD, min_size=8)),
     form=st.sampled_from(["secret", "bare", "url"]),

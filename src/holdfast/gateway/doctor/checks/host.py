@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import shutil
 import time
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from holdfast.containers.commands import run_in
 from holdfast.errors import HoldfastError
+from holdfast.gateway.clocks import skew
 from holdfast.gateway.doctor.case import Unavailable
 from holdfast.gateway.doctor.findings import Finding, note, problem, warning
 
@@ -76,28 +75,6 @@ def _is_used_up(case: Case) -> bool:
     log = f"{case.work.profile.log_folder}/containerd.log"
     asked = ["timeout", "0.1", "tail", "-n", "0", "-F", log]
     return "inotify cannot be used" in run_in(case.engine, case.work.object, asked).output
-
-
-def skew(said: str, before: float, after: float) -> float:
-    """By how many seconds a clock is ahead of ours, taking into account how long its answer took."""
-    there = _moment(said)
-    if there is None:
-        return 0.0
-    if there < before - 1:  # a second is the grain of the Date header
-        return there - before
-    return max(0.0, there - after)
-
-
-def _moment(said: str) -> float | None:
-    try:
-        if "," in said:
-            return parsedate_to_datetime(said).timestamp()
-        whole, dot, rest = said.partition(".")
-        zone = "" if not dot else "Z" if rest.endswith("Z") else rest[-6:]
-        parsed = dt.datetime.fromisoformat(whole + zone)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)).timestamp()
 
 
 def _judged(whose: str, seconds: float) -> Iterator[Finding]:
