@@ -189,7 +189,7 @@ def test_all_clients_of_one_server_share_a_budget(server):
         assert own._terms.policy.budget is not first._terms.policy.budget
 
 
-@pytest.mark.parametrize("api", [None, "CoreV1Api", client.CoreV1Api, object(), client.V1Pod()], ids=repr)
+@pytest.mark.parametrize("api", [None, "CoreV1Api", client.CoreV1Api, object(), client.V1Pod()])
 def test_what_is_no_api_object_is_refused(api):
     with pytest.raises(ArgumentKindError, match="api"):
         resilient(api)

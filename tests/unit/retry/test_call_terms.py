@@ -175,7 +175,6 @@ def test_testing_modes_nest_and_end():
         ({"stop": True}, "stop"),
         ({"describe": None}, "describe"),
     ],
-    ids=repr,
 )
 def test_a_policy_that_cannot_be_meant_is_refused_by_name(values, argument):
     with pytest.raises(ArgumentError) as caught:
