@@ -1,0 +1,186 @@
+"""An engine that is killed, a node whose first process is, an engine without a byte left: `up` goes on.
+
+All on one engine of the test's own, with one gateway whose workspace must be the same after each of it.
+"""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from tests.support.commands import Holdfast
+from tests.support.gateways import TestGateway
+from tests.support.moments import act_at
+from tests.support.node_images import NodeImages
+from tests.support.small_disk import SmallDiskEngine
+
+from holdfast.containers.labels import GATEWAY
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(os.geteuid() != 0, reason="an engine and a network namespace of one's own need root"),
+]
+
+ADDRESS = "10.205.77.1"
+"""An address of that network namespace that is not loopback."""
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with SmallDiskEngine() as made:
+        made.load_node_image()
+        subprocess.run([*made.prefix, "ip", "addr", "add", f"{ADDRESS}/32", "dev", "lo"], check=True)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def fresh(engine, tmp_path_factory):
+    """A gateway that is not there yet, on that engine."""
+    home = tmp_path_factory.mktemp("home")
+    command = Holdfast(home, prefix=engine.prefix, DOCKER_HOST=engine.socket, HOLDFAST_WORKLOADS="false")
+    gateway = TestGateway("trouble", command)
+    yield gateway
+    gateway.destroy()
+
+
+@pytest.fixture(scope="module")
+def keeper(fresh):
+    """The gateway, up, with a pod that has written a file; it listens beyond loopback, as asked."""
+    fresh.up("--listen", ADDRESS)
+    return fresh.keep_a_file()
+
+
+@pytest.fixture(scope="module")
+def other_image(engine):
+    with NodeImages(engine.connect()) as images:
+        yield images.make("other")
+
+
+def ours(engine):
+    """How many containers, networks and volumes of holdfast's the engine has."""
+    client, filters = engine.connect().client, {"label": GATEWAY}
+    return (
+        len(client.containers(all=True, filters=filters)),
+        len(client.networks(filters=filters)),
+        len(client.volumes(filters=filters)["Volumes"] or []),
+    )
+
+
+def killed_and_started_again(engine, keeper, step, *words):
+    """Kill the engine at the start of a step; the command ends by itself, whatever it has to say."""
+    code, told = act_at(keeper.holdfast, step, lambda: engine.stop(signal.SIGKILL), *words)
+    engine.start()
+    assert_no_mess(code, told)
+
+
+def assert_no_mess(code, told):
+    """It ended well, or in one error of its own that says how to go on."""
+    assert code in (0, 1, 3), told
+    assert "Traceback" not in told
+    if code:
+        last = json.loads(told.splitlines()[-1])
+        assert last["code"] not in ("error", "unexpected"), last
+        assert last["hint"], last
+
+
+def test_the_engine_is_killed_in_the_middle_of_the_first_up(engine, fresh):
+    words = ("up", fresh.name, "--listen", ADDRESS)
+    killed_and_started_again(engine, fresh, "ensure-container", *words)
+    fresh.holdfast(*words)
+    assert ours(engine) == (1, 1, 1)
+
+
+def test_it_listens_where_it_was_asked_to_and_nowhere_else(engine, keeper):
+    server = keeper.holdfast.json("status", keeper.name)["server"]
+    assert server.startswith(f"https://{ADDRESS}:")
+    listed = subprocess.run(
+        [*engine.prefix, "ss", "-Hltn"], capture_output=True, text=True, check=True
+    ).stdout
+    listening = {line.split()[3] for line in listed.splitlines()}
+    assert server.removeprefix("https://") in listening
+    assert {place.rpartition(":")[0] for place in listening} == {ADDRESS}
+    assert keeper.up()["changed"] == []
+    keeper.assert_kept()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["wait-node-registered", "wait-node-ready", "run-probe"])
+def test_the_nodes_first_process_is_killed_in_the_middle_of_up(engine, keeper, step):
+    def kill():
+        os.kill(engine.inspect(keeper.container)["State"]["Pid"], signal.SIGKILL)
+
+    code, told = act_at(keeper.holdfast, step, kill, "up", keeper.name, "--recreate")
+    assert_no_mess(code, told)
+    keeper.up()
+    assert ours(engine) == (1, 1, 1)
+    keeper.assert_kept()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["replace-old", "ensure-container", "wait-node-ready"])
+def test_the_engine_is_killed_in_the_middle_of_up(engine, keeper, step):
+    killed_and_started_again(engine, keeper, step, "up", keeper.name, "--recreate")
+    keeper.up()
+    assert ours(engine) == (1, 1, 1)
+    keeper.assert_kept()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["let-stop", "stop-container"])
+def test_the_engine_is_killed_in_the_middle_of_stop(engine, keeper, step):
+    killed_and_started_again(engine, keeper, step, "stop", keeper.name)
+    keeper.holdfast("stop", keeper.name)
+    assert engine.inspect(keeper.container)["State"]["Running"] is False
+    keeper.holdfast("start", keeper.name)
+    keeper.assert_kept()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["stop-container", "remove-container", "remove-network"])
+def test_the_engine_is_killed_in_the_middle_of_destroy(engine, keeper, step):
+    words = ("destroy", keeper.name, "--yes", keeper.name)
+    killed_and_started_again(engine, keeper, step, *words)
+    keeper.holdfast(*words)
+    assert ours(engine) == (0, 0, 1)
+    keeper.up()
+    keeper.assert_kept()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["engine", "node"])
+@pytest.mark.parametrize("step", ["put-aside", "wait-node-registered", "wait-node-ready"])
+def test_engine_or_node_is_killed_in_the_middle_of_an_upgrade(engine, keeper, other_image, victim, step):
+    """A node that dies in the gate may count as unwell: then it is back, and the same words try again."""
+
+    def kill_node():
+        os.kill(engine.inspect(keeper.container)["State"]["Pid"], signal.SIGKILL)
+
+    if (victim, step) == ("node", "put-aside"):
+        pytest.skip("the node is stopped at that moment")
+    target = other_image if engine.inspect(keeper.container)["Config"]["Image"] != other_image else ""
+    words = ("upgrade", keeper.name, *(("--image", target) if target else ()))
+    if victim == "engine":
+        killed_and_started_again(engine, keeper, step, *words)
+    else:
+        assert_no_mess(*act_at(keeper.holdfast, step, kill_node, *words))
+    keeper.holdfast(*words)
+    assert (engine.inspect(keeper.container)["Config"]["Image"] == other_image) is bool(target)
+    assert ours(engine) == (1, 1, 1)
+    keeper.assert_kept()
+
+
+@pytest.mark.slow
+def test_an_engine_without_a_byte_left_is_named_and_the_same_command_goes_on_when_there_is_room(
+    engine, keeper
+):
+    other = TestGateway("full", keeper.holdfast)
+    with engine.full():
+        ended = other.holdfast.run("up", other.name)
+    assert ended.returncode == 3, ended.stderr
+    assert "[disk-full]" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    other.up()
+    other.destroy()
+    keeper.up()
+    keeper.assert_kept()

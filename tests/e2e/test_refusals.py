@@ -1,0 +1,210 @@
+"""More ways of doing it wrong: refused in one clear line, before anything is made, changed or removed."""
+
+import http.server
+import json
+import os
+import shutil
+import socketserver
+import threading
+from contextlib import contextmanager
+
+import pytest
+import yaml
+from tests.support.clock import clock_off_by
+from tests.support.commands import Holdfast
+from tests.support.gateways import TestGateway
+
+from holdfast.containers import labels
+from holdfast.containers.containers import find_container
+from holdfast.containers.engine import connect
+from holdfast.containers.networks import find_network, find_volume
+from holdfast.gateway.profile import CONTRACT
+
+YEAR = 365 * 24 * 3600
+
+
+def assert_refused(ended, exit_code, code, *words):
+    """One error of that code, in the words of a user, and no trace of a library."""
+    assert ended.returncode == exit_code, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert f"[{code}]" in ended.stderr
+    for word in words:
+        assert word in ended.stderr, ended.stderr
+
+
+@pytest.fixture
+def stranger(tmp_path):
+    """A user without any engine, to whom no gateway is known."""
+    made = Holdfast(tmp_path / "home", DOCKER_HOST=f"unix://{tmp_path}/none.sock")
+    yield made
+    assert not list((tmp_path / "home").rglob("*.json"))
+
+
+NO_NAMES = (
+    "größe", "日本", "e\u0301te\u0301", "dev\u200b", "\u202eved", "🚀", "\uff44\uff45\uff56",
+    os.fsdecode(b"dev\xff"), "x" * 201,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_NAMES, ids=ascii)
+def test_a_name_that_cannot_be_one(stranger, name):
+    assert_refused(stranger.run("up", name), 2, "illegal-name")
+
+
+@pytest.mark.parametrize("command", ["status", "upgrade", "kubeconfig", "destroy"])
+def test_a_name_that_cannot_be_one_for_any_command(stranger, command):
+    assert_refused(stranger.run(command, "größe"), 2, "illegal-name", "größe")
+
+
+def test_a_name_that_cannot_be_one_without_a_word_of_unicode(tmp_path):
+    """A terminal that knows ASCII alone."""
+    plain = Holdfast(tmp_path, LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert_refused(plain.run("up", "größe"), 2, "illegal-name")
+
+
+def test_a_settings_file_with_an_unknown_key(stranger, tmp_path):
+    (tmp_path / "holdfast.toml").write_text("[timeouts]\nnode_redy = 5\n")
+    ended = stranger.run("up", "dev", cwd=tmp_path)
+    assert_refused(ended, 2, "bad-setting", "node_redy", "node_ready", "holdfast.toml")
+
+
+@contextmanager
+def old_engine(path):
+    """An engine from years ago, as far as it is asked about itself."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            about = {"ApiVersion": "1.38", "MinAPIVersion": "1.12", "Version": "18.06.3-ce", "ID": "OLD"}
+            known = self.path.endswith(("/version", "/info"))
+            body = json.dumps(about if known else {"message": "No such object"}).encode()
+            self.send_response(200 if known else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def address_string(self):
+            return "local"
+
+        def log_message(self, *_):
+            """Quiet."""
+
+    class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+        daemon_threads = True
+
+    with Server(str(path), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"unix://{path}"
+        server.shutdown()
+
+
+def test_an_engine_that_is_too_old(tmp_path):
+    with old_engine(tmp_path / "old.sock") as address:
+        ended = Holdfast(tmp_path / "home", DOCKER_HOST=address).run("up", "dev")
+    assert_refused(ended, 3, "engine-unfit", "1.38", "20.10")
+
+
+@pytest.mark.engine
+def test_a_node_image_for_another_machine(new_gateway, small_images):
+    other = small_images.make([{"x": b"x"}], architecture="s390x", labels={labels.CONTRACT: CONTRACT})
+    gateway, engine = new_gateway("arch"), connect()
+    assert_refused(
+        gateway.holdfast.run("up", gateway.name, "--image", other),
+        3,
+        "image-unfit",
+        "s390x",
+        "this engine runs",
+    )
+    assert find_container(engine, gateway.container) is None
+    assert find_network(engine, gateway.container) is None
+    assert find_volume(engine, gateway.container) is None
+
+
+@pytest.mark.engine
+def test_a_kubeconfig_to_merge_into_that_is_not_ours_to_change(gateway, tmp_path):
+    file = tmp_path / "config"
+    merging = Holdfast(gateway.holdfast.home, KUBECONFIG=str(file))
+    for content in (b"\x00\xff binary", b"- a\n- list\n", b"clusters: {a: b}\n", b"{half"):
+        file.write_bytes(content)
+        ended = merging.run("kubeconfig", gateway.name, "--merge")
+        assert_refused(ended, 3, "damaged-file", str(file), "was not changed")
+        assert file.read_bytes() == content
+    file.write_text("contexts: [{name: theirs, context: {cluster: a, user: b}}]\ncurrent-context: theirs\n")
+    if os.geteuid() == 0:
+        os.chown(file, 65534, 65534)
+        assert_refused(
+            merging.run("kubeconfig", gateway.name, "--merge"), 3, "damaged-file", "belongs to another user"
+        )
+        os.chown(file, 0, 0)
+    file.chmod(0o400)
+    assert_refused(merging.run("kubeconfig", gateway.name, "--merge"), 3, "damaged-file", "read-only")
+    file.chmod(0o600)
+    merging("kubeconfig", gateway.name, "--merge")
+    merged = yaml.safe_load(file.read_text())
+    assert [one["name"] for one in merged["contexts"]] == ["theirs", gateway.container]
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take root's rights away")
+def test_a_kubeconfig_to_merge_into_that_cannot_be_read(gateway, tmp_path):
+    file = tmp_path / "config"
+    file.write_text("apiVersion: v1\n")
+    file.chmod(0o200)
+    without_root_rights = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+    outsider = Holdfast(gateway.holdfast.home, prefix=without_root_rights, KUBECONFIG=str(file))
+    ended = outsider.run("kubeconfig", gateway.name, "--merge")
+    assert_refused(ended, 3, "damaged-file", str(file), "Permission denied", "was not changed")
+    assert file.read_text() == "apiVersion: v1\n"
+
+
+def seen(gateway):
+    """What must be the same after a refusal."""
+    container, folder = gateway.inspect(), gateway.holdfast.home / "config" / "gateways" / gateway.name
+    files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return container["Id"], container["State"]["StartedAt"], files
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(
+    shutil.which("cc") is None, reason="another clock for one command is made with a compiler"
+)
+@pytest.mark.parametrize("seconds", [-3 * YEAR, pytest.param(30 * YEAR, marks=pytest.mark.slow)])
+def test_a_clock_that_is_far_off_is_named_and_nothing_is_changed(gateway, tmp_path, seconds):
+    before = seen(gateway)
+    wrong = Holdfast(gateway.holdfast.home, HOLDFAST_WORKLOADS="false", **clock_off_by(seconds, tmp_path))
+    ended = wrong.run("up", gateway.name)
+    assert ended.returncode == 3, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "clock" in ended.stderr
+    found = json.loads(wrong.run("doctor", gateway.name, "--json").stdout)["report"]["findings"]
+    assert "clock-skew" in {one["code"] for one in found if one["severity"] == "problem"}
+    assert seen(gateway) == before
+    assert gateway.up()["changed"] == []
+
+
+def typed(gateway, *words, answer):
+    """Run a command at a terminal, answer its question, and return its exit code and what it printed."""
+    ours, theirs = os.openpty()
+    try:
+        running = gateway.holdfast.start(*words, stdin=theirs)
+        os.write(ours, f"{answer}\n".encode())
+        said, told = running.communicate(timeout=60)
+        return running.returncode, said + told
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+@pytest.mark.engine
+def test_destroy_asks_for_the_name_and_another_gateways_is_not_it(gateway, new_gateway):
+    """The active gateway is the one that is meant when none is named: what is typed has to be its name."""
+    before, other = seen(gateway), TestGateway("t-never-made", gateway.holdfast)
+    for words in (["destroy", gateway.name, "--data"], ["destroy", "--data"]):
+        for answer in (other.name, gateway.name.upper(), f"{gateway.name} ", ""):
+            code, told = typed(gateway, *words, answer=answer)
+            assert code == 2, told
+            assert gateway.name in told
+            assert "nothing was changed" in told
+    ended = gateway.holdfast.run("destroy", "--data", "--yes", other.name)
+    assert_refused(ended, 2, "usage", other.name, gateway.name, "nothing was changed")
+    assert seen(gateway) == before
+    assert find_volume(connect(), gateway.container) is not None
