@@ -49,7 +49,7 @@ def up(name: str, bus: Bus, *, resolved: Resolved | None = None, asked: Asked | 
     work = Work(name, resolved, asked)
     if _takes_upgrade(work):
         return _upgraded(work, bus, command="up")
-    return _ready(work, _run("up", work, up_steps(work), bus))
+    return _ready(work, _run(_words(work), work, up_steps(work), bus, scope="up"))
 
 
 def plan_up(name: str, *, resolved: Resolved | None = None, asked: Asked | None = None) -> Plan:
@@ -124,6 +124,11 @@ def status(name: str) -> GatewayStatus:
     work = Work(name)
     ENGINE_CALLS.call(refresh_kubeconfig, work)
     return ENGINE_CALLS.call(observe, work)
+
+
+def _words(work: Work) -> str:
+    """`up` as its runs are remembered: one that takes the old gateway away is another command."""
+    return "up --wipe" if work.asked.wipe else "up --recreate" if work.asked.recreate else "up"
 
 
 def _has_container(work: Work) -> bool:

@@ -17,7 +17,9 @@ from holdfast.gateway.steps.upgrade import remove_predecessor
 from holdfast.gateway.upgrade.volume import clear_helpers
 
 if TYPE_CHECKING:
-    from holdfast.engine import Context
+    from collections.abc import Sequence
+
+    from holdfast.engine import Context, RunRecord
     from holdfast.gateway.work import Work
 
 REPLACE_OLD = "replace-old"
@@ -26,9 +28,9 @@ REPLACE_OLD = "replace-old"
 class ReplaceOld(GatewayStep):
     """Take the old gateway away when that was asked for; the steps after this one make it anew.
 
-    Whether this was done cannot be seen: a new container looks like an old one. The record says it, and the
-    last step of `up` forgets that record: until then a second run leaves alone what the first one has just
-    made, afterwards the same words are a new wish.
+    Whether this was done cannot be seen: a new container looks like an old one. The record says it, as long
+    as the same words are all that was said since: a second run leaves alone what the first has just made.
+    The last step of `up` forgets the record, and any other command in between makes it history.
     """
 
     name = REPLACE_OLD
@@ -45,10 +47,25 @@ class ReplaceOld(GatewayStep):
     def probe(self, ctx: Context) -> Verdict:
         if not self.work.replaces:
             return done("not asked for")
-        before: dict[str, Any] = ctx.previous or {}
-        if not ctx.in_flight and before.get("wipe") is self.work.asked.wipe:
+        if self._goes_on(ctx):
             return done("done already by the run that this one goes on from")
         return absent("its data is removed too, as asked" if self.work.asked.wipe else "asked for")
+
+    def _goes_on(self, ctx: Context) -> bool:
+        before: dict[str, Any] = ctx.previous or {}
+        if ctx.in_flight or before.get("wipe") is not self.work.asked.wipe:
+            return False
+        return is_last_word(self._history(), str(before.get("run", "")), besides=ctx.run_id)
+
+    def _history(self) -> list[RunRecord]:
+        from holdfast.engine import SQLiteStore
+
+        store = SQLiteStore(self.work.files.state, readonly=True)
+        store.open()
+        try:
+            return store.runs()
+        finally:
+            store.close()
 
     def run(self, ctx: Context) -> dict[str, Any]:
         if not self.work.replaces:
@@ -70,7 +87,7 @@ class ReplaceOld(GatewayStep):
             remove_predecessor(self.work)
             remove_volume(engine, name)
         ctx.note("the old one is gone with all its data" if wipe else "the old one is gone; its data stays")
-        return {"wipe": wipe, "image": self.work.old_image}
+        return {"wipe": wipe, "image": self.work.old_image, "run": ctx.run_id}
 
     def restore(self, ctx: Context, result: dict[str, Any] | None) -> None:
         """The new container runs the very image of the old one, whatever its name means by now."""
@@ -82,3 +99,12 @@ class ReplaceOld(GatewayStep):
         for kind, found in (("network", find_network(engine, name)), ("volume", find_volume(engine, name))):
             if found is not None:
                 self.work.refuse_foreign(kind, found.labels)
+
+
+def is_last_word(runs: Sequence[RunRecord], run: str, *, besides: str) -> bool:
+    """Whether since a run nothing was done with the gateway but tries of the same command."""
+    that = next((each for each in runs if each.id == run), None)
+    if that is None:
+        return False  # old runs may be forgotten: then the same words are a new wish
+    since = [each for each in runs if each.started >= that.started and each.id not in (run, besides)]
+    return all(each.command == that.command for each in since)
