@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -31,20 +32,62 @@ def server() -> None:
 @click.option(
     "--health-port", envvar="HOLDFAST_SERVER_HEALTH_PORT", type=_port, default=8081, show_default=True
 )
+@click.option(
+    "--namespace",
+    envvar="HOLDFAST_SERVER_NAMESPACE",
+    default="default",
+    show_default=True,
+    help="Where the sandboxes are.",
+)
+@click.option(
+    "--kubeconfig",
+    envvar="HOLDFAST_SERVER_KUBECONFIG",
+    type=_file,
+    help="The cluster; without it, the one that the server runs in.",
+)
+@click.option(
+    "--workspace-size",
+    envvar="HOLDFAST_SERVER_WORKSPACE_SIZE",
+    default="2Gi",
+    show_default=True,
+    help="Of a workspace whose maker does not say.",
+)
+@click.option(
+    "--storage-class",
+    envvar="HOLDFAST_SERVER_STORAGE_CLASS",
+    help="Of such a workspace; without it, the cluster's default.",
+)
+@click.option("--endpoint", envvar="HOLDFAST_SERVER_ENDPOINT", help="Where sandboxes reach this API.")
+@click.option(
+    "--requests-per-second",
+    envvar="HOLDFAST_SERVER_REQUESTS_PER_SECOND",
+    type=click.FloatRange(min=0.1),
+    default=50.0,
+    show_default=True,
+    help="Of each client.",
+)
+@click.option(
+    "--streams",
+    envvar="HOLDFAST_SERVER_STREAMS",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="Open at the same time, of each client.",
+)
 def run(
-    name: str, certificate: Path, key: Path, client_ca: Path, host: str, port: int, health_port: int
+    requests_per_second: float,
+    streams: int,
+    workspace_size: str,
+    storage_class: str | None,
+    **options: Any,
 ) -> None:
     """Serve the API with mutual TLS until a signal ends it."""
+    from holdfast.sandbox.wire import Workspace
+    from holdfast.server.limits import Limits
     from holdfast.server.serve import ServerOptions, serve
 
-    serve(
-        ServerOptions(
-            name=name,
-            certificate=certificate,
-            key=key,
-            client_ca=client_ca,
-            host=host,
-            port=port,
-            health_port=health_port,
-        )
+    limits = Limits(
+        requests_per_second=requests_per_second, burst=max(1, round(2 * requests_per_second)), streams=streams
     )
+    workspace = Workspace(size=workspace_size, storage_class=storage_class)
+    serve(ServerOptions(limits=limits, workspace=workspace, **options))

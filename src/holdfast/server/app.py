@@ -1,4 +1,4 @@
-"""The API's routes, and the health answer beside them.
+"""The API's routes together, and the health answer beside them.
 
 Not here: listening and TLS (serve.py). Whoever gets as far as a route has shown a client certificate.
 """
@@ -7,33 +7,57 @@ Not here: listening and TLS (serve.py). Whoever gets as far as a route has shown
 from collections.abc import Callable
 from typing import Any
 
-from litestar import Litestar, get
+from litestar import Litestar, Response, get
 from litestar.openapi.config import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
 
 from holdfast import __version__
+from holdfast.errors import HoldfastError
+from holdfast.server.document import document
 from holdfast.server.models import GatewayInfo
+from holdfast.server.problems import ApiError, answer
+from holdfast.server.routes import Sandboxes, problems, provided
+from holdfast.server.service import Service
+from holdfast.server.socket_routes import execute, forward
+from holdfast.server.stream_routes import Streams
 
 
-def api(name: str) -> Litestar:
+def api(name: str, service: Service) -> Litestar:
     """The application that clients talk to."""
 
-    @get("/v1/gateway", summary="The gateway behind this API", sync_to_thread=False)
+    @get(
+        "/v1/gateway",
+        summary="The gateway behind this API",
+        operation_id="getGateway",
+        responses=problems(),
+        sync_to_thread=False,
+    )
     def gateway() -> GatewayInfo:
         return GatewayInfo(name=name, version=__version__)
 
-    return Litestar(
-        route_handlers=[gateway],
-        openapi_config=OpenAPIConfig(
-            title="holdfast gateway", version=__version__, render_plugins=[JsonRenderPlugin()]
-        ),
+    made: dict[str, Any] = {}
+
+    @get("/schema/openapi.json", include_in_schema=False, sync_to_thread=False)
+    def describe() -> Response[dict[str, Any]]:
+        if not made:
+            made.update(document(app.openapi_schema.to_schema()))
+        return Response(made, media_type="application/json")
+
+    app = Litestar(
+        route_handlers=[gateway, describe, Sandboxes, Streams, execute, forward],
+        dependencies={"service": provided(service)},
+        # The framework answers a few things before any route; all of them look alike.
+        exception_handlers={ApiError: answer, HoldfastError: answer, Exception: answer},
+        openapi_config=OpenAPIConfig(title="holdfast gateway", version=__version__, path="/_framework"),
+        logging_config=None,
+        request_max_body_size=1 << 20,
     )
+    return app
 
 
 def health(is_ready: Callable[[], bool]) -> Any:
     """A plain application with one answer: 200 once the API listens, 503 until then."""
 
-    async def answer(scope: Any, receive: Any, send: Any) -> None:
+    async def respond(scope: Any, receive: Any, send: Any) -> None:
         del receive
         if scope["type"] != "http":
             return
@@ -45,4 +69,4 @@ def health(is_ready: Callable[[], bool]) -> Any:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body if scope["method"] == "GET" else b""})
 
-    return answer
+    return respond

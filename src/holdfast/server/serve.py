@@ -1,27 +1,37 @@
 """Listens: the API with mutual TLS on one port, health in plain text on another, in one event loop.
 
-SIGTERM lets requests under way end. Not here: the routes (app.py).
+SIGTERM lets requests under way end. Not here: the routes (app.py) and the certificates (trust.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
-import ssl
 from contextlib import contextmanager
 from pathlib import Path  # noqa: TC003 (read by msgspec)
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from holdfast.errors import DamagedFileError, PortTakenError
+from holdfast.errors import PortTakenError
+from holdfast.sandbox.wire import Workspace
 from holdfast.server.app import api, health
+from holdfast.server.cluster import connected
+from holdfast.server.limits import Gate, Limits
+from holdfast.server.service import Service
+from holdfast.server.throttle import Throttle
+from holdfast.server.trust import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _GRACE_SECONDS = 3
+_LONGEST_HEAD = 128 * 1024
+"""a command is part of the address"""
+_LARGEST_FRAME = 4 * 1024 * 1024
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,11 +44,28 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "0.0.0.0"  # noqa: S104 (inside a pod; only the node's published port leads there)
     port: int = 8443
     health_port: int = 8081
+    namespace: str = "default"
+    """where the sandboxes are"""
+    kubeconfig: Path | None = None
+    """the cluster; without it, the one that the server runs in"""
+    endpoint: str | None = None
+    """where sandboxes reach this API"""
+    workspace: Workspace = Workspace()
+    """of a sandbox whose maker does not say"""
+    limits: Limits = Limits()
 
 
 def serve(options: ServerOptions) -> None:
     """Serve until a signal ends it."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn.error").addFilter(_is_worth_a_line)
     asyncio.run(_serve(options))
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Streams that end with the server, and WebSockets that were refused with an answer, are no faults."""
+    ended = record.exc_info is not None and record.exc_info[0] is asyncio.CancelledError
+    return not ended and "without completing handshake" not in record.getMessage()
 
 
 class _Server(uvicorn.Server):
@@ -50,10 +77,20 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(options: ServerOptions) -> None:
-    main = _Server(_api_config(options))
+    trust = Trust(options.certificate, options.key, options.client_ca)
+    cluster = await connected(options.kubeconfig, options.namespace)
+    service = Service(cluster, endpoint=options.endpoint, workspace=options.workspace)
+    main = _Server(_api_config(options, trust, service))
     side = _Server(_config(health(lambda: main.started), options.host, options.health_port))
-    servers = (main, side)
+    watching = asyncio.ensure_future(trust.watch(lambda: main.server_state.connections))
+    try:
+        await _both(main, side)
+    finally:
+        watching.cancel()
+        await cluster.close()
 
+
+async def _both(*servers: _Server) -> None:
     def leave() -> None:
         for server in servers:
             server.should_exit = True
@@ -78,38 +115,46 @@ async def _until_end(server: _Server) -> None:
         raise PortTakenError(f"port {port} cannot be listened on", hint="Give another port.") from error
 
 
-def _api_config(options: ServerOptions) -> uvicorn.Config:
-    config = _config(
-        api(options.name),
+def _api_config(options: ServerOptions, trust: Trust, service: Service) -> uvicorn.Config:
+    app = Throttle(api(options.name, service), Gate(options.limits), trust.holds)
+    return _config(
+        app,
         options.host,
         options.port,
-        ssl_certfile=str(options.certificate),
-        ssl_keyfile=str(options.key),
-        ssl_ca_certs=str(options.client_ca),
-        ssl_cert_reqs=ssl.CERT_REQUIRED,
+        http=_protocol(trust),
+        ws="websockets-sansio",
+        ws_max_size=_LARGEST_FRAME,
+        ws_per_message_deflate=False,
+        # A client whose frames wait for a slow pod cannot answer a ping: that is no reason to cut it off.
+        ws_ping_timeout=None,
+        h11_max_incomplete_event_size=_LONGEST_HEAD,
+        ssl_context_factory=lambda _config, _default: trust.context,
     )
-    try:
-        config.load()
-    except OSError as error:  # of which ssl's errors are a kind
-        raise DamagedFileError(
-            f"the server's certificates cannot be used: {error.strerror or type(error).__name__}",
-            hint="`holdfast up` looks at them and makes new ones where they are not good.",
-        ) from error
-    assert config.ssl is not None  # noqa: S101 (it was given files)
-    config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
-    return config
 
 
-def _config(app: Any, host: str, port: int, **tls: Any) -> uvicorn.Config:
+def _protocol(trust: Trust) -> type[asyncio.Protocol]:
+    """The HTTP protocol, with who is at the other end in the state of each request."""
+
+    class Known(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            client = trust.client(transport.get_extra_info("ssl_object"))
+            self.app_state = {**self.app_state, "client": client}
+
+    return Known
+
+
+def _config(app: Any, host: str, port: int, **more: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         host=host,
         port=port,
         access_log=False,
-        log_level="info",
+        # Its lines about WebSockets would show the whole address, and with it people's commands.
+        log_level="warning",
         lifespan="off",
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
-        **tls,
+        **more,
     )

@@ -4,88 +4,42 @@ from __future__ import annotations
 
 import datetime as dt
 import http.client
-import json
 import signal
-import socket
 import ssl
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from tests.support.api_servers import LOOPBACK, ApiServer, free_ports
 
 from holdfast import __version__
-from holdfast.pki import issue
+from holdfast.pki import Authority, issue
 from holdfast.retry import Policy, constant
 
-LOOPBACK = "127.0.0.1"
+REFUSED = (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)
+SOON = Policy(attempts=None, deadline=30, backoff=constant(0.1), retry_on=AssertionError)
 
 
-def free_ports(count):
-    listeners = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
-
-
-def write(folder, **parts):
-    for name, content in parts.items():
-        (folder / name).write_bytes(content)
+def new_bundle():
+    return issue(["localhost", LOOPBACK], at=dt.datetime.now(dt.UTC))
 
 
 @pytest.fixture(scope="module")
 def bundle():
-    return issue(["localhost", LOOPBACK], at=dt.datetime.now(dt.UTC))
-
-
-class Running:
-    def __init__(self, folder, bundle) -> None:
-        self.folder, self.bundle = folder, bundle
-        self.port, self.health_port = free_ports(2)
-        write(folder, crt=bundle.server.certificate, key=bundle.server.key, ca=bundle.ca)
-        self.process = subprocess.Popen(self.argv(), stderr=subprocess.PIPE, text=True)
-
-    def argv(self, **changes):
-        files = {"certificate": "crt", "key": "key", "client-ca": "ca"}
-        words = {name: str(self.folder / file) for name, file in files.items()}
-        words |= {
-            "name": "dev",
-            "host": LOOPBACK,
-            "port": str(self.port),
-            "health-port": str(self.health_port),
-        }
-        options = [word for name, value in {**words, **changes}.items() for word in (f"--{name}", value)]
-        return [str(Path(sys.executable).parent / "holdfast"), "server", "run", *options]
-
-    def health(self, path="/healthz"):
-        connection = http.client.HTTPConnection(LOOPBACK, self.health_port, timeout=5)
-        connection.request("GET", path)
-        return connection.getresponse().status
-
-    def get(self, path, pair=None, ca=None, **context):
-        verified = ssl.create_default_context(cadata=(ca or self.bundle.ca).decode())
-        for name, value in context.items():
-            setattr(verified, name, value)
-        if pair is not None:
-            write(self.folder, client=pair.certificate + b"\n" + pair.key)
-            verified.load_cert_chain(self.folder / "client")
-        connection = http.client.HTTPSConnection(LOOPBACK, self.port, timeout=5, context=verified)
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
+    return new_bundle()
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory, bundle):
-    made = Running(tmp_path_factory.mktemp("server"), bundle)
+    made = ApiServer(tmp_path_factory.mktemp("server"), bundle)
     try:
-        up = Policy(attempts=None, deadline=60, backoff=constant(0.05), retry_on=OSError)
-        up.call(made.health)
-        yield made
+        yield made.wait()
     finally:
-        made.process.kill()
-        made.process.wait()
+        made.stop()
+
+
+def ask_again(connection):
+    connection.request("GET", "/v1/gateway")
+    return connection.getresponse()
 
 
 def test_health_says_ok_in_plain_text_and_nothing_else(running):
@@ -98,28 +52,118 @@ def test_a_client_of_this_gateway_learns_which_one_it_is(running, bundle):
 
 def test_the_api_describes_itself(running, bundle):
     status, document = running.get("/schema/openapi.json", bundle.client)
-    assert (status, list(document["paths"])) == (200, ["/v1/gateway"])
-    assert running.get("/nothing", bundle.client)[0] == 404
+    assert status == 200
+    assert {"/v1/gateway", "/v1/sandboxes", "/v1/sandboxes/{name}/files"} <= set(document["paths"])
+    assert document["components"]["schemas"]["SandboxRequest"]["additionalProperties"] is False
+
+
+def test_every_refusal_is_one_line_of_json_with_a_code(running, bundle):
+    for path, expected in {
+        "/nothing": (404, "not-found"),
+        "/v1/sandboxes?limit=0": (400, "bad-request"),
+    }.items():
+        status, problem = running.get(path, bundle.client)
+        assert (status, problem["code"]) == expected
+        assert "\n" not in problem["message"]
+
+
+def test_a_cluster_that_does_not_answer_is_a_temporary_problem(running, bundle):
+    connection = running.connect(bundle.client)
+    connection.request("GET", "/v1/sandboxes/a")
+    answer = connection.getresponse()
+    assert (answer.status, answer.getheader("Retry-After")) == (503, "1")
+    assert b"Traceback" not in answer.read()
 
 
 def test_nobody_without_a_certificate_of_this_ca_gets_in(running):
-    stranger = issue([LOOPBACK], at=dt.datetime.now(dt.UTC)).client
-    for pair in (None, stranger):
-        with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
+    for pair in (None, new_bundle().client):
+        with pytest.raises(REFUSED):
             running.get("/v1/gateway", pair)
 
 
-def test_an_expired_client_does_not_get_in(tmp_path_factory, running, bundle):
-    from holdfast.pki import Authority
+def test_an_expired_client_of_the_same_ca_does_not_get_in(tmp_path):
+    authority = Authority(at=dt.datetime.now(dt.UTC))
+    bundle = new_bundle()
+    past = Authority(at=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
+    # A server that believes the old CA too: what is refused is the certificate's end.
+    bundle = type(bundle)(ca=past.certificate + authority.certificate, server=authority.server([LOOPBACK]),
+                          client=authority.client())  # fmt: skip
+    server = ApiServer(tmp_path, bundle)
+    try:
+        server.wait()
+        assert server.get("/v1/gateway", authority.client(), ca=authority.certificate)[0] == 200
+        with pytest.raises(REFUSED):
+            server.get("/v1/gateway", past.client(), ca=authority.certificate)
+    finally:
+        server.stop()
 
-    past = Authority(at=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)).client()
-    with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
-        running.get("/v1/gateway", past)
+
+def test_the_certificate_of_a_server_is_none_of_a_client(running, bundle):
+    with pytest.raises(REFUSED):
+        running.get("/v1/gateway", bundle.server)
 
 
 def test_older_tls_is_refused(running, bundle):
     with pytest.raises((ssl.SSLError, ConnectionError)):
         running.get("/v1/gateway", bundle.client, maximum_version=ssl.TLSVersion.TLSv1_2)
+
+
+def test_a_renewed_ca_is_taken_up_and_who_came_in_under_the_old_one_is_cut(tmp_path):
+    old, new = new_bundle(), new_bundle()
+    server = ApiServer(tmp_path, old)
+    try:
+        server.wait()
+        kept = server.connect(old.client)
+        kept.request("GET", "/v1/gateway")
+        assert kept.getresponse().read()
+        session = kept.sock.session
+        server.use(new)
+
+        def new_ones_get_in():
+            try:
+                assert server.get("/v1/gateway", new.client, new.ca)[0] == 200
+            except ssl.SSLError as error:
+                raise AssertionError(error) from error
+
+        SOON.call(new_ones_get_in)
+        with pytest.raises(REFUSED):
+            server.get("/v1/gateway", old.client, new.ca)
+        # The connection from before is cut, and there is no session to come back with.
+        with pytest.raises(REFUSED):
+            ask_again(kept)
+        assert session is None or not session.has_ticket
+    finally:
+        server.stop()
+
+
+def test_files_that_do_not_fit_together_leave_the_old_ones_in_use(tmp_path):
+    bundle = new_bundle()
+    server = ApiServer(tmp_path, bundle)
+    try:
+        server.wait()
+        (tmp_path / "ca").write_bytes(b"rubbish")
+
+        def it_was_noticed():
+            assert "the former ones stay in use" in server.log.read_text()
+
+        SOON.call(it_was_noticed)
+        assert server.get("/v1/gateway", bundle.client)[0] == 200
+    finally:
+        server.stop()
+
+
+def test_a_client_that_asks_too_much_is_told_when_to_come_back(tmp_path):
+    bundle = new_bundle()
+    server = ApiServer(tmp_path, bundle, **{"requests-per-second": "0.5"})
+    try:
+        server.wait()
+        assert server.get("/v1/gateway", bundle.client)[0] == 200
+        connection = server.connect(bundle.client)
+        connection.request("GET", "/v1/gateway")
+        answer = connection.getresponse()
+        assert (answer.status, answer.getheader("Retry-After")) == (429, "2")
+    finally:
+        server.stop()
 
 
 def test_a_file_that_cannot_be_used_is_one_clear_line(running):

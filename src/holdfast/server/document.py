@@ -1,0 +1,56 @@
+"""The API's OpenAPI document: the routes as the framework knows them, the models as msgspec checks them.
+
+The framework's own rendering of the models leaves out what it does not know (patterns of keys, unions with
+bounds); what is published has to be what is checked. Not here: the routes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.sandbox.wire import Deletion, Problem, SandboxList, SandboxRequest, SandboxView, Unpacked
+from holdfast.server.models import GatewayInfo
+
+_MODELS = (GatewayInfo, SandboxRequest, SandboxView, SandboxList, Deletion, Unpacked, Problem)
+_TEMPLATE = "#/components/schemas/{name}"
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_TEXT = {"schema": {"type": "string"}}
+_STREAMS = {"application/x-tar": _BINARY, "text/event-stream": _TEXT, "text/plain": _TEXT}
+
+
+def document(made: dict[str, Any]) -> dict[str, Any]:
+    """The framework's document, made exact."""
+    _, models = msgspec.json.schema_components(_MODELS, ref_template=_TEMPLATE)
+    for path in made["paths"].values():
+        for operation in path.values():
+            if isinstance(operation, dict) and "responses" in operation:
+                _operation(operation)
+    made["paths"].pop("/schema/openapi.json", None)
+    made["components"] = {
+        "schemas": {name: models[name] for name in sorted(models)},
+        "securitySchemes": {
+            "clientCertificate": {
+                "type": "mutualTLS",
+                "description": "A client certificate of this gateway's own CA.",
+            }
+        },
+    }
+    made["security"] = [{"clientCertificate": []}]
+    return made
+
+
+def _operation(operation: dict[str, Any]) -> None:
+    success = operation["responses"].get("200") or {}
+    for kind, schema in _STREAMS.items():
+        if any(each.startswith(kind) for each in success.get("content") or ()):
+            success["content"] = {kind: schema}
+    if operation.get("operationId") == "uploadFiles":
+        operation["requestBody"] = {"required": True, "content": {"application/x-tar": _BINARY}}
+    for status, response in operation["responses"].items():
+        if status in ("429", "503"):
+            about = "Seconds after which it may be tried again."
+            response["headers"] = {
+                "Retry-After": {"description": about, "schema": {"type": "string", "pattern": "^[0-9]+$"}}
+            }

@@ -1,0 +1,280 @@
+"""What clients can do to sandboxes: look, make once, suspend, resume and delete, with the data kept or not.
+
+Not here: routes (routes.py), streams (streams.py), and the objects that are made (the sandbox floor).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from holdfast.errors import ObjectConflictError
+from holdfast.sandbox import creation
+from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, NAME_HASH, WARM_POOL, Mode
+from holdfast.sandbox.names import claim_name, name_hash
+from holdfast.sandbox.ownership import owner_reference
+from holdfast.sandbox.wire import Deletion, SandboxList, SandboxRequest, SandboxView, Workspace
+from holdfast.sandbox.workspace import VOLUME
+from holdfast.server import views
+from holdfast.server.problems import ApiError, conflict, missing
+
+if TYPE_CHECKING:
+    from holdfast.server.cluster import Cluster
+
+ASKED = "holdfast.dev/request"
+"""Annotation of a sandbox: a digest of each part of the request that made it."""
+KEPT = "holdfast.dev/kept-workspace"
+"""Label of a volume claim whose sandbox was deleted without it: the hash of that sandbox's name."""
+_DIGEST_LENGTH = 12
+_INVALID = 422
+
+
+class Found(NamedTuple):
+    """What there is under a name: a sandbox, or a claim that has none yet, or both."""
+
+    sandbox: dict[str, Any] | None
+    claim: dict[str, Any] | None
+
+
+class Service:
+    """The sandboxes of one gateway."""
+
+    def __init__(
+        self, cluster: Cluster, *, endpoint: str | None = None, workspace: Workspace | None = None
+    ) -> None:
+        self.cluster, self._endpoint = cluster, endpoint
+        self._workspace = workspace or Workspace()
+        self._namespace = cluster.namespace
+
+    async def list(self, limit: int, after: str | None, labels: str | None) -> SandboxList:
+        """One page; those that wait in a pool are nobody's yet and are left out."""
+        unclaimed = f"!{WARM_POOL}"
+        page = await self.cluster.page(limit, after, f"{labels},{unclaimed}" if labels else unclaimed)
+        # Their volume claims are looked at one by one in `get`; a list must not cost a read for each.
+        return SandboxList(items=[views.view(each) for each in page.items], next=page.next)
+
+    async def get(self, name: str) -> SandboxView:
+        """One sandbox as it is now."""
+        return await self.view(await self.found(name))
+
+    async def view(self, found: Found) -> SandboxView:
+        """What was found, as clients see it."""
+        if found.sandbox is None:
+            assert found.claim is not None  # noqa: S101 (one of the two is there)
+            return views.claim_view(found.claim)
+        workspace = views.workspace_name(found.sandbox)
+        volume = await self.cluster.volume_claim(workspace) if workspace else None
+        return views.view(found.sandbox, volume)
+
+    async def found(self, name: str) -> Found:
+        """What there is under a name; the name of a claim leads to the claim's sandbox."""
+        sandbox = await self.cluster.sandbox(name)
+        if sandbox is not None:
+            if views.is_waiting_in_a_pool(sandbox):
+                raise missing(name)
+            return Found(sandbox, None)
+        claim = await self.cluster.claim(name)
+        if claim is None:
+            raise missing(name)
+        taken = ((claim.get("status") or {}).get("sandbox") or {}).get("name")
+        return Found(await self.cluster.sandbox(taken) if taken else None, claim)
+
+    async def create(self, request: SandboxRequest) -> tuple[bool, SandboxView]:
+        """Make a sandbox once: whether it was made now, and how it is; one that differs is a conflict."""
+        if request.workspace is True and request.template is None:
+            request = msgspec.structs.replace(request, workspace=self._workspace)
+        if request.template is not None:
+            manifest = creation.claim(
+                request, namespace=self._namespace, pool=await self._pool_of(request.template)
+            )
+            await self._refuse_taken(request.name)
+        else:
+            manifest = creation.manifest(request, namespace=self._namespace, endpoint=self._endpoint)
+            if (policy := creation.network_policy(request, namespace=self._namespace)) is not None:
+                await self.cluster.try_out(policy, "networkpolicies")
+            await self._take_up_kept_workspace(request.name)
+        manifest["metadata"].setdefault("annotations", {})[ASKED] = digests(request)
+        try:
+            result = await self.cluster.objects.ensure(manifest)
+        except ObjectConflictError as error:
+            raise await self._difference(manifest, error) from error
+        if request.template is None:
+            await self._restrict_network(request, result.object)
+            return result.did == "created", await self.view(Found(result.object, None))
+        return result.did == "created", await self.get(request.name)
+
+    async def set_mode(self, name: str, mode: Mode) -> SandboxView:
+        """Suspend or resume; nothing happens to one that is so already."""
+        sandbox = (await self.found(name)).sandbox
+        if sandbox is None:
+            raise conflict("not-running", f"the claim {name} has no sandbox yet", "Wait until it is ready.")
+        metadata = sandbox["metadata"]
+        if sandbox["spec"].get("operatingMode", Mode.RUNNING) != mode:
+            sandbox = await self.cluster.objects.patch(
+                "Sandbox",
+                metadata["name"],
+                {"spec": {"operatingMode": mode.value}},
+                namespace=self._namespace,
+                api_version=API_VERSION,
+                uid=metadata["uid"],
+            )
+            if sandbox is None:
+                raise missing(name)
+        return await self.view(Found(sandbox, None))
+
+    async def delete(self, name: str, *, keep_workspace: bool) -> Deletion:
+        """Delete it and say what became of the data. A workspace to be kept is disowned first."""
+        sandbox, claim = await self.found(name)
+        volume = None
+        if sandbox is not None:
+            workspace = views.workspace_name(sandbox)
+            volume = await self.cluster.volume_claim(workspace) if workspace else None
+        owned = volume is not None and sandbox is not None and _owns(sandbox, volume)
+        if keep_workspace and owned and sandbox is not None and volume is not None:
+            await self._disown(sandbox, volume)
+        kind, target = await self._top(sandbox, claim)
+        result = await self.cluster.objects.delete(
+            kind,
+            target["metadata"]["name"],
+            namespace=self._namespace,
+            api_version=target["apiVersion"],
+            uid=target["metadata"]["uid"],
+            propagation="Background",
+        )
+        gone = result.did == "deleted"
+        if volume is None:
+            return Deletion(deleted=gone, workspace="none")
+        about = volume["metadata"]["name"]
+        return Deletion(
+            deleted=gone, workspace="deleted" if owned and not keep_workspace else "kept", claim=about
+        )
+
+    async def _top(
+        self, sandbox: dict[str, Any] | None, claim: dict[str, Any] | None
+    ) -> tuple[str, dict[str, Any]]:
+        """What is to be deleted so that nothing makes it again: the claim, where there is one."""
+        if claim is None and sandbox is not None and (name := views.claim_of(sandbox)):
+            claim = await self.cluster.claim(name)
+        if claim is not None:
+            return "SandboxClaim", {**claim, "apiVersion": EXTENSIONS_API_VERSION}
+        assert sandbox is not None  # noqa: S101 (one of the two is there)
+        return "Sandbox", {**sandbox, "apiVersion": API_VERSION}
+
+    async def _disown(self, sandbox: dict[str, Any], volume: dict[str, Any]) -> None:
+        """Nobody's any more, and not to be adopted either: the controller would take it back at once."""
+        metadata, uid = volume["metadata"], sandbox["metadata"]["uid"]
+        others = [each for each in metadata.get("ownerReferences") or () if each.get("uid") != uid]
+        patch = {
+            "metadata": {
+                # Bound to the version that was seen: an owner that somebody adds meanwhile is not lost.
+                "resourceVersion": metadata["resourceVersion"],
+                "ownerReferences": others or None,
+                "labels": {NAME_HASH: None, KEPT: name_hash(sandbox["metadata"]["name"])},
+            }
+        }
+        await self._patch_volume(volume, patch)
+
+    async def _take_up_kept_workspace(self, name: str) -> None:
+        """A sandbox of the same name gets the workspace that was kept for it."""
+        volume = await self.cluster.volume_claim(claim_name(VOLUME, name))
+        labels = {} if volume is None else volume["metadata"].get("labels") or {}
+        if volume is None or labels.get(KEPT) != name_hash(name):
+            return
+        labels = {KEPT: None, NAME_HASH: name_hash(name)}
+        await self._patch_volume(volume, {"metadata": {"labels": labels}})
+
+    async def _patch_volume(self, volume: dict[str, Any], patch: dict[str, Any]) -> None:
+        metadata = volume["metadata"]
+        await self.cluster.objects.patch(
+            "PersistentVolumeClaim",
+            metadata["name"],
+            patch,
+            namespace=self._namespace,
+            uid=metadata["uid"],
+        )
+
+    async def _restrict_network(self, request: SandboxRequest, sandbox: dict[str, Any]) -> None:
+        """The policy is the sandbox's and goes with it; sent again, a request makes up for a lost one."""
+        policy = creation.network_policy(request, namespace=self._namespace)
+        if policy is None:
+            return
+        owner = owner_reference({**sandbox, "apiVersion": API_VERSION, "kind": "Sandbox"})
+        policy["metadata"]["ownerReferences"] = [owner]
+        await self.cluster.objects.apply(policy, force=True)
+
+    async def _pool_of(self, template: str) -> str:
+        pools = [
+            str(each["metadata"]["name"])
+            for each in await self.cluster.pools()
+            if each["spec"]["sandboxTemplateRef"]["name"] == template
+        ]
+        if not pools:
+            raise ApiError(
+                _INVALID,
+                "no-pool",
+                f"there is no warm pool of the template {template}",
+                "Make a SandboxWarmPool of it; with replicas: 0 its sandboxes are made when asked for.",
+            )
+        return min(pools)
+
+    async def _refuse_taken(self, name: str) -> None:
+        sandbox = await self.cluster.sandbox(name)
+        if sandbox is not None and views.claim_of(sandbox) != name:
+            raise conflict(
+                "sandbox-differs", f"a sandbox {name} is there, and is of no template", _OTHER_NAME
+            )
+
+    async def _difference(self, manifest: dict[str, Any], error: ObjectConflictError) -> ApiError:
+        """In the words of the request: what is not as it was when the sandbox was made."""
+        name, kind = manifest["metadata"]["name"], manifest["kind"]
+        live = await self.cluster.objects.get(
+            kind, name, namespace=self._namespace, api_version=manifest["apiVersion"]
+        )
+        about = {} if live is None else live["metadata"].get("annotations") or {}
+        if live is not None and live["metadata"].get("deletionTimestamp"):
+            return conflict(
+                "sandbox-deleting", f"the sandbox {name} is being deleted", "Wait until it is gone."
+            )
+        unlike = differing(about.get(ASKED, ""), manifest["metadata"]["annotations"][ASKED])
+        if not unlike:
+            return conflict("sandbox-differs", error.message, _OTHER_NAME)
+        return conflict(
+            "sandbox-differs", f"the sandbox {name} is there, and differs in {', '.join(unlike)}", _OTHER_NAME
+        )
+
+
+_OTHER_NAME = "Choose another name, or delete that one first."
+
+
+def digests(request: SandboxRequest) -> str:
+    """A short digest of each part of a request: tells what differs and shows nothing of it."""
+    usual = msgspec.structs.asdict(SandboxRequest(name=request.name, workspace=Workspace()))
+    given = msgspec.structs.asdict(request)
+    if given["workspace"] is True:
+        given["workspace"] = Workspace()
+    if request.shutdown_time is not None:
+        given["shutdown_time"] = request.shutdown_time.astimezone(UTC)
+    made = {
+        key: hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:_DIGEST_LENGTH]
+        for key, value in given.items()
+        # What is as usual is left out: a part that a later version adds differs from nothing then.
+        if value != usual[key]
+    }
+    return msgspec.json.encode(made, order="sorted").decode()
+
+
+def differing(before: str, now: str) -> list[str]:
+    """The parts of two requests that are not alike; none where the former cannot be read."""
+    try:
+        old, new = (msgspec.json.decode(each, type=dict[str, str]) for each in (before, now))
+    except msgspec.MsgspecError:
+        return []
+    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+
+
+def _owns(sandbox: dict[str, Any], volume: dict[str, Any]) -> bool:
+    uid = sandbox["metadata"]["uid"]
+    return any(each.get("uid") == uid for each in volume["metadata"].get("ownerReferences") or ())
