@@ -29,7 +29,7 @@ def write_layer(recipe: Recipe, target: Path, *, rootfs: Path, binaries: Path | 
     source = recipe.source
     with Layer(target / LAYER) as layer:
         for folder in source.directories:
-            layer.folder(folder)
+            layer.folder(folder, owner=_owner(source.config.user))
         if binaries is not None and source.go is not None:
             _add_binaries(layer, source.go, binaries)
         for path, place in source.files.items():
@@ -54,6 +54,12 @@ def image_archive(recipe: Recipe, *, rootfs: Path, layer: Path, dependencies: Pa
         architecture=recipe.architecture,
         labels={INPUTS: recipe.key},
     )
+
+
+def _owner(user: str) -> tuple[int, int]:
+    """An image's own folders belong to whom it runs as."""
+    number, _, group = user.partition(":")
+    return (int(number), int(group or number)) if number.isdigit() else (0, 0)
 
 
 def _add_binaries(layer: Layer, module: GoModule, binaries: Path) -> None:

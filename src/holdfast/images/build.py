@@ -74,7 +74,7 @@ def image_steps(recipe: Recipe, engine: Engine, cache: Cache) -> list[Step]:
     below: list[Stage] = [BuildRootfs(recipe, cache)]
     if recipe.source.go is not None:
         below.append(BuildBinaries(recipe, cache))
-    if recipe.source.python is not None:
+    if recipe.source.python is not None and not recipe.source.python.only:
         below.append(BuildDependencies(recipe, cache))
     layer = BuildLayer(recipe, cache, below)
     return [*below, layer, LoadImage(recipe, engine, [*below, layer])]

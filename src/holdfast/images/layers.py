@@ -18,7 +18,7 @@ _EPOCH = 0
 
 
 class Layer:
-    """A layer under construction: files, folders and links owned by root, with a fixed time."""
+    """A layer under construction: files, folders and links with a fixed time, owned by root unless said."""
 
     def __init__(self, path: Path) -> None:
         self._tar = tarfile.open(path, "w", format=tarfile.GNU_FORMAT)  # noqa: SIM115 (closed by __exit__)
@@ -53,7 +53,7 @@ class Layer:
         entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, destination, 0o777
         self._tar.addfile(entry)
 
-    def folder(self, target: str, *, mode: int = 0o755) -> None:
+    def folder(self, target: str, *, mode: int = 0o755, owner: tuple[int, int] = (0, 0)) -> None:
         """Put an empty folder into the layer."""
         name = target.strip("/")
         if not name or name in self._folders:
@@ -62,6 +62,7 @@ class Layer:
         self._folders.add(name)
         entry = tarfile.TarInfo(name)
         entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, mode, _EPOCH
+        entry.uid, entry.gid = owner
         self._tar.addfile(entry)
 
     def _entry(self, target: str) -> tarfile.TarInfo:

@@ -1,4 +1,4 @@
-"""holdfast itself and its locked dependencies, as layers of the gateway image.
+"""holdfast itself and its locked dependencies, as layers of an image; or one part of it that needs no others.
 
 The package is copied as it is installed here, from a clone or a wheel alike; dependencies come from the
 hashed lock, and have a layer of their own: a change of our own code moves a small layer only. Not here:
@@ -40,9 +40,9 @@ def dependencies_key(python: Python, architecture: str) -> str:
     )
 
 
-def package_key() -> str:
-    """A hash of holdfast's own sources."""
-    return key_of(tree(package_folder(), _is_source))
+def package_key(python: Python) -> str:
+    """A hash of holdfast's own sources, as far as they are in the image."""
+    return key_of(tree(package_folder() / python.only, _is_source))
 
 
 def install_dependencies(
@@ -69,9 +69,9 @@ def install_dependencies(
 
 
 def add_package(layer: Layer, python: Python) -> None:
-    """Put holdfast's own package below the prefix."""
+    """Put holdfast's own package, or the one part of it that is wanted, below the prefix."""
     root = package_folder()
-    for path in files_below(root):
+    for path in files_below(root / python.only):
         if _is_source(path):
             place = f"{python.prefix}/holdfast/{path.relative_to(root)}"
             layer.file(place, path)

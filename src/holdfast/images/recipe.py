@@ -60,12 +60,12 @@ class Recipe:
     @cached_property
     def dependencies_key(self) -> str:
         python = self.source.python
-        return python_layer.dependencies_key(python, self.architecture) if python else ""
+        return python_layer.dependencies_key(python, self.architecture) if python and not python.only else ""
 
     @cached_property
     def layer_key(self) -> str:
         """Everything above the root filesystem; baked images also read from it."""
-        package = python_layer.package_key() if self.source.python else ""
+        package = python_layer.package_key(self.source.python) if self.source.python else ""
         files = [tree(path) if path.is_dir() else path.read_text() for path in self._own_files()]
         return key_of(
             "layer", _ASSEMBLY, self.source, files, self.binaries_key, self.dependencies_key, package,

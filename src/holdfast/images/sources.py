@@ -63,6 +63,8 @@ class Python(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """packages that others ask for and that nothing in the image imports"""
     uncompiled: tuple[str, ...] = ()
     """packages without bytecode: large, and little of them is ever loaded"""
+    only: str = ""
+    """one part of holdfast that needs nothing else: it alone is put there, without dependencies"""
 
 
 class Baked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

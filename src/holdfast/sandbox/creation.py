@@ -239,6 +239,9 @@ def _variables(request: SandboxRequest, namespace: str, endpoint: str | None) ->
     for name in request.env:
         if name in own:
             raise UsageError(f"the variable {name} is set by holdfast itself", hint="Choose another name.")
+    if is_own_image(request.image or DEFAULT_IMAGE):
+        # Other pods may not run commands here: whoever is let in comes by a forwarded port.
+        own["HOLDFAST_RUNTIME_LISTEN"] = "127.0.0.1"
     return [{"name": name, "value": _literal(value)} for name, value in (own | request.env).items()]
 
 

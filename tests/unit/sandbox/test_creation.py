@@ -76,6 +76,13 @@ def test_without_an_endpoint_nothing_is_said_of_one():
     assert "volumeMounts" not in container_of(box)
 
 
+def test_the_runtime_of_the_own_image_is_reached_by_forwarding_alone_unless_asked_otherwise():
+    assert variables(made(image=None))["HOLDFAST_RUNTIME_LISTEN"] == "127.0.0.1"
+    open_one = made(image=None, env={"HOLDFAST_RUNTIME_LISTEN": "0.0.0.0"})
+    assert variables(open_one)["HOLDFAST_RUNTIME_LISTEN"] == "0.0.0.0"
+    assert "HOLDFAST_RUNTIME_LISTEN" not in variables(made())
+
+
 @pytest.mark.parametrize("name", ["HOLDFAST_SANDBOX", "HOLDFAST_SANDBOX_ID"])
 def test_holdfasts_own_variables_cannot_be_set(name):
     with pytest.raises(UsageError, match=name):

@@ -1,0 +1,135 @@
+"""Commands over HTTP: what they say, how they end, and what is left of them."""
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+
+def run(sandbox, command, **more):
+    answer = sandbox.session.post(f"{sandbox.url}/execute", json={"command": command, **more}, timeout=30)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def is_running(number):
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(true, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_output_and_exit_code(sandbox):
+    ended = run(sandbox, "echo out; echo err >&2; exit 7")
+    assert ended == {"stdout": "out\n", "stderr": "err\n", "exit_code": 7, "timed_out": False}
+
+
+def test_it_is_a_shell_in_the_workspace(sandbox):
+    assert run(sandbox, "echo a > f && cat f | tr a b && pwd")["stdout"] == f"b\n{sandbox.root}\n"
+
+
+def test_a_signal_is_told_as_a_shell_does(sandbox):
+    assert run(sandbox, "kill -9 $$")["exit_code"] == 137
+
+
+def test_bytes_that_are_no_text_are_replaced(sandbox):
+    assert run(sandbox, "printf 'a\\377b'")["stdout"] == "a\ufffdb"
+
+
+def test_nothing_is_read_from_the_server(sandbox):
+    assert run(sandbox, "cat; echo end")["stdout"] == "end\n"
+
+
+def test_long_output_is_bounded_and_says_so(sandbox):
+    ended = run(sandbox, "head -c 5000000 /dev/zero | tr '\\0' x; head -c 300000 /dev/zero >&2")
+    assert ended["exit_code"] == 0
+    assert ended["stdout"] == "x" * 100_000
+    assert "[4900000 more bytes of stdout were left out]" in ended["stderr"]
+    assert "[200000 more bytes of stderr were left out]" in ended["stderr"]
+
+
+def test_a_limit_ends_the_whole_group(sandbox):
+    began = time.monotonic()
+    ended = run(sandbox, "sleep 600 & echo $! > child; echo started; wait", timeout_seconds=0.5)
+    assert time.monotonic() - began < 15
+    assert ended["timed_out"] is True
+    assert ended["exit_code"] == 124
+    assert ended["stdout"] == "started\n"
+    assert "ended after 0.5 seconds" in ended["stderr"]
+    child = int((sandbox.root / "child").read_text())
+    wait_until(lambda: not is_running(child))
+
+
+def test_who_ignores_the_polite_signal_is_killed(sandbox):
+    ended = run(sandbox, "trap '' TERM; echo $$ > own; while :; do sleep 0.05; done", timeout_seconds=0.2)
+    assert ended["timed_out"] is True
+    assert not is_running(int((sandbox.root / "own").read_text()))
+
+
+def test_a_command_in_time_is_not_called_late(sandbox):
+    assert run(sandbox, "echo quick", timeout_seconds=30)["timed_out"] is False
+
+
+def test_what_runs_in_the_background_holds_nobody_up_and_goes_on(sandbox):
+    began = time.monotonic()
+    ended = run(sandbox, "sleep 60 & echo $! > child; echo done")
+    assert ended["stdout"] == "done\n"
+    assert time.monotonic() - began < 20
+    child = int((sandbox.root / "child").read_text())
+    assert is_running(child)
+    os.kill(child, 9)
+
+
+def test_a_client_that_leaves_takes_its_command_along(sandbox, capsys):
+    with socket.create_connection(("127.0.0.1", sandbox.port)) as client:
+        body = b'{"command": "echo $$ > own; exec sleep 600"}'
+        client.sendall(b"POST /execute HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        wait_until(lambda: (sandbox.root / "own").exists() and (sandbox.root / "own").read_text())
+    own = int((sandbox.root / "own").read_text())
+    wait_until(lambda: not is_running(own))
+    assert capsys.readouterr().err == ""
+
+
+def test_several_at_the_same_time(sandbox):
+    from concurrent.futures import ThreadPoolExecutor
+
+    gate = "touch {0}; while [ ! -e {1} ]; do sleep 0.02; done; echo {0}"
+    with ThreadPoolExecutor() as pool:
+        ways = [pool.submit(run, sandbox, gate.format(*pair)) for pair in (("a", "b"), ("b", "a"))]
+        assert [way.result()["stdout"] for way in ways] == ["a\n", "b\n"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"[]", 422),
+        (b"null", 422),
+        (b"{}", 422),
+        (b'{"command": 7}', 422),
+        (b'{"command": "  "}', 422),
+        (b'{"command": "a\\u0000b"}', 400),
+        (b'{"command": "touch ran", "timeout_seconds": 0}', 422),
+        (b'{"command": "touch ran", "timeout_seconds": -1}', 422),
+        (b'{"command": "touch ran", "timeout_seconds": NaN}', 422),
+        (b'{"command": "touch ran", "timeout_seconds": "1"}', 422),
+        (b'{"command": "touch ran", "timeout_seconds": true}', 422),
+        (b'"' + b"x" * 5_000_000 + b'"', 413),
+    ],
+)
+def test_bad_requests_are_refused_with_a_sentence(sandbox, body, status):
+    answer = sandbox.session.post(f"{sandbox.url}/execute", data=body, timeout=30)
+    assert answer.status_code == status
+    assert answer.json()["message"]
+    assert run(sandbox, "echo alive")["stdout"] == "alive\n"
+    assert list(sandbox.root.iterdir()) == []

@@ -1,0 +1,128 @@
+"""The router: which sandbox a request goes to, and that nothing is lost or kept on the way."""
+
+import os
+import socket
+import time
+from types import SimpleNamespace
+
+import pytest
+import requests
+from tests.unit.runtime.conftest import serving
+
+from holdfast.runtime.refusal import Refusal
+from holdfast.runtime.router import Head, Router, target
+from holdfast.runtime.server import Server
+
+
+def head(**headers):
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return Head("\r\n".join(["GET / HTTP/1.1", *lines]).encode())
+
+
+def test_a_sandbox_is_reached_by_its_service_or_by_the_pods_address():
+    assert target(head(X_Sandbox_ID="a")) == ("a.default.svc.cluster.local", 8888)
+    named = head(X_Sandbox_ID="a.b", X_Sandbox_Namespace="ns", X_Sandbox_Port="3000")
+    assert target(named) == ("a.b.ns.svc.cluster.local", 3000)
+    assert target(head(X_Sandbox_ID="a", X_Sandbox_Pod_IP="10.42.0.9")) == ("10.42.0.9", 8888)
+    assert target(head(x_sandbox_id="a", x_sandbox_pod_ip="fd00::9")) == ("fd00::9", 8888)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"X_Sandbox_ID": ""},
+        {"X_Sandbox_ID": "a/b"},
+        {"X_Sandbox_ID": "UPPER"},
+        {"X_Sandbox_ID": "a", "X_Sandbox_Namespace": "x.y"},
+        {"X_Sandbox_ID": "a", "X_Sandbox_Namespace": "kube-system.svc.example"},
+        {"X_Sandbox_ID": "a", "X_Sandbox_Port": "0"},
+        {"X_Sandbox_ID": "a", "X_Sandbox_Port": "65536"},
+        {"X_Sandbox_ID": "a", "X_Sandbox_Port": "-1"},
+        {"X_Sandbox_ID": "a", "X_Sandbox_Port": "8888x"},
+        {"X_Sandbox_ID": "a", "X_Sandbox_Pod_IP": "localhost"},
+        {"X_Sandbox_ID": "a", "X_Sandbox_Pod_IP": "127.0.0.1"},
+        {"X_Sandbox_ID": "a", "X_Sandbox_Pod_IP": "0.0.0.0"},
+        {"X_Sandbox_ID": "a", "X_Sandbox_Pod_IP": "169.254.169.254"},
+        {"X_Sandbox_ID": "a", "X_Sandbox_Pod_IP": "::1"},
+        {"X_Sandbox_ID": "a", "X_Sandbox_Pod_IP": "::ffff:127.0.0.1"},
+        {"X_Sandbox_ID": "a", "x_sandbox_id": "b"},
+    ],
+)
+def test_anything_else_is_refused(headers):
+    with pytest.raises(Refusal) as refused:
+        target(head(**headers))
+    assert refused.value.status in (400, 403)
+
+
+def own_address():
+    """An address of this machine that is not loopback; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return probe.getsockname()[0]
+
+
+@pytest.fixture
+def routed(tmp_path):
+    try:
+        address = own_address()
+    except OSError:
+        pytest.skip("this machine has no network")
+    with (
+        serving(Server(address, 0, tmp_path)) as port,
+        serving(Router("127.0.0.1", 0)) as entry,
+        requests.Session() as session,
+    ):
+        session.headers.update(
+            {"X-Sandbox-ID": "a", "X-Sandbox-Port": str(port), "X-Sandbox-Pod-IP": address}
+        )
+        yield SimpleNamespace(root=tmp_path, url=f"http://127.0.0.1:{entry}", session=session, entry=entry)
+
+
+def test_commands_and_files_go_through(routed):
+    answer = routed.session.post(f"{routed.url}/execute", json={"command": "echo hello"}, timeout=30)
+    assert answer.json()["stdout"] == "hello\n"
+    content = os.urandom(5_000_000)
+    routed.session.post(
+        f"{routed.url}/upload", files={"file": ("x/y", content)}, timeout=30
+    ).raise_for_status()
+    assert (routed.root / "x" / "y").read_bytes() == content
+    assert routed.session.get(f"{routed.url}/download/x%2Fy", timeout=30).content == content
+
+
+def test_a_refusal_of_the_sandbox_comes_back(routed):
+    answer = routed.session.post(
+        f"{routed.url}/upload", files={"file": ("../x", b"y" * 3_000_000)}, timeout=30
+    )
+    assert answer.status_code == 403
+    assert "outside" in answer.json()["message"]
+
+
+def test_who_leaves_the_router_leaves_the_sandbox(routed):
+    with pytest.raises(requests.ReadTimeout):
+        routed.session.post(
+            f"{routed.url}/execute", json={"command": "echo $$ > own; exec sleep 600"}, timeout=1.5
+        )
+    own = int((routed.root / "own").read_text())
+    deadline = time.monotonic() + 20
+    while os.path.exists(f"/proc/{own}/cmdline") and b"sleep" in open(f"/proc/{own}/cmdline", "rb").read():  # noqa: PTH110, PTH123, SIM115
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_sandbox_that_is_not_there_is_said(routed):
+    routed.session.headers["X-Sandbox-Port"] = "1"
+    answer = routed.session.get(f"{routed.url}/list/", timeout=30)
+    assert answer.status_code == 502
+    assert "cannot be reached" in answer.json()["message"]
+
+
+def test_whoever_asks_hears_that_it_is_there(routed):
+    assert requests.get(f"{routed.url}/healthz", timeout=30).status_code == 200
+
+
+@pytest.mark.parametrize("raw", [b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"x" * 100_000 + b"\r\n\r\n"])
+def test_rubbish_is_refused(routed, raw):
+    with socket.create_connection(("127.0.0.1", routed.entry), timeout=20) as client:
+        client.sendall(raw)
+        assert client.recv(100).startswith(b"HTTP/1.1 4")
