@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from holdfast.gateway.spec import GatewaySpec
 
 STOP_SECONDS = 30
-"""How long a node may take to stop by itself before the engine kills it; it needs about two."""
+"""How long a node may take when the engine stops it by itself, at a shutdown of its host; it needs about
+two. A stop by command has a setting."""
 
 MEANT_TO_RUN, STOPPED_ON_PURPOSE = "always", "no"
 """Restart policies. An engine that crashed ends what it finds alive in the way of a stop, so `unless-stopped`

@@ -40,7 +40,7 @@ def _attempts(description: str) -> Meta:
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How long each wait may take, in seconds; a wait that is over is an error."""
 
-    api: Annotated[float, _seconds("until the API answers and the kubeconfig is there")] = 60.0
+    api: Annotated[float, _seconds("until the API of a node that is there answers from here")] = 60.0
     node_ready: Annotated[float, _seconds("until the node, its DNS and its storage are ready")] = 120.0
     namespace: Annotated[float, _seconds("until the namespace is Active")] = 180.0
     rollout: Annotated[float, _seconds("until a rollout is complete")] = 180.0

@@ -6,6 +6,7 @@ Not here: effects.
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -161,6 +162,11 @@ class Work:
     def replaces(self) -> bool:
         """Whether an old container is taken away first, whatever it is like."""
         return self.asked.recreate or self.asked.wipe
+
+    @property
+    def stop_seconds(self) -> int:
+        """How long the node may take to stop by itself; the engine counts whole seconds."""
+        return math.ceil(self.settings.timeouts.stop)
 
     @property
     def server(self) -> str:

@@ -1,14 +1,18 @@
 """Flag beats variable beats file beats default, and every value can say where it is from."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.errors import BadSettingError
 from holdfast.gateway.settings import Settings, explain, load, resolve
+from holdfast.gateway.steps.kubeconfig import WaitApiReady
+from holdfast.gateway.work import Work
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "settings.md"
 STRANGER = 54321
@@ -170,6 +174,23 @@ def test_the_reference_names_every_setting_with_variable_default_and_words(proje
         row = f"| `{setting.key}` | `{setting.variable}` | {shown} | {setting.description} |"
         assert row in text
         assert f"takes {setting.allowed}" in text
+
+
+def test_no_time_or_count_can_be_set_that_nobody_reads(project):
+    root = Path(holdfast.__file__).parent
+    source = "\n".join(
+        path.read_text() for path in root.rglob("*.py") if not path.name.startswith("settings_")
+    )
+    for setting in explain(resolve(environ={}, cwd=project)):
+        group, _, name = setting.key.partition(".")
+        if group in ("timeouts", "attempts"):
+            assert re.search(rf'{group}\.{name}\b|^    {group} = "{name}"', source, re.MULTILINE), setting.key
+
+
+def test_the_wait_for_the_api_and_the_stop_have_the_times_that_are_set(own_home):
+    work = Work("x", resolve({"timeouts.api": 7, "timeouts.stop": 2.5}, environ={}))
+    assert WaitApiReady(work).policy.deadline == 7
+    assert work.stop_seconds == 3
 
 
 def test_settings_load_nothing_but_the_models():

@@ -47,8 +47,12 @@ class ClusterStep(GatewayStep):
         """The cluster, with this step's retries told on its line and ended by Ctrl-C."""
         from holdfast.kube import Objects
 
+        return Objects(self.work.api_client, self.calls(ctx))
+
+    def calls(self, ctx: Context) -> Policy:
+        """How one call to the cluster is repeated."""
         attempts = 1 if ctx.previewing else self.work.settings.attempts.apply
-        return Objects(self.work.api_client, ctx.retry(CLUSTER_CALLS.with_(attempts=attempts)))
+        return ctx.retry(CLUSTER_CALLS.with_(attempts=attempts))
 
     def log_of(self, namespace: str, pod: str) -> str:
         """The newest lines that a pod printed, those of its last life if this one is silent; for errors."""

@@ -10,7 +10,7 @@ from holdfast.containers.images import find_image
 from holdfast.containers.networks import find_network
 from holdfast.engine import Verdict, absent, done, partial
 from holdfast.errors import ImageUnfitError
-from holdfast.gateway.node_container import STOP_SECONDS, settings_fingerprint
+from holdfast.gateway.node_container import settings_fingerprint
 from holdfast.gateway.steps.base import GatewayStep
 from holdfast.gateway.steps.new_container import image_to_run, make_container
 
@@ -49,7 +49,7 @@ class EnsureContainer(GatewayStep):
         if container is not None and self._why_remake(container):
             ctx.progress("stopping the old container; its data stays on the volume")
             self.work.old_image = container.image_id
-            stop_container(self.work.engine, self.work.object, grace_seconds=STOP_SECONDS)
+            stop_container(self.work.engine, self.work.object, grace_seconds=self.work.stop_seconds)
             remove_container(self.work.engine, self.work.object)
             container = None
         if container is None:

@@ -84,7 +84,15 @@ class WaitApiReady(GatewayStep):
     title = "API from here"
     needs = ("write-kubeconfig",)
     repeat = "always"
-    policy = Policy(attempts=None, deadline=30.0, backoff=exponential(0.05, cap=1), retry_on=is_unreachable)
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        self.policy = Policy(
+            attempts=None,
+            deadline=work.settings.timeouts.api,
+            backoff=exponential(0.05, cap=1),
+            retry_on=is_unreachable,
+        )
 
     def run(self, ctx: Context) -> None:
         found = kubeconfig.credentials(self.work.files.kubeconfig.read_bytes())

@@ -9,7 +9,6 @@ from holdfast.containers.networks import find_network, find_volume, remove_netwo
 from holdfast.engine import Verdict, absent, done
 from holdfast.errors import DamagedFileError
 from holdfast.gateway import kubeconfig
-from holdfast.gateway.node_container import STOP_SECONDS
 from holdfast.gateway.spec import forget
 from holdfast.gateway.steps.base import GatewayStep
 from holdfast.gateway.steps.upgrade import remove_predecessor
@@ -34,7 +33,7 @@ class StopContainer(GatewayStep):
         return absent("it runs") if container.running else done("it is stopped")
 
     def run(self, ctx: Context) -> None:
-        stop_container(self.work.engine, self.work.object, grace_seconds=STOP_SECONDS)
+        stop_container(self.work.engine, self.work.object, grace_seconds=self.work.stop_seconds)
         ctx.note("its data stays on the volume")
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast.containers.containers import remove_container, stop_container
 from holdfast.containers.networks import find_network, find_volume, remove_network, remove_volume
 from holdfast.engine import Verdict, absent, done
-from holdfast.gateway.node_container import STOP_SECONDS
 from holdfast.gateway.steps.base import GatewayStep
 from holdfast.gateway.steps.container import refuse_other_version
 from holdfast.gateway.steps.upgrade import remove_predecessor
@@ -78,7 +77,7 @@ class ReplaceOld(GatewayStep):
                 refuse_other_version(self.work, container)
             self.work.old_image = container.image_id
             ctx.progress("stopping the old container")
-            stop_container(engine, name, grace_seconds=STOP_SECONDS)
+            stop_container(engine, name, grace_seconds=self.work.stop_seconds)
             remove_container(engine, name)
         remove_network(engine, name)
         if wipe:

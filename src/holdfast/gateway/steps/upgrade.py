@@ -15,7 +15,7 @@ from holdfast.containers.images import find_image
 from holdfast.containers.networks import find_volume
 from holdfast.engine import Verdict, absent, done
 from holdfast.errors import ImageMissingError, TemporaryError, UnknownGatewayError
-from holdfast.gateway.node_container import STOP_SECONDS, STOPPED_ON_PURPOSE
+from holdfast.gateway.node_container import STOPPED_ON_PURPOSE
 from holdfast.gateway.steps.base import GatewayStep
 from holdfast.gateway.upgrade import versions, volume
 from holdfast.gateway.upgrade.record import is_settled, read_record, target_version, version_of
@@ -281,12 +281,12 @@ def remove_predecessor(work: Work) -> None:
         remove_container(work.engine, old.name)
 
 
-def _stop_for_good(work: Work, grace_seconds: int = STOP_SECONDS) -> None:
+def _stop_for_good(work: Work, grace_seconds: int | None = None) -> None:
     """Stop the node so that no engine starts it by itself again: two nodes on one volume would ruin it."""
     if work.container() is None:
         return
     set_restart(work.engine, work.object, STOPPED_ON_PURPOSE)
-    stop_container(work.engine, work.object, grace_seconds=grace_seconds)
+    stop_container(work.engine, work.object, grace_seconds=grace_seconds or work.stop_seconds)
 
 
 def _nothing_to_upgrade(work: Work) -> UnknownGatewayError:

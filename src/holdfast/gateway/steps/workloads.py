@@ -26,6 +26,7 @@ from holdfast.gateway.workloads.sights import is_made_from, template_ready, told
 from holdfast.kube.compare import differences
 from holdfast.kube.conditions import rollout_done
 from holdfast.retry import Deadline
+from holdfast.sandbox.crds import crds
 
 if TYPE_CHECKING:
     from holdfast.engine import Context
@@ -87,10 +88,10 @@ class ApplyWorkloads(_WorkloadStep):
     def probe(self, ctx: Context) -> Verdict:
         if not self.has_cluster:
             return absent("there is no cluster yet")
-        blueprint, objects = self.blueprint(ctx), self.objects(ctx)
+        namespace, objects = self.work.settings.namespace, self.objects(ctx)
         missing, changed = [], []
-        for each in manifests(blueprint):
-            live = objects.get(each["kind"], each["metadata"]["name"], namespace=blueprint.namespace)
+        for each in self._wanted(ctx):
+            live = objects.get(each["kind"], each["metadata"]["name"], namespace=namespace)
             if live is None:
                 missing.append(_label(each))
             elif paths := differences(each, live):
@@ -101,15 +102,23 @@ class ApplyWorkloads(_WorkloadStep):
         return done("as they should be")
 
     def run(self, ctx: Context) -> None:
-        blueprint, objects = self.blueprint(ctx), self.objects(ctx)
+        objects = self.objects(ctx)
         did: dict[str, list[str]] = {}
-        for each in manifests(blueprint):
+        for each in self._wanted(ctx):
             ctx.check_lock()
             ctx.progress(f"applying {_label(each)}")
             result = objects.apply(each, force=True)
             did.setdefault(result.did, []).append(_label(each))
         said = [f"{', '.join(names)} {word}" for word, names in did.items() if word != "unchanged"]
         ctx.note("; ".join(said) or "as they should be")
+
+    def _wanted(self, ctx: Context) -> list[dict[str, Any]]:
+        """The kinds of sandboxes as this cluster's version describes their pods, then what runs."""
+        from holdfast.kube.openapi import openapi
+
+        api, calls = self.work.api_client, self.calls(ctx)
+        core, networking = (openapi(api, version, calls) for version in ("v1", "networking.k8s.io/v1"))
+        return [*crds(core, networking), *manifests(self.blueprint(ctx))]
 
 
 class WaitRollout(_WorkloadStep):
