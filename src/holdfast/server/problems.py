@@ -123,8 +123,9 @@ def _from_cluster(error: ClusterRefusedError) -> ApiError:
         if found is not None:
             status, said = found, read_status(each).message
             break
-    if status in (_BAD, _INVALID, 413):
-        return ApiError(status, "invalid", said or error.message, "Correct the request.")
+    if status in (_BAD, _INVALID):
+        # It could be read here: what is wrong is what it asks for.
+        return ApiError(_INVALID, "invalid", said or error.message, "Correct the request.")
     if status == _GONE:
         return ApiError(_GONE, "page-expired", "that page is no longer kept", "Start again from the first.")
     if status == _MISSING:
