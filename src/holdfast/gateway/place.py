@@ -47,6 +47,10 @@ class Place(Protocol):
     def lock(self, name: str) -> Lock:
         """The lock of one gateway, held by the kernel of that host."""
 
+    @property
+    def locks_for_all(self) -> bool:
+        """Whether all machines that can reach the engine meet the same lock."""
+
     def address(self, port: int, listen: str) -> tuple[str, int]:
         """Where a port of that host, opened on the address `listen`, is reached from here."""
 
@@ -76,6 +80,11 @@ class Here:
 
         return FileLock(lock_folder() / lock_file(name), shared=True)
 
+    @property
+    def locks_for_all(self) -> bool:
+        """A socket is this machine's own; an engine on the network may have other users, elsewhere."""
+        return engine_address().startswith("unix://")
+
     def address(self, port: int, listen: str) -> tuple[str, int]:
         return met_at(listen), port
 
@@ -93,6 +102,8 @@ class Here:
 
 class There:
     """Another host, with the engine that its own socket leads to, through ssh."""
+
+    locks_for_all = True
 
     def __init__(self, name: str, target: SshTarget) -> None:
         self.remote = str(target)

@@ -50,6 +50,15 @@ def test_another_host_for_a_known_gateway_is_refused(asked, lives):
         find(asked=asked, remembered=known(lives))
 
 
+@pytest.mark.parametrize(
+    ("address", "for_all"),
+    [("unix:///run/docker.sock", True), ("tcp://10.0.0.7:2376", False), ("ssh://me@far", True)],
+)
+def test_only_an_engine_on_the_network_has_no_lock_for_all_its_users(monkeypatch, address, for_all):
+    monkeypatch.setenv("DOCKER_HOST", address)
+    assert find().locks_for_all is for_all
+
+
 def test_a_docker_host_by_ssh_is_such_a_place_too(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "ssh://me@far:2222")
     assert find().remote == "me@far:2222"

@@ -21,4 +21,10 @@ class CheckEngine(GatewayStep):
     def run(self, ctx: Context) -> None:
         facts = self.work.engine.facts()
         check_engine(facts)
-        ctx.note(f"Docker {facts.version}, cgroup v{facts.cgroup_version}")
+        ctx.note(f"Docker {facts.version}, cgroup v{facts.cgroup_version}{self._lock_words()}")
+
+    def _lock_words(self) -> str:
+        """Whoever shares an engine over the network is told that nobody else is kept out."""
+        if self.work.place.locks_for_all:
+            return ""
+        return "; the lock keeps out commands of this machine only, so run them from one machine at a time"
