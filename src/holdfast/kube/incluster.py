@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.errors import ArgumentError
 from holdfast.kube.harden import harden
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ async def in_cluster_async_client() -> aio.ApiClient:
     from kubernetes.aio import client, config
 
     configuration = client.Configuration()
-    config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    try:
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except config.ConfigException as error:
+        raise ArgumentError("kubeconfig", "must be given: this process does not run in a cluster") from error
     made = client.ApiClient(configuration)
     harden(made)
     return made

@@ -116,8 +116,13 @@ def rollouts(control_plane, proxy, home, image):
         yield bench
 
 
-def living(bench):
-    return [pod for pod in bench.kubelet.list() if not pod["metadata"].get("deletionTimestamp")]
+def living(bench, name="holdfast-api"):
+    return [
+        pod
+        for pod in bench.kubelet.list()
+        if not pod["metadata"].get("deletionTimestamp")
+        and pod["metadata"]["labels"]["app.kubernetes.io/name"] == name
+    ]
 
 
 @pytest.mark.parametrize(
@@ -147,20 +152,32 @@ def test_faults_while_the_rollout_is_watched_are_survived(rollouts, proxy):
         Fault(kind="unavailable", retry_after="1"),
     ]
     rules = [rule(fault, path="/pods|/deployments", query="watch=true", count=1) for fault in watches]
+    rollouts.kubelet.status = waiting("ContainerCreating")
+    rollouts.run(ReconcileTls, ApplyWorkloads)
     with proxy.faults(*rules) as log:
-        rollouts.kubelet.status = waiting("ContainerCreating")
-        threading.Timer(3.0, lambda: setattr(rollouts.kubelet, "status", ready())).start()
+
+        def ready_after_all_faults():
+            assert sum(log.faults().values()) == len(watches)
+            rollouts.kubelet.status = ready()
+
+        met = Policy(attempts=None, deadline=60, backoff=constant(0.05), retry_on=AssertionError)
+        waiter = threading.Thread(target=met.call, args=(ready_after_all_faults,))
+        waiter.start()
         rollouts.run(*STEPS)
+        waiter.join()
     assert sum(log.faults().values()) == 4
     assert len(living(rollouts)) == 1
 
 
 def test_rotated_certificates_and_a_new_image_restart_the_workload_once_each(rollouts, image):
     rollouts.run(*STEPS)
-    (first,) = living(rollouts)
+    (first,), controllers = living(rollouts), living(rollouts, "holdfast-controller")
     rollouts.server.request("DELETE", rollouts.path(CLIENT_SECRET))
     assert rollouts.run(*STEPS).changed == ("reconcile-tls", "apply-workloads")
     (second,) = living(rollouts)
+    assert [pod["metadata"]["uid"] for pod in living(rollouts, "holdfast-controller")] == [
+        pod["metadata"]["uid"] for pod in controllers
+    ]
     image["id"] = "sha256:" + "2" * 64
     assert rollouts.run(*STEPS).changed == ("apply-workloads",)
     (third,) = living(rollouts)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast.gateway.workloads import deployments, manifests
+from holdfast.gateway.workloads.api_server import NAME as API
 from holdfast.gateway.workloads.api_server import service_names
 from holdfast.gateway.workloads.blueprint import GATEWAY_IMAGE, TEMPLATE, Blueprint
+from holdfast.gateway.workloads.controller import NAME as CONTROLLER
+from holdfast.gateway.workloads.controller import cluster_rules, lease_rules
 from holdfast.gateway.workloads.sights import HOPELESS, hopeless, progress_of, succeeded, template_ready, told
 from holdfast.kube.compare import differences
 from holdfast.kube.conditions import Sight
@@ -23,9 +26,13 @@ def blueprint(**changes):
     return Blueprint(**{**given, **changes})
 
 
-def template(**changes):
-    (deployment,) = deployments(blueprint(**changes))
-    return deployment["spec"]["template"]
+def deployment(name=API, **changes):
+    (found,) = [each for each in deployments(blueprint(**changes)) if each["metadata"]["name"] == name]
+    return found
+
+
+def template(name=API, **changes):
+    return deployment(name, **changes)["spec"]["template"]
 
 
 def stamp(**changes):
@@ -36,15 +43,20 @@ def test_every_object_is_in_the_namespace_and_says_whose_it_is():
     kinds = []
     for each in manifests(blueprint(namespace="elsewhere")):
         kinds.append(each["kind"])
-        assert each["metadata"]["namespace"] == "elsewhere"
+        if each["kind"] in ("Role", "RoleBinding") and each["metadata"]["name"] == API:
+            assert each["metadata"]["namespace"] == "default"  # where the sandboxes are
+        elif not each["kind"].startswith("ClusterRole"):
+            assert each["metadata"]["namespace"] == "elsewhere"
         assert each["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "holdfast"
-    assert kinds == ["ServiceAccount", "Service", "Deployment"]
+    assert kinds[:5] == ["ServiceAccount", "Service", "Role", "RoleBinding", "Deployment"]
+    assert kinds.count("Deployment") == 2
 
 
-def test_the_pod_has_no_more_rights_than_it_needs():
-    pod = template()["spec"]
+@pytest.mark.parametrize("name", [API, CONTROLLER])
+def test_the_pod_has_no_more_rights_than_it_needs(name):
+    pod = template(name)["spec"]
     (container,) = pod["containers"]
-    assert pod["automountServiceAccountToken"] is False
+    assert pod["automountServiceAccountToken"] is True
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
@@ -52,7 +64,33 @@ def test_the_pod_has_no_more_rights_than_it_needs():
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert {"cpu", "memory"} == set(container["resources"]["limits"])
     assert "hostNetwork" not in pod
-    assert not any("hostPath" in volume for volume in pod["volumes"])
+    assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
+
+
+def test_the_controller_may_read_no_secret_run_nothing_and_change_no_kind():
+    granted = {
+        (group, resource, verb)
+        for rule in (*cluster_rules(), *lease_rules())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert not any("*" in (group, resource, verb) for group, resource, verb in granted)
+    resources = {resource for _, resource, _ in granted}
+    assert not resources & {"secrets", "pods/exec", "pods/attach", "pods/portforward", "nodes", "configmaps"}
+    crds = {verb for _, resource, verb in granted if resource == "customresourcedefinitions"}
+    assert crds == {"get", "list", "watch"}
+
+
+def test_a_controller_that_starts_again_in_its_pod_need_not_wait_for_its_own_lease():
+    (container,) = template(CONTROLLER)["spec"]["containers"]
+    (identity,) = [each for each in container["env"] if each["name"] == "HOLDFAST_CONTROLLER_IDENTITY"]
+    assert identity["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
+
+
+def test_new_certificates_do_not_restart_the_controller():
+    assert template(CONTROLLER, bundle_digest="b2") == template(CONTROLLER)
+    assert template(CONTROLLER, image_digest="sha256:2") != template(CONTROLLER)
 
 
 def test_only_the_api_is_on_the_nodes_port_and_health_stays_inside():
@@ -86,10 +124,10 @@ def test_what_the_pod_is_made_of_changes_its_template(change):
 
 
 def test_a_manifest_is_no_different_from_itself_with_what_a_server_adds():
-    (deployment,) = deployments(blueprint())
-    live = {**deployment, "status": {}, "metadata": {**deployment["metadata"], "uid": "u", "generation": 3}}
-    assert differences(deployment, live) == []
-    (other,) = deployments(blueprint(bundle_digest="b2"))
+    wanted = deployment()
+    live = {**wanted, "status": {}, "metadata": {**wanted["metadata"], "uid": "u", "generation": 3}}
+    assert differences(wanted, live) == []
+    other = deployment(bundle_digest="b2")
     assert any("holdfast.dev/certificates" in path for path in differences(other, live))
 
 

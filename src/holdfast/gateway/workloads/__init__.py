@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.gateway.workloads.api_server import api_server_manifests
+from holdfast.gateway.workloads.controller import controller_manifests
 
 if TYPE_CHECKING:
     from holdfast.gateway.workloads.blueprint import Blueprint
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def manifests(blueprint: Blueprint) -> list[dict[str, Any]]:
     """Every object that holdfast puts into a gateway."""
-    return [*api_server_manifests(blueprint)]
+    return [*api_server_manifests(blueprint), *controller_manifests(blueprint)]
 
 
 def deployments(blueprint: Blueprint) -> list[dict[str, Any]]:
