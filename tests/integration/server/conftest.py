@@ -1,0 +1,63 @@
+"""The gateway's API in front of a real API server, with no more rights there than its own Role grants."""
+
+import datetime as dt
+
+import pytest
+from tests.support.api_servers import LOOPBACK, ApiServer
+from tests.support.controllers import install_kinds
+from tests.support.sandbox_hand import Hand
+
+from holdfast.gateway.workloads.api_server_rights import rules
+from holdfast.kube import Objects, api_client
+from holdfast.pki import issue
+
+ACCOUNT = "the-api"
+STREAMS = 4
+
+
+@pytest.fixture(scope="module")
+def objects(kube_server):
+    """The cluster as its administrator sees it, with the kinds of sandboxes."""
+    with api_client(kube_server.kubeconfig) as api:
+        install_kinds(api)
+        yield Objects(api)
+
+
+@pytest.fixture(scope="module")
+def namespace(kube_server, objects):
+    """Where the sandboxes are; the server's account has its Role there and nothing elsewhere."""
+    name = kube_server.create_namespace("api")
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1"}
+    objects.ensure({**rbac, "kind": "Role", "metadata": {"name": "api"}, "rules": rules()}, namespace=name)
+    objects.ensure(
+        {
+            **rbac,
+            "kind": "RoleBinding",
+            "metadata": {"name": "api"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "api"},
+            "subjects": [{"kind": "User", "name": ACCOUNT, "apiGroup": "rbac.authorization.k8s.io"}],
+        },
+        namespace=name,
+    )
+    return name
+
+
+@pytest.fixture(scope="module")
+def server(kube_server, namespace, tmp_path_factory):
+    """The API as a process, and a client of it."""
+    bundle = issue(["localhost", LOOPBACK], at=dt.datetime.now(dt.UTC))
+    made = ApiServer(
+        tmp_path_factory.mktemp("server"), bundle, kubeconfig=kube_server.user_kubeconfig(ACCOUNT),
+        namespace=namespace, streams=str(STREAMS), endpoint="https://gateway.test",
+        **{"requests-per-second": "10000"},
+    )  # fmt: skip
+    try:
+        yield made.wait()
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module")
+def hand(objects, namespace):
+    """Does what the controller would do."""
+    return Hand(objects, namespace)

@@ -1,0 +1,220 @@
+"""Sandboxes through the API on a real API server: made once, found, paged, suspended and deleted."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+
+ROOT = "/v1/sandboxes"
+
+
+@pytest.fixture
+def name():
+    return f"s-{uuid.uuid4().hex[:8]}"
+
+
+def claim(objects, namespace, name):
+    return objects.get("PersistentVolumeClaim", f"workspace-{name}", namespace=namespace)
+
+
+def stored(objects, namespace, name, kind="Sandbox", version=API_VERSION):
+    return objects.get(kind, name, namespace=namespace, api_version=version)
+
+
+def test_made_once_and_found_as_it_is(server, objects, namespace, name):
+    body = {"name": name, "image": "app:1", "env": {"A": "1"}, "labels": {"team": "blue"}}
+    status, made = server.call("POST", ROOT, body)
+    assert (status, made["phase"], made["image"]) == (201, "Pending", "app:1")
+    assert server.call("POST", ROOT, body)[0] == 200
+    assert server.call("GET", f"{ROOT}/{name}") == (200, made)
+    box = stored(objects, namespace, name)
+    assert box["metadata"]["labels"] == made["labels"]
+    assert box["metadata"]["labels"]["holdfast.dev/managed-by"] == "holdfast"
+    variables = {
+        each["name"]: each["value"] for each in box["spec"]["podTemplate"]["spec"]["containers"][0]["env"]
+    }
+    assert (variables["A"], variables["HOLDFAST_ENDPOINT"]) == ("1", "https://gateway.test")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"image": "app:2"}, "differs in image"),
+        ({"env": {}}, "differs in env"),
+        ({"workspace": False, "cpu": "1"}, "differs in cpu, workspace"),
+    ],
+)
+def test_another_one_of_that_name_is_a_conflict_that_says_what_differs(server, name, change, words):
+    body = {"name": name, "image": "app:1", "env": {"A": "1"}}
+    assert server.call("POST", ROOT, body)[0] == 201
+    status, problem = server.call("POST", ROOT, body | change)
+    assert (status, problem["code"]) == (409, "sandbox-differs")
+    assert words in problem["message"]
+
+
+def test_one_that_somebody_else_made_is_a_conflict_too(server, objects, namespace, name):
+    spec = {"podTemplate": {"spec": {"containers": [{"name": "x", "image": "y"}]}}}
+    objects.ensure(
+        {"apiVersion": API_VERSION, "kind": "Sandbox", "metadata": {"name": name}, "spec": spec},
+        namespace=namespace,
+    )
+    status, problem = server.call("POST", ROOT, {"name": name})
+    assert (status, problem["code"]) == (409, "sandbox-differs")
+    assert server.call("GET", f"{ROOT}/{name}")[1]["image"] == "y"
+
+
+def test_pages_hold_all_of_them_once_and_labels_choose(server, name):
+    made = {f"{name}-{number}" for number in range(7)}
+    for each in made:
+        server.call("POST", ROOT, {"name": each, "labels": {"run": name}})
+    found, token, pages = [], "", 0
+    while pages == 0 or token:
+        status, page = server.call(
+            "GET", f"{ROOT}?limit=3&label=run={name}" + (f"&continue={token}" if token else "")
+        )
+        assert status == 200
+        found += [each["name"] for each in page["items"]]
+        token, pages = page["next"], pages + 1
+    assert (sorted(found), pages) == (sorted(made), 3)
+
+
+def test_a_page_that_never_was_is_refused(server):
+    status, problem = server.call("GET", f"{ROOT}?limit=1&continue=rubbish")
+    assert (status, problem["code"]) == (422, "invalid")
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ({"name": "Upper"}, "name"), ({"name": "a", "size": 3}, "size"), ({}, "name"), ([], "object"),
+        ({"name": "a", "workspace": {"size": "big"}}, "size"), ({"name": "a", "env": {"1": "x"}}, "env"),
+        ({"name": "a", "labels": {"holdfast.dev/x": "y"}}, "labels"), ({"name": "a", "cpu": "-1"}, "cpu"),
+        ({"name": "a", "shutdown_time": "tomorrow"}, "shutdown_time"),
+    ],
+)  # fmt: skip
+def test_a_request_that_cannot_be_meant_names_the_field(server, body, word):
+    status, problem = server.call("POST", ROOT, body)
+    assert (status, problem["code"]) == (400, "bad-request")
+    assert word in problem["message"]
+
+
+def test_a_request_larger_than_any_is_refused(server):
+    status, problem = server.call("POST", ROOT, {"name": "a", "args": ["x" * (1 << 21)]})
+    assert (status, problem["code"]) == (413, "too-large")
+
+
+def test_what_is_not_there_says_so(server):
+    for method, path in [
+        ("GET", ""), ("DELETE", ""), ("POST", "/suspend"), ("POST", "/resume"), ("GET", "/events"),
+        ("GET", "/logs"), ("GET", "/files?path=/x"),
+    ]:  # fmt: skip
+        status, problem = server.call(method, f"{ROOT}/nobody{path}")
+        assert (status, problem["code"]) == (404, "sandbox-missing"), path
+
+
+def test_suspend_and_resume_write_the_wish_and_twice_is_once(server, objects, namespace, hand, name):
+    server.call("POST", ROOT, {"name": name, "workspace": False})
+    hand.look(name)
+    for word, mode in [("suspend", "Suspended"), ("suspend", "Suspended"), ("resume", "Running")]:
+        status, shown = server.call("POST", f"{ROOT}/{name}/{word}")
+        assert (status, shown["phase"]) == (200, "Pending")
+        assert stored(objects, namespace, name)["spec"]["operatingMode"] == mode
+    server.call("POST", f"{ROOT}/{name}/suspend")
+    objects.delete("Pod", name, namespace=namespace)
+    hand.look(name)
+    assert server.call("GET", f"{ROOT}/{name}")[1]["phase"] == "Suspended"
+
+
+def test_delete_says_what_becomes_of_the_data(server, objects, namespace, hand, name):
+    server.call("POST", ROOT, {"name": name})
+    hand.look(name)
+    assert server.call("GET", f"{ROOT}/{name}")[1]["workspace"]["phase"] == "Pending"
+    status, said = server.call("DELETE", f"{ROOT}/{name}")
+    assert (status, said) == (200, {"deleted": True, "workspace": "deleted", "claim": f"workspace-{name}"})
+    assert stored(objects, namespace, name) is None
+    server.call("POST", ROOT, {"name": f"{name}-x", "workspace": False})
+    assert server.call("DELETE", f"{ROOT}/{name}-x")[1]["workspace"] == "none"
+
+
+def test_a_kept_workspace_is_nobodys_until_a_sandbox_of_that_name_comes_back(
+    server, objects, namespace, hand, name
+):
+    server.call("POST", ROOT, {"name": name})
+    hand.look(name)
+    owned = claim(objects, namespace, name)
+    assert owned["metadata"]["ownerReferences"]
+    said = server.call("DELETE", f"{ROOT}/{name}?keep_workspace=true")[1]
+    assert (said["workspace"], said["claim"]) == ("kept", f"workspace-{name}")
+    kept = claim(objects, namespace, name)
+    assert kept["metadata"]["uid"] == owned["metadata"]["uid"]
+    assert not kept["metadata"].get("ownerReferences")
+    # What the garbage collector does in a cluster.
+    objects.delete("Pod", name, namespace=namespace)
+    assert server.call("POST", ROOT, {"name": name})[0] == 201
+    hand.look(name)
+    again, box = claim(objects, namespace, name), stored(objects, namespace, name)
+    assert again["metadata"]["uid"] == owned["metadata"]["uid"]
+    assert again["metadata"]["ownerReferences"][0]["uid"] == box["metadata"]["uid"]
+
+
+def test_between_disowning_and_deleting_the_controller_does_not_take_it_back(
+    server, objects, namespace, hand, name
+):
+    """The first half of a delete that died in the middle: a look leaves the claim alone."""
+    server.call("POST", ROOT, {"name": name})
+    hand.look(name)
+    blocked = {"metadata": {"finalizers": ["test.holdfast.dev/wait"]}}
+    objects.patch("Sandbox", name, blocked, namespace=namespace, api_version=API_VERSION)
+    assert server.call("DELETE", f"{ROOT}/{name}?keep_workspace=true")[0] == 200
+    assert server.call("GET", f"{ROOT}/{name}")[1]["phase"] == "Deleting"
+    assert server.call("POST", ROOT, {"name": name})[1]["code"] == "sandbox-deleting"
+    hand.look(name)
+    assert not claim(objects, namespace, name)["metadata"].get("ownerReferences")
+    objects.patch(
+        "Sandbox", name, {"metadata": {"finalizers": None}}, namespace=namespace, api_version=API_VERSION
+    )
+
+
+def test_a_network_policy_is_the_sandboxs_own(server, objects, namespace, name):
+    rules = {"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}], "ingress": []}
+    body = {"name": name, "network_policy": rules}
+    assert server.call("POST", ROOT, body)[0] == 201
+    assert server.call("POST", ROOT, body)[0] == 200
+    policy = objects.get("NetworkPolicy", name, namespace=namespace)
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    owner = stored(objects, namespace, name)["metadata"]["uid"]
+    assert policy["metadata"]["ownerReferences"][0]["uid"] == owner
+
+
+def test_a_network_policy_that_the_cluster_refuses_leaves_nothing_behind(server, objects, namespace, name):
+    for rule in ({"nonsense": 1}, {"to": [{"ipBlock": {"cidr": "everywhere"}}]}):
+        status, problem = server.call("POST", ROOT, {"name": name, "network_policy": {"egress": [rule]}})
+        assert (status, problem["code"]) == (422, "invalid")
+        assert stored(objects, namespace, name) is None
+
+
+def test_a_template_is_reached_through_a_claim_on_its_pool(server, objects, namespace, name):
+    extension = {"apiVersion": EXTENSIONS_API_VERSION}
+    status, problem = server.call("POST", ROOT, {"name": name, "template": name})
+    assert (status, problem["code"]) == (422, "no-pool")
+    pool = {"replicas": 0, "sandboxTemplateRef": {"name": name}}
+    objects.ensure(
+        {**extension, "kind": "SandboxWarmPool", "metadata": {"name": f"p-{name}"}, "spec": pool},
+        namespace=namespace,
+    )
+    refused = server.call("POST", ROOT, {"name": name, "template": name, "image": "x:1"})
+    assert refused[0] == 422
+    body = {"name": name, "template": name, "labels": {"team": "blue"}}
+    status, shown = server.call("POST", ROOT, body)
+    assert (status, shown["name"], shown["phase"], shown["claim"]) == (201, name, "Pending", name)
+    assert server.call("POST", ROOT, body)[0] == 200
+    made = stored(objects, namespace, name, "SandboxClaim", EXTENSIONS_API_VERSION)
+    assert made["spec"]["warmPoolRef"]["name"] == f"p-{name}"
+    assert server.call("GET", f"{ROOT}/{name}")[1]["claim"] == name
+    assert server.call("DELETE", f"{ROOT}/{name}")[1] == {"deleted": True, "workspace": "none", "claim": None}
+    assert stored(objects, namespace, name, "SandboxClaim", EXTENSIONS_API_VERSION) is None
