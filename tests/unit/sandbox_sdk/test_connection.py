@@ -14,6 +14,7 @@ from holdfast.errors import (
 )
 from holdfast.kube.reach import ApiRefusedError
 from holdfast.sandbox.sdk.connection import Connection
+from holdfast.sandbox.sdk.handle import AsyncSandbox
 from holdfast.sandbox.sdk.problems import AnswerLostError, NotReachedError, ServerTroubleError
 from holdfast.sandbox.wire import SandboxView
 from holdfast.testing.throwaway_pki import Authority
@@ -151,7 +152,7 @@ def test_a_socket_that_is_refused_says_the_servers_words(peer):
     peer.answers[f"{PATH}/exec"] = answering(problem(409, "not-ready"))
 
     async def work(connection):
-        async with connection.socket(f"{PATH}/exec"):
+        async with connection.web_socket(f"{PATH}/exec"):
             pytest.fail("it was opened")
 
     with pytest.raises(ObjectConflictError, match="said not-ready"):
@@ -162,7 +163,7 @@ def test_a_socket_whose_opening_was_cut_is_not_opened_twice(peer, no_sleep):
     peer.answers[f"{PATH}/exec"] = answering((None, "", {}))
 
     async def work(connection):
-        async with connection.socket(f"{PATH}/exec"):
+        async with connection.web_socket(f"{PATH}/exec"):
             pytest.fail("it was opened")
 
     with pytest.raises(AnswerLostError):
@@ -193,3 +194,30 @@ def test_a_stream_that_is_cut_is_an_error_for_its_reader(peer):
 def test_keys_are_not_shown(peer):
     assert "PRIVATE" not in repr(peer.access())
     assert "CERTIFICATE" not in repr(peer.access())
+
+
+def test_a_delete_whose_answer_was_lost_is_still_a_delete(peer, no_sleep):
+    peer.answers[PATH] = answering((None, "", {}), problem(404, "sandbox-missing"))
+
+    def delete(connection):
+        return AsyncSandbox("a", connection).delete()
+
+    assert ask(peer, delete).deleted
+    peer.answers[PATH] = answering(problem(503), problem(404, "sandbox-missing"))
+    with pytest.raises(SandboxMissingError):
+        ask(peer, delete)
+    ignoring = ask(peer, lambda connection: AsyncSandbox("a", connection).delete(ignore_missing=True))
+    assert not ignoring.deleted
+
+
+def test_a_certificate_that_the_server_stopped_trusting_is_looked_up_again(peer):
+    peer.answers[PATH] = answering(problem(401, "certificate-not-trusted"), OK)
+    renewed = peer.authority.issue("client")
+    found = [peer.access(), peer.access(certificate=renewed.certificate, key=renewed.key)]
+
+    async def work():
+        async with Connection(lambda: found.pop(0) if len(found) > 1 else found[0]) as connection:
+            return await get(connection)
+
+    assert asyncio.run(work()).name == "a"
+    assert len(peer.seen) == 2

@@ -9,6 +9,7 @@ Not here: what is asked for (handle.py), and what failures are called (problems.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from holdfast.errors import ClusterRefusedError, HoldfastError
+from holdfast.errors import ClusterRefusedError, HoldfastError, SandboxMissingError
 from holdfast.kube.reach import ApiRefusedError, verified_context
 from holdfast.retry import Budget, Policy, current_deadline, exponential
 from holdfast.sandbox.sdk import problems
@@ -36,10 +37,14 @@ _ATTEMPTS = 4
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
 _HANG_UP_SECONDS = 1.0
-_HEARTBEAT_SECONDS = 20.0
 _LARGEST_PROBLEM = 1 << 16
 _LARGEST_FRAME = 1 << 24
 _REFUSED = 400
+_KEEP_ALIVE = {
+    getattr(socket, name): value
+    for name, value in {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}.items()
+    if hasattr(socket, name)
+}
 
 
 class Connection:
@@ -85,6 +90,7 @@ class Connection:
         """The same with the HTTP status, where two kinds of success are told apart."""
         headers = {"Content-Type": "application/json"} if body is not None else None
         data = msgspec.json.encode(body) if body is not None else None
+        lost = False
 
         async def once() -> tuple[int, bytes]:
             session = await self._opened()
@@ -93,7 +99,19 @@ class Connection:
             ) as response:
                 return response.status, await response.read()
 
-        status, content = await self._calls.with_(operation=f"{method} {path}").acall(self._translated, once)
+        async def attempt() -> tuple[int, bytes]:
+            nonlocal lost
+            try:
+                return await self._translated(once)
+            except SandboxMissingError as error:
+                if lost:
+                    raise problems.GoneMeanwhileError(error.message, hint=error.hint) from error
+                raise
+            except problems.AnswerLostError:
+                lost = True
+                raise
+
+        status, content = await self._calls.with_(operation=f"{method} {path}").acall(attempt)
         return status, decoded(content, answer)
 
     @asynccontextmanager
@@ -120,16 +138,14 @@ class Connection:
             response.close()
 
     @asynccontextmanager
-    async def socket(
+    async def web_socket(
         self, path: str, *, query: Any = None
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse[bool]]:
-        """A WebSocket; a peer that has gone silent is noticed by its missing heartbeat."""
+        """A WebSocket; once it is open, its end is told and nothing is tried again."""
 
         async def once() -> aiohttp.ClientWebSocketResponse[bool]:
             session = await self._opened()
-            return await session.ws_connect(
-                path, params=query, heartbeat=_HEARTBEAT_SECONDS, max_msg_size=_LARGEST_FRAME
-            )
+            return await session.ws_connect(path, params=query, max_msg_size=_LARGEST_FRAME)
 
         opened = await self._openings.with_(operation=f"open {path}").acall(self._translated, once)
         try:
@@ -235,7 +251,7 @@ def _session(access: Access) -> aiohttp.ClientSession:
     tls = verified_context(access.ca, access.certificate, access.key)
     session = aiohttp.ClientSession(
         base_url=access.url,
-        connector=aiohttp.TCPConnector(ssl=tls, limit=0),
+        connector=aiohttp.TCPConnector(ssl=tls, limit=0, socket_factory=_kept_alive),
         cookie_jar=aiohttp.DummyCookieJar(),
         raise_for_status=_refused,
         timeout=_stream_timeout(),
@@ -244,6 +260,18 @@ def _session(access: Access) -> aiohttp.ClientSession:
     # The library would send a GET twice, and that is how a WebSocket begins: a command would run twice.
     session._retry_connection = False  # noqa: SLF001
     return session
+
+
+def _kept_alive(address: Any) -> socket.socket:
+    """A peer that has gone without a word is noticed by the kernel.
+
+    A WebSocket's own ping would not do: a server that waits for a slow program reads none.
+    """
+    made = socket.socket(*address[:3])
+    for option, value in _KEEP_ALIVE.items():
+        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return made
 
 
 async def _refused(response: aiohttp.ClientResponse) -> None:

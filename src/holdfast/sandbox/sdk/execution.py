@@ -121,8 +121,10 @@ def _code_in(status: bytes, what: str) -> int:
         why = str(said.get("message") or said.get("reason") or "")
     except (msgspec.DecodeError, AttributeError):
         why = ""
+    # The runtime wraps its reason in the words of everybody who passed it on.
+    short = why.rpartition("unable to start container process: ")[2].removesuffix(": unknown").strip()
     raise ClusterRefusedError(
-        f"{what}: the command could not be run: {why.strip() or 'no reason was given'}",
+        f"{what}: the command could not be run: {short or 'no reason was given'}",
         hint="Look at the command's name and path; `holdfast sandbox logs` shows what the sandbox printed.",
     )
 

@@ -94,7 +94,7 @@ async def _carry(
     """
     loop = asyncio.get_running_loop()
     path = f"/v1/sandboxes/{name}/forward"
-    async with connection.socket(path, query={"port": str(port)}) as socket:
+    async with connection.web_socket(path, query={"port": str(port)}) as socket:
         outward = asyncio.ensure_future(_outward(reader, socket))
         try:
             async with asyncio.timeout(None) as patience:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import ClusterRefusedError, SandboxMissingError, UsageError
 from holdfast.sandbox.sdk import copying, forwarding, watching
 from holdfast.sandbox.sdk.execution import ExecResult, ExecSession
+from holdfast.sandbox.sdk.problems import GoneMeanwhileError
 from holdfast.sandbox.sdk.requests import checked_name, request_for
 from holdfast.sandbox.wire import Deletion, Phase, SandboxView
 
@@ -76,6 +77,8 @@ class AsyncSandbox:
         query = {"keep_workspace": "true" if keep_workspace else "false"}
         try:
             return await self._connection.call("DELETE", self._path, Deletion, query=query)
+        except GoneMeanwhileError:
+            return Deletion(deleted=True, workspace="kept" if keep_workspace else "deleted")
         except SandboxMissingError:
             if not ignore_missing:
                 raise
@@ -129,7 +132,7 @@ class AsyncSandbox:
         query = [("command", word) for word in command]
         query += [("tty", _word(tty)), ("stdin", _word(stdin))]
         query += [("container", container)] if container else []
-        async with self._connection.socket(f"{self._path}/exec", query=query) as socket:
+        async with self._connection.web_socket(f"{self._path}/exec", query=query) as socket:
             yield ExecSession(socket, f"{command[0]} in sandbox {self.name}")
 
     async def upload(

@@ -54,6 +54,10 @@ class ServerTroubleError(TemporaryError):
     after: float | None = None
 
 
+class GoneMeanwhileError(SandboxMissingError):
+    """It is not there, and an earlier attempt whose answer was lost may be why."""
+
+
 def from_answer(status: int, body: bytes, headers: Mapping[str, str], *, what: str) -> HoldfastError:
     """The error that an answer other than success stands for."""
     problem = _problem(body)

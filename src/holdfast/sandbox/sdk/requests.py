@@ -26,6 +26,7 @@ def checked_name(name: str) -> str:
 
 def request_for(name: str, *, image: str | None = None, **options: Any) -> SandboxRequest:
     """The request for a sandbox; what is None counts as not given, and the gateway has its defaults."""
+    checked_name(name)
     given = {key: _plain(value) for key, value in options.items() if value is not None}
     if image is not None:
         given["image"] = image
@@ -56,5 +57,7 @@ def _plain(value: Any) -> Any:
 
 def _words(error: msgspec.ValidationError) -> str:
     text, _, where = str(error).partition(" - at `$")
+    if "matching regex" in text:
+        text = "it has characters, or a form, that are not allowed there"
     field = where.rstrip("`").lstrip(".")
     return f"{field}: {text[:1].lower()}{text[1:]}" if field else text

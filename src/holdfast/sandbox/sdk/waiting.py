@@ -67,7 +67,8 @@ def judge(view: SandboxView, wanted: Phase) -> Judgement:
 def words(view: SandboxView) -> str:
     """A sandbox's state in one line."""
     line = view.message.strip().split("\n", 1)[0]
-    why = ": ".join(part for part in (view.reason, line) if part)
+    reason = "" if view.reason in line else view.reason
+    why = ": ".join(part for part in (reason, line) if part)
     return f"{view.phase} ({why})" if why else str(view.phase)
 
 

@@ -1,0 +1,322 @@
+"""`holdfast sandbox …` as a person uses it: real pods, a real terminal, the API and the controller."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import termios
+import threading
+import time
+import uuid
+
+import pytest
+from tests.support.commands import Holdfast
+from tests.support.controllers import Controller, install_kinds
+from tests.support.source_gateway import SourceGateway
+
+from holdfast.kube import Objects, api_client
+
+pytestmark = pytest.mark.engine
+
+IMAGE = "holdfast/sandbox:0.1.0"
+
+HOSTILE_TAR = """#!/usr/bin/env python3
+import io, sys, tarfile
+
+writer = tarfile.open(fileobj=sys.stdout.buffer, mode="w|")
+for name in ("x/ok", "../evil", "/tmp/evil"):
+    entry = tarfile.TarInfo(name)
+    entry.size = 4
+    writer.addfile(entry, io.BytesIO(b"evil"))
+writer.close()
+"""
+
+UPPER_SERVER = """
+import socketserver
+
+class Upper(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.wfile.write(self.rfile.readline().upper())
+
+socketserver.ThreadingTCPServer(("", 9000), Upper).serve_forever()
+"""
+
+
+@pytest.fixture(scope="module")
+def holdfast(tmp_path_factory):
+    return Holdfast(tmp_path_factory.mktemp("node"), HOLDFAST_WORKLOADS="false")
+
+
+@pytest.fixture(scope="module")
+def running(new_gateway, tmp_path_factory):
+    """A node with the sandbox image, the controller and the API from the source tree, and one sandbox."""
+    node = new_gateway("box")
+    node.up("--push-image", IMAGE)
+    kubeconfig = node.holdfast.home / "config" / "gateways" / node.name / "kubeconfig"
+    folder = tmp_path_factory.mktemp("sandbox")
+    with api_client(kubeconfig) as api, pytest.MonkeyPatch.context() as patch:
+        install_kinds(api)
+        Objects(api).apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "boxes"}}, force=True
+        )
+        patch.setenv("HOLDFAST_HOME", str(folder))
+        controller = Controller(kubeconfig, "boxes", folder / "controller.log")
+        with SourceGateway("source", kubeconfig, "boxes", folder) as gateway:
+            try:
+                controller.start()
+                gateway.holdfast("sandbox", "create", "a", "--env", "COLOUR=blue", "--no-bootstrap")
+                yield gateway
+            finally:
+                controller.kill()
+
+
+@pytest.fixture(scope="module")
+def sandbox(running):
+    """The words after `holdfast sandbox`."""
+
+    def run(*words, **options):
+        return subprocess.run(
+            running.holdfast.argv("sandbox", *words), env=running.holdfast.environment, capture_output=True,
+            timeout=120, check=False, **({"stdin": subprocess.DEVNULL} | options),
+        )  # fmt: skip
+
+    return run
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, running, *words):
+        self.child, self.screen = pty.fork()
+        if self.child == 0:
+            argv = running.holdfast.argv("sandbox", *words)
+            os.execve(argv[0], argv, running.holdfast.environment)
+        self.seen = b""
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, text):
+        os.write(self.screen, text.encode())
+
+    def wait_for(self, pattern, seconds=60):
+        """Read until the screen shows something."""
+        until = time.monotonic() + seconds
+        while not (found := re.search(pattern, self.seen)):
+            ready, _, _ = select.select([self.screen], [], [], max(0, until - time.monotonic()))
+            assert ready, f"never saw {pattern!r} in {self.seen!r}"
+            self.seen += os.read(self.screen, 65536)
+        self.seen = self.seen[found.end() :]
+        return found
+
+    def end(self):
+        """Its exit code, once the rest of the screen has been read."""
+        while True:
+            try:
+                if not os.read(self.screen, 65536):
+                    break
+            except OSError:
+                break
+        return os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
+
+    def is_raw(self):
+        return not termios.tcgetattr(self.screen)[3] & termios.ICANON
+
+
+def test_output_error_and_exit_code_are_the_commands_own(sandbox):
+    ended = sandbox("exec", "a", "--", "sh", "-c", "echo $COLOUR; echo trouble >&2; exit 7")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, b"blue\n", b"trouble\n")
+    assert json.loads(sandbox("exec", "--json", "a", "pwd").stdout) == {
+        "exit_code": 0, "stdout": "/sandbox\n", "stderr": "",
+    }  # fmt: skip
+
+
+def test_what_is_piped_in_arrives_whole_and_ended(sandbox):
+    data = os.urandom(5_000_000)
+    ended = sandbox("exec", "a", "sha256sum", input=data, stdin=None)
+    assert ended.stdout.split()[0].decode() == hashlib.sha256(data).hexdigest()
+
+
+def test_a_command_that_is_not_there_is_said_in_one_line(sandbox):
+    ended = sandbox("exec", "a", "no-such-program")
+    assert ended.returncode == 3
+    assert b'"no-such-program": executable file not found' in ended.stderr.splitlines()[0]
+
+
+def test_a_terminal_has_keys_size_and_end(running):
+    terminal = Terminal(
+        running, "exec", "-t", "a", "--", "sh", "-c", "echo begun; trap 'echo caught' INT; exec sh -i"
+    )
+    terminal.resize(31, 101)
+    terminal.wait_for(rb"begun")
+    assert terminal.is_raw()
+    terminal.type("stty size\r")
+    terminal.wait_for(rb"31 101\r\n")
+    terminal.resize(42, 142)
+    terminal.wait_for(rb"\$ ")
+    terminal.type("until stty size | grep 142; do :; done\r")
+    terminal.wait_for(rb"42 142\r\n")
+    terminal.type("sleep 600\r")
+    terminal.wait_for(rb"sleep 600\r\n")
+    terminal.type("\x03")
+    terminal.wait_for(rb"\$ ")
+    terminal.type("exit 9\r")
+    assert terminal.end() == 9
+
+
+def test_connect_is_a_shell_and_a_signal_gives_the_terminal_back(running):
+    terminal = Terminal(running, "connect", "a")
+    terminal.wait_for(rb"[$#] ")
+    terminal.type("echo $((6*7)) in $PWD\r")
+    terminal.wait_for(rb"42 in /sandbox\r\n")
+    assert terminal.is_raw()
+    os.kill(terminal.child, signal.SIGTERM)
+    terminal.wait_for(rb"SIGTERM")
+    assert not terminal.is_raw()
+    assert terminal.end() == 130
+
+
+def test_ctrl_c_without_a_terminal_ends_this_side_and_says_so(running):
+    started = running.holdfast.start("sandbox", "exec", "a", "--", "sh", "-c", "echo begun; sleep 600")
+    assert started.stdout.readline() == "begun\n"
+    started.send_signal(signal.SIGINT)
+    _, said = started.communicate(timeout=30)
+    assert started.returncode == 130
+    assert "may still be running" in said
+
+
+def test_a_tree_goes_in_and_comes_back(sandbox, tmp_path):
+    tree = tmp_path / "tree"
+    (tree / "deep").mkdir(parents=True)
+    (tree / "deep" / "blob").write_bytes(os.urandom(3_000_000))
+    (tree / "run").write_text("#!/bin/sh\n")
+    (tree / "run").chmod(0o755)
+    (tree / "deep" / "up").symlink_to("../run")
+    assert sandbox("cp", str(tree), "a:").returncode == 0
+    assert sandbox("cp", str(tree), "a:tree/inside").returncode == 0
+    assert sandbox("exec", "a", "readlink", "tree/inside/deep/up").stdout == b"../run\n"
+    (tree / "out").symlink_to("/etc/passwd")
+    ended = sandbox("cp", str(tree), "a:second")
+    assert ended.returncode == 1
+    assert b"left out" in ended.stderr
+    body = json.loads(sandbox("cp", "--json", "a:tree/inside", str(tmp_path / "back")).stdout)
+    assert body["left_out"] == []
+    for name in ("deep/blob", "run"):
+        assert (tmp_path / "back" / name).read_bytes() == (tree / name).read_bytes()
+    assert (tmp_path / "back" / "run").stat().st_mode & 0o777 == 0o755
+    assert sandbox("cp", "a:/etc/hostname", str(tmp_path)).returncode == 0
+
+
+def test_a_hostile_archive_writes_nothing_outside(sandbox, tmp_path):
+    """In this sandbox, `tar` answers with names that lead out of the copy."""
+    (tmp_path / "tar").write_text(HOSTILE_TAR)
+    (tmp_path / "tar").chmod(0o755)
+    name = f"evil-{uuid.uuid4().hex[:6]}"
+    made = sandbox(
+        "create", name, "--no-workspace", "--no-bootstrap", "--env", "PATH=/tmp:/usr/local/bin:/usr/bin:/bin"
+    )
+    assert made.returncode == 0, made.stderr
+    assert sandbox("cp", str(tmp_path / "tar"), f"{name}:/tmp/").returncode == 0
+    goal = tmp_path / "goal"
+    goal.mkdir()
+    ended = sandbox("cp", f"{name}:x", str(goal / "x"))
+    assert ended.returncode == 3
+    assert b"leads out of the copy" in ended.stderr
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["goal", "tar"]
+    assert sandbox("delete", name, "--yes", "--no-wait").returncode == 0
+
+
+def test_a_port_serves_many_at_once_on_loopback_alone(running, sandbox):
+    serving = running.holdfast.start("sandbox", "exec", "a", "python3", "-c", UPPER_SERVER)
+    forwarding = running.holdfast.start("sandbox", "forward", "--json", "a", "0:9000")
+    try:
+        port = json.loads(forwarding.stdout.readline())["local_port"]
+        answers = {}
+
+        def ask(number):
+            text = b"hello %d\n" % number
+            until = time.monotonic() + 60
+            while answers.get(number, b"") == b"" and time.monotonic() < until:
+                with socket.create_connection(("127.0.0.1", port), timeout=30) as one:
+                    one.sendall(text)
+                    answers[number] = one.makefile("rb").readline()
+
+        ask(0)  # until the program in the sandbox listens
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(1, 9)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(60)
+        assert answers == {number: b"HELLO %d\n" % number for number in range(9)}
+        listening = subprocess.run(
+            ["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True, check=True
+        )
+        assert [line.split()[3] for line in listening.stdout.splitlines()] == [f"127.0.0.1:{port}"]
+        forwarding.send_signal(signal.SIGINT)
+        assert forwarding.wait(30) == 130
+    finally:
+        for each in (serving, forwarding):
+            each.kill()
+            each.communicate()
+
+
+def test_logs_come_as_they_are_printed(running, sandbox):
+    made = sandbox(
+        "create", "talks", "--no-bootstrap", "--no-workspace",
+        "--command", "sh -c 'i=0; while :; do echo line $i; i=$((i+1)); sleep 1; done'",
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    following = running.holdfast.start("sandbox", "logs", "-f", "talks")
+    assert [following.stdout.readline() for _ in range(3)] == ["line 0\n", "line 1\n", "line 2\n"]
+    following.send_signal(signal.SIGINT)
+    assert following.wait(30) == 130
+    following.communicate()
+    assert sandbox("logs", "--tail", "1", "talks").stdout.startswith(b"line ")
+    assert sandbox("delete", "talks", "--yes", "--no-wait").returncode == 0
+
+
+def test_a_workspace_outlives_suspend_and_resume(sandbox):
+    assert sandbox("exec", "a", "sh", "-c", "echo kept > keep").returncode == 0
+    assert sandbox("suspend", "a").returncode == 0
+    refused = sandbox("exec", "a", "true")
+    assert (refused.returncode, b"Suspended" in refused.stderr) == (3, True)
+    assert json.loads(sandbox("resume", "a", "--json").stdout)["phase"] == "Ready"
+    assert sandbox("exec", "a", "cat", "keep").stdout == b"kept\n"
+
+
+def test_an_image_that_is_not_to_be_had_ends_create_with_the_reason(sandbox):
+    began = time.monotonic()
+    ended = sandbox(
+        "create", "noimage", "--image", "registry.invalid/none:1", "--no-bootstrap", "--no-workspace"
+    )
+    assert ended.returncode == 3
+    assert time.monotonic() - began < 60
+    assert b"registry.invalid/none:1" in ended.stderr
+    assert sandbox("delete", "noimage", "--yes").returncode == 0
+
+
+def test_create_and_delete_say_what_is_there_and_what_becomes_of_the_data(sandbox):
+    assert (
+        b"was there, and is the same"
+        in sandbox("create", "a", "--env", "COLOUR=blue", "--no-bootstrap").stderr
+    )
+    differs = sandbox("create", "a", "--env", "COLOUR=red", "--no-bootstrap")
+    assert (differs.returncode, b"differs in env" in differs.stderr) == (3, True)
+    asked = sandbox("delete", "a")
+    assert (asked.returncode, b"workspace-a" in asked.stderr) == (2, True)
+    kept = sandbox("delete", "a", "--yes", "--keep-workspace")
+    assert b"kept in the claim workspace-a" in kept.stdout
+    assert sandbox("get", "a").returncode == 3
+    assert sandbox("delete", "a", "--yes", "--ignore-missing").returncode == 0
+    assert sandbox("create", "a", "--no-bootstrap").returncode == 0
+    assert sandbox("exec", "a", "cat", "keep").stdout == b"kept\n"
+    assert b"deleted with it" in sandbox("delete", "a", "--yes").stdout
