@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.containers.engine import Engine
+    from holdfast.containers.images import ImageView
     from holdfast.containers.ssh import SshTarget
     from holdfast.containers.ssh_engine import SshHost
     from holdfast.engine import Lock
@@ -60,8 +61,16 @@ class Place(Protocol):
     def free_port(self, reserved: set[int]) -> int:
         """A port over there that nobody has and nobody counts on."""
 
-    def supply_image(self, reference: str, progress: Callable[[str, float | None], None]) -> bool:
-        """Bring an image of this machine's engine to the engine there; False when there is none to bring."""
+    def supply_image(
+        self,
+        reference: str,
+        check: Callable[[ImageView], None],
+        progress: Callable[[str, float | None], None],
+    ) -> bool:
+        """Bring an image of this machine's engine to the engine there; False when there is none to bring.
+
+        `check` refuses one that is of no use over there, before anything is sent.
+        """
 
 
 class Here:
@@ -94,9 +103,14 @@ class Here:
     def free_port(self, reserved: set[int]) -> int:
         return free_port(reserved=reserved)
 
-    def supply_image(self, reference: str, progress: Callable[[str, float | None], None]) -> bool:
+    def supply_image(
+        self,
+        reference: str,
+        check: Callable[[ImageView], None],
+        progress: Callable[[str, float | None], None],
+    ) -> bool:
         """The engine here is the one that has no such image."""
-        del reference, progress
+        del reference, check, progress
         return False
 
 
@@ -158,13 +172,18 @@ class There:
             hint="Name one yourself with --port.",
         )
 
-    def supply_image(self, reference: str, progress: Callable[[str, float | None], None]) -> bool:
+    def supply_image(
+        self,
+        reference: str,
+        check: Callable[[ImageView], None],
+        progress: Callable[[str, float | None], None],
+    ) -> bool:
         from holdfast.containers.engine import connect
         from holdfast.containers.ssh_engine import connect_by_ssh
         from holdfast.gateway.remote_image import PATIENCE, bring_image
 
         there = connect_by_ssh(self._host, timeout=PATIENCE)
-        return bring_image(lambda: connect(timeout=PATIENCE), there, reference, progress)
+        return bring_image(lambda: connect(timeout=PATIENCE), there, reference, check, progress)
 
 
 def lock_folder() -> Path:

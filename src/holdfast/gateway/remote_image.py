@@ -26,15 +26,18 @@ def bring_image(
     here: Callable[[], Engine],
     there: Engine,
     reference: str,
+    check: Callable[[ImageView], None],
     progress: Callable[[str, float | None], None],
 ) -> bool:
-    """Stream an image to another engine and see that it is the same there; False when it is not here."""
+    """Stream an image to another engine and see that it is the same there; False when it is not here.
+
+    `check` refuses one that is of no use over there, before anything is sent.
+    """
     found = _find_here(here, reference)
     if found is None:
         return False
     source, image = found
-    if image.architecture != there.architecture:
-        return False
+    check(image)
     load_image(there, _told(_saved(source, reference), image.size, progress))
     arrived = find_image(there, reference)
     if arrived is None or arrived.id != image.id:

@@ -51,13 +51,16 @@ class EnsureImage(GatewayStep):
             )
 
     def run(self, ctx: Context) -> None:
-        reference = self.work.spec.image
-        if self._bring(ctx, reference):
-            return
+        reference, unfit = self.work.spec.image, None
+        try:
+            if self._bring(ctx, reference):
+                return
+        except ImageUnfitError as error:
+            unfit = error  # a registry may have it for the other host
         try:
             self._pull(ctx, reference)
         except (ImageMissingError, EngineCallError) as error:
-            raise _not_to_be_had(reference, error) from error
+            raise _not_to_be_had(reference, error, unfit) from error
         image = find_image(self.work.engine, reference)
         if image is not None:
             check_node_image(reference, image, self.work.engine.architecture)
@@ -81,14 +84,22 @@ class EnsureImage(GatewayStep):
             ctx.check_stop()
             ctx.progress(message, fraction)
 
-        if not self.work.place.supply_image(reference, progress):
+        def check(image: ImageView) -> None:
+            check_node_image(reference, image, self.work.engine.architecture)
+
+        if not self.work.place.supply_image(reference, check, progress):
             return False
         ctx.note(f"{reference} was sent from this machine")
         return True
 
 
-def _not_to_be_had(reference: str, error: HoldfastError) -> HoldfastError:
+def _not_to_be_had(reference: str, error: HoldfastError, unfit: ImageUnfitError | None) -> HoldfastError:
     """Why an image cannot be pulled, and the ways to have it all the same."""
+    if unfit is not None:
+        return ImageUnfitError(
+            f"{unfit.message}; it is not on that engine and cannot be pulled there: {error.message}",
+            hint=unfit.hint,
+        )
     what = f"the image {reference} is not on the engine and cannot be pulled: {error.message}"
     way_out = "build it with `holdfast image build`, or name another one with --image."
     if is_transient(error):
