@@ -112,6 +112,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "auto"
     listen: Annotated[str, _is("listen", "the address that the API's port is opened on")] = LOOPBACK
     namespace: Annotated[str, _is("namespace", "where the gateway's own workloads run")] = "holdfast"
+    sandbox_namespace: Annotated[
+        str, _is("namespace", "where the sandboxes of the gateway's own API are")
+    ] = "default"
     workloads: Annotated[
         bool, _is("switch", "whether the gateway's own workloads are put into it; false: Kubernetes alone")
     ] = True

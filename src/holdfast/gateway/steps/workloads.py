@@ -59,6 +59,9 @@ class _WorkloadStep(ClusterStep):
             host_port=self.work.profile.gateway_port,
             image_digest=self._image_digest(ctx),
             bundle_digest=ctx.result("reconcile-tls")["bundle"],
+            sandbox_namespace=self.work.settings.sandbox_namespace,
+            workspace_size=self.work.settings.workspace.size,
+            storage_class=self.work.settings.workspace.storage_class,
         )
 
     def _image_digest(self, ctx: Context) -> str:
@@ -88,10 +91,11 @@ class ApplyWorkloads(_WorkloadStep):
     def probe(self, ctx: Context) -> Verdict:
         if not self.has_cluster:
             return absent("there is no cluster yet")
-        namespace, objects = self.work.settings.namespace, self.objects(ctx)
+        objects = self.objects(ctx)
         missing, changed = [], []
         for each in self._wanted(ctx):
-            live = objects.get(each["kind"], each["metadata"]["name"], namespace=namespace)
+            about = each["metadata"]
+            live = objects.get(each["kind"], about["name"], namespace=about.get("namespace"))
             if live is None:
                 missing.append(_label(each))
             elif paths := differences(each, live):

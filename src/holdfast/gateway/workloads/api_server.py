@@ -1,4 +1,4 @@
-"""The gateway's own API server: a Deployment with one pod, its account, and a Service in front of it.
+"""The gateway's own API server: a Deployment with one pod, its account and rights, and a Service in front.
 
 It is reached from outside by the node's port, which the engine publishes; that port has room for one pod, so
 that an old one goes before a new one comes. Not here: what the server does (the server floor).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.gateway.workloads.api_server_rights import api_server_rights
 from holdfast.gateway.workloads.blueprint import (
     BUNDLE_DIGEST,
     IMAGE_DIGEST,
@@ -36,10 +37,11 @@ def service_names(namespace: str) -> tuple[str, ...]:
 
 
 def api_server_manifests(blueprint: Blueprint) -> list[dict[str, Any]]:
-    """Account, Service and Deployment."""
+    """Account, Service and Deployment, and the rights where the sandboxes are."""
     return [
         {**_head("v1", "ServiceAccount", blueprint), "automountServiceAccountToken": False},
         {**_head("v1", "Service", blueprint), "spec": _service()},
+        *api_server_rights(blueprint),
         {**_head("apps/v1", "Deployment", blueprint), "spec": _deployment(blueprint)},
     ]
 
@@ -74,7 +76,7 @@ def _deployment(blueprint: Blueprint) -> dict[str, Any]:
 def _pod(blueprint: Blueprint) -> dict[str, Any]:
     return {
         "serviceAccountName": NAME,
-        "automountServiceAccountToken": False,
+        "automountServiceAccountToken": True,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
         "securityContext": pod_security(),
@@ -118,6 +120,10 @@ def _environment(blueprint: Blueprint) -> list[dict[str, str]]:
         "CLIENT_CA": f"{_CLIENT_CA}/ca.crt",
         "PORT": str(PORT),
         "HEALTH_PORT": str(HEALTH_PORT),
+        "NAMESPACE": blueprint.sandbox_namespace,
+        "ENDPOINT": f"https://{NAME}.{blueprint.namespace}.svc",
+        "WORKSPACE_SIZE": blueprint.workspace_size,
+        **({"STORAGE_CLASS": blueprint.storage_class} if blueprint.storage_class else {}),
     }
     return [{"name": f"HOLDFAST_SERVER_{key}", "value": value} for key, value in variables.items()]
 

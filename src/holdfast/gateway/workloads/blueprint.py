@@ -38,6 +38,9 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     image_digest: str
     bundle_digest: str
     image: str = GATEWAY_IMAGE
+    sandbox_namespace: str = "default"
+    workspace_size: str = "2Gi"
+    storage_class: str = ""
 
 
 def pod_security() -> dict[str, Any]:
