@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.kube import stamp, writes
 from holdfast.kube.chain import begun_while
-from holdfast.kube.curfew import bounded
-from holdfast.kube.exchange import Link, exchange
+from holdfast.kube.curfew import abounded, bounded
+from holdfast.kube.exchange import LEAST, Link, exchange
 from holdfast.kube.status import http_status
 from holdfast.kube.steps import adrive, drive
 from holdfast.kube.verbs import Method, Verb, verb_of_call
@@ -37,7 +37,7 @@ class CallPlan:
     def __init__(self, link: Link, api: Any, name: str, method: Method, fn: Callable[..., Any]) -> None:
         self.link, self.api, self.method = link, api, method
         self.is_async = inspect.iscoroutinefunction(fn)
-        self.fn = fn if self.is_async else bounded(fn)
+        self.fn = abounded(fn) if self.is_async else bounded(fn)
         self.operation = f"{type(api).__name__}.{name}"
         self.positions = {each: n for n, each in enumerate(inspect.signature(fn).parameters)}
         self.reader = self._find_reader(name)
@@ -98,7 +98,7 @@ class Call:
         self.verb = verb_of_call(verb, body, dry_run=bool(plan.argument("dry_run", args, kwargs)))
         if self.verb is not verb:
             self.run = plan.run_of(self.verb)
-        self.write = None if self.verb is Verb.ASK else writes.Write(body)
+        self.write = None if self.verb is Verb.ASK else writes.Write(body, self._plain)
         if self.write is not None and self.verb is Verb.CREATE:
             self.write.stamp()
 
@@ -157,13 +157,17 @@ class Call:
         if self.write is None or not self.write.unknown or self.verb not in {Verb.CREATE, Verb.DELETE}:
             return None
         read, left = self._reading(stamp.name_of(self.write.body)), self._left()
-        if read is None or left < _SHORTEST_LOOK:
+        if read is None or left < _SHORTEST_LOOK or self._is_stopped():
             return None
         try:
             live = yield partial(read, _request_timeout=left)
         except Exception as error:  # noqa: BLE001 - then it stays unknown, and the first error tells more
             return self._gone() if self.verb is Verb.DELETE and http_status(error) == _NOT_FOUND else None
         return live if self.verb is Verb.CREATE and self.write.is_ours(live) else None
+
+    def _is_stopped(self) -> bool:
+        stop = self._plan.link.policy.stop
+        return stop is not None and stop.is_set()
 
     def _left(self) -> float:
         """Seconds until the call's own deadline or one around it, at most those of one request."""
@@ -215,8 +219,10 @@ class Call:
         return models.V1Status(status="Success", details=models.V1StatusDetails(name=name))
 
     def _timed(self, timeout: float, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Give the request a timeout, unless it has one or is a stream, which lasts as long as it lasts."""
-        if "_request_timeout" in kwargs or kwargs.get("watch") or kwargs.get("follow"):
+        """Give the request a timeout; its own is cut to the deadline. A stream lasts as long as it lasts."""
+        if "_request_timeout" in kwargs:
+            return {**kwargs, "_request_timeout": _clipped(kwargs["_request_timeout"])}
+        if kwargs.get("watch") or kwargs.get("follow"):
             return kwargs
         return {**kwargs, "_request_timeout": timeout}
 
@@ -227,6 +233,16 @@ class Call:
         given = {each: self._plan.argument(each, self._args, self._kwargs) for each in wanted}
         given["name"] = name or given.get("name")
         return None if any(value is None for value in given.values()) else partial(reader, **given)
+
+
+def _clipped(timeout: Any) -> Any:
+    """A caller's own timeout, one number or one each for connecting and reading, within the deadline."""
+    deadline = current_deadline()
+    if deadline is None:
+        return timeout
+    if isinstance(timeout, tuple):
+        return tuple(max(LEAST, deadline.clip(each)) for each in timeout)
+    return max(LEAST, deadline.clip(timeout))
 
 
 def _attempt(call: Call) -> Any:

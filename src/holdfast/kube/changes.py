@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import ObjectConflictError
 from holdfast.kube import writes
-from holdfast.kube.manifest import manifest
+from holdfast.kube.manifest import fresh_manifest
 from holdfast.kube.operations import Operations
 from holdfast.kube.request import Request
 from holdfast.kube.status import http_status, read_status
@@ -37,7 +37,7 @@ class Changes(Operations):
 
     def create(self, value: Any, namespace: str | None) -> Steps[dict[str, Any]]:
         """Make it; one of that name that another has made is a conflict."""
-        body, where = manifest(value, namespace, self._plain)
+        body, where = fresh_manifest(value, namespace, self._plain)
         home = yield from self._home(where)
         write = writes.Write(body)
         write.stamp()

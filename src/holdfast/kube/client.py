@@ -7,6 +7,7 @@ here: any request.
 from __future__ import annotations
 
 import weakref
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from holdfast.kube.harden import harden
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
 
     import kubernetes.aio.client as aio
     from kubernetes.client import ApiClient
@@ -33,7 +35,8 @@ def api_client(kubeconfig: str | os.PathLike[str], *, context: str | None = None
         )
 
     configuration = client.Configuration()
-    load(configuration)
+    with _readable(path):
+        load(configuration)
     configuration.retries = False
     made = client.ApiClient(configuration)
     harden(made)
@@ -63,7 +66,8 @@ async def async_api_client(
         )
 
     configuration = client.Configuration()
-    await load(configuration)
+    with _readable(path):
+        await load(configuration)
     made = client.ApiClient(configuration)
     harden(made)
     kept = weakref.ref(made)
@@ -79,10 +83,21 @@ async def async_api_client(
 
 
 def _existing(kubeconfig: str | os.PathLike[str]) -> Path:
-    path = Path(kubeconfig)
+    path = Path(kubeconfig).expanduser()
     if not path.is_file():
         raise ArgumentError("kubeconfig", f"there is no file {path}")
     return path
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Whatever the official loader says of a file that it cannot use, said in one line; nothing is quoted."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the loader raises what its parts raise
+        said = str(error).split("\n", 1)[0][:200] if type(error).__name__ == "ConfigException" else ""
+        why = f": {said}" if said else f" ({type(error).__name__})"
+        raise ArgumentError("kubeconfig", f"{path} is no kubeconfig that can be used{why}") from None
 
 
 def _renew_certificates(made: Any) -> None:

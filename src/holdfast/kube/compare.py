@@ -1,5 +1,7 @@
 """Whether an object that is there is what was sent: every sent field is alike, the others are the server's.
 
+Or, where a whole object was sent to take the place of another, the caller's too (`is_exactly`).
+
 Names paths only, never values: the object may be a Secret. Not here: what follows from a difference
 (`ensure`).
 """
@@ -7,6 +9,7 @@ Names paths only, never values: the object may be a Secret. Not here: what follo
 from __future__ import annotations
 
 import base64
+import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -26,6 +29,7 @@ _IGNORED = {
     "metadata.annotations.holdfast.dev/owner",
     "metadata.creationTimestamp",
     "metadata.generateName",
+    "metadata.generation",
     "metadata.managedFields",
     "metadata.resourceVersion",
     "metadata.uid",
@@ -33,6 +37,25 @@ _IGNORED = {
 # Below these, and these themselves, strings are quantities; elsewhere "1.10" is not "1.1".
 _QUANTITY_MAPS = {"resources", "limits", "requests", "capacity", "allocatable", "hard", "overhead"}
 _QUANTITY_FIELDS = {"sizeLimit", "divisor", "averageValue", "maximumVolumeSize", "storage"}
+# Left out by the server when they are false or zero, which is what their absence means.
+_ZERO_IS_ABSENT = {
+    "hostIPC",
+    "hostNetwork",
+    "hostPID",
+    "hostPort",
+    "initialDelaySeconds",
+    "minReadySeconds",
+    "paused",
+    "publishNotReadyAddresses",
+    "readOnly",
+    "stdin",
+    "stdinOnce",
+    "tty",
+    "unschedulable",
+}
+# What of an object's metadata a caller owns, beside its name.
+_OWN_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+_NOT_CONTENT = {"apiVersion", "kind", "metadata", "status"}
 # Maps with keys of the user's choice: nothing is meant by such a key, and an empty text is a value.
 _FREE_MAPS = {"data", "binaryData", "annotations", "labels", "matchLabels", "nodeSelector"}
 _MOST = 20
@@ -44,6 +67,17 @@ def differences(sent: Any, live: Any) -> list[str]:
     found: list[str] = []
     _walk(normal(sent), normal(live), "", found)
     return found[:_MOST]
+
+
+def is_exactly(sent: Any, live: Any) -> bool:
+    """Whether a whole object that was sent is there, and nothing of an earlier one with it."""
+    return not differences(sent, live) and not differences(_owned(normal(live)), sent)
+
+
+def _owned(live: Any) -> Any:
+    metadata = live.get("metadata") or {}
+    own = {key: metadata[key] for key in _OWN_METADATA if metadata.get(key)}
+    return {**{key: value for key, value in live.items() if key not in _NOT_CONTENT}, "metadata": own}
 
 
 def _alike_in(key: str, inside: str, alike: Alike, value: Any) -> Alike:
@@ -76,8 +110,8 @@ def _walk(
     if isinstance(sent, dict) and isinstance(live, dict):
         for key, value in sent.items():
             there = live.get(key)
-            if there is None and value == "" and inside not in _FREE_MAPS:
-                continue  # the server leaves out empty fields
+            if there is None and inside not in _FREE_MAPS and _is_left_out(key, value):
+                continue
             below = _alike_in(key, inside, alike, value)
             _walk(value, there, f"{path}.{key}".lstrip("."), found, below, key)
     elif isinstance(sent, list) and isinstance(live, list):
@@ -108,6 +142,11 @@ def _is_within(sent: Any, live: Any, alike: Alike) -> bool:
     return not found
 
 
+def _is_left_out(key: str, value: Any) -> bool:
+    """Whether the server leaves out such a field as empty."""
+    return value == "" or (key in _ZERO_IS_ABSENT and isinstance(value, int) and not value)
+
+
 def _is_nothing(value: Any) -> bool:
     return value is None or value in ({}, [])
 
@@ -125,8 +164,8 @@ def _same_amount(sent: Any, live: Any) -> bool:
 
 def quantity(value: Any) -> Decimal | None:
     """A resource quantity as a number: `500m` and `0.5` are one and the same to the server."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return Decimal(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Decimal(str(value)) if math.isfinite(value) else None
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST else None
     if match is None:
         return None

@@ -7,6 +7,7 @@ their time. Not here: requests in tasks, which can be cancelled, and a TLS hands
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import os
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.kube.chain import own_causes
 from holdfast.kube.status import http_status
+from holdfast.retry import current_deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 _GLANCE = 0.02
 # A silent server is told by the socket's own timeout, which callers know; this one comes after it.
 _GRACE = 0.05
+# A timeout of nothing would be taken for none.
+_LEAST = 0.001
 
 
 class Curfew:
@@ -150,6 +154,11 @@ class within:  # noqa: N801 - reads as the statement that it is
         _here.curfew = self._curfew
         return self
 
+    @property
+    def sock(self) -> Any:
+        """The socket that the request of this thread goes through."""
+        return self._curfew.sock
+
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _where: TracebackType | None
     ) -> None:
@@ -162,6 +171,12 @@ class within:  # noqa: N801 - reads as the statement that it is
 def watches() -> bool:
     """Whether all that the request of this thread waits for is held to its time."""
     return _here.curfew is not None and _here.curfew.whole
+
+
+def left() -> float | None:
+    """Seconds that the request of this thread still has, never none; None if nobody holds it to a time."""
+    curfew = _here.curfew
+    return None if curfew is None else max(_LEAST, curfew.expires - _GRACE - time.monotonic())
 
 
 def lets_go() -> None:
@@ -180,7 +195,10 @@ def uses(sock: Any) -> None:
 
 
 def bounded(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of the official client whose timeout, where it is one number, is that of the whole call."""
+    """A method of the official client whose timeout, where it is one number, is that of the whole call.
+
+    A stream has until the deadline, if there is one, to begin.
+    """
 
     if fn.__name__.endswith("_without_preload_content"):
         return fn
@@ -188,10 +206,28 @@ def bounded(fn: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(fn)
     def whole(*args: Any, **kwargs: Any) -> Any:
         seconds = kwargs.get("_request_timeout")
-        if not isinstance(seconds, int | float) or _streams(kwargs):
+        if isinstance(seconds, int | float) and not _streams(kwargs):
+            with within(seconds):
+                return fn(*args, **kwargs)
+        deadline = current_deadline()
+        if deadline is None:
             return fn(*args, **kwargs)
-        with within(seconds):
+        with within(deadline.remaining(), whole=False):
             return fn(*args, **kwargs)
+
+    return whole
+
+
+def abounded(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of a method in tasks, where a request's own timeout is that of the whole already."""
+
+    @wraps(fn)
+    async def whole(*args: Any, **kwargs: Any) -> Any:
+        deadline = current_deadline() if _streams(kwargs) else None
+        if deadline is None:
+            return await fn(*args, **kwargs)
+        async with asyncio.timeout(deadline.remaining()):
+            return await fn(*args, **kwargs)
 
     return whole
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import ArgumentKindError
 from holdfast.kube.chain import begun_while, handled_at
 from holdfast.kube.credentials import Credentials, credentials_of
 from holdfast.kube.harden import harden
@@ -17,7 +18,7 @@ from holdfast.kube.outcome import Done, classify, mark
 from holdfast.kube.policy_table import DEFAULT, budget_of, policy_for
 from holdfast.kube.redact import redact, withheld
 from holdfast.kube.status import http_status
-from holdfast.retry import Policy, causes, current_deadline
+from holdfast.retry import Policy, causes, checks, current_deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT = 30.0
 _UNAUTHORIZED = 401
 # A timeout of nothing would be taken for no timeout.
-_LEAST = 0.001
+LEAST = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Link:
     def timeout_now(self) -> float:
         """How long a request that begins now may take."""
         deadline = current_deadline()
-        return self.timeout if deadline is None else max(_LEAST, deadline.clip(self.timeout))
+        return self.timeout if deadline is None else max(LEAST, deadline.clip(self.timeout))
 
     def settle(self, error: Exception, method: Method, write: Write | None) -> Exception:
         """Make an error fit to leave: nothing secret in it, and what it says about the server's state."""
@@ -66,6 +67,17 @@ class Link:
         if write is not None:
             mark(settled, Done.UNKNOWN if write.unknown else Done.NO)
         return settled
+
+
+def check_terms(policy: Any, timeout: Any, observers: Any, refresh: Any = None) -> None:
+    """Refuse terms that cannot be meant, each by its name."""
+    if policy is not None and not isinstance(policy, Policy):
+        raise ArgumentKindError("policy", f"must be a Policy, not {type(policy).__name__}")
+    checks.seconds("timeout", timeout)
+    if not isinstance(observers, tuple) or not all(map(callable, observers)):
+        raise ArgumentKindError("observers", "must be a tuple of observers, such as (prometheus(),)")
+    if refresh is not None and not callable(refresh):
+        raise ArgumentKindError("refresh_credentials", f"must be callable, not {type(refresh).__name__}")
 
 
 def link(

@@ -102,7 +102,7 @@ def _homes(api_version: str, root: str, answer: Any) -> dict[tuple[str, str], Ho
     found: dict[tuple[str, str], Home] = {}
     resources = answer.get("resources") if isinstance(answer, dict) else None
     for each in resources if isinstance(resources, list) else []:
-        name, kind = each.get("name"), each.get("kind")
+        name, kind = (each.get("name"), each.get("kind")) if isinstance(each, dict) else (None, None)
         if isinstance(name, str) and isinstance(kind, str) and "/" not in name:
             found[api_version, kind] = Home(root, name, bool(each.get("namespaced")))
     return found

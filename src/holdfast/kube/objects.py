@@ -10,20 +10,25 @@ They return what they did and raise errors of `holdfast.errors` only. Not here: 
 
 from __future__ import annotations
 
+import math
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ArgumentKindError
 from holdfast.kube.changes import Changes
-from holdfast.kube.exchange import DEFAULT_TIMEOUT, Link, link
+from holdfast.kube.exchange import DEFAULT_TIMEOUT, Link, check_terms, link
 from holdfast.kube.manifest import Target, target
 from holdfast.kube.operations import FIELD_MANAGER
 from holdfast.kube.request import AsyncWire, Wire
 from holdfast.kube.result import Result, translated
 from holdfast.kube.steps import adrive, drive
 from holdfast.kube.verbs import Method, Verb
+from holdfast.retry import Deadline, checks
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from holdfast.kube.changes import Listed
     from holdfast.kube.conditions import Until, UntilMany
     from holdfast.kube.steps import Steps
@@ -41,6 +46,7 @@ def _linked(
     if rest is None or hasattr(rest, "ssl_context") is not aio:
         kind = "kubernetes.aio.client.ApiClient" if aio else "kubernetes.client.ApiClient"
         raise ArgumentKindError("api_client", f"must be a {kind}, not {type(api_client).__name__}")
+    check_terms(policy, timeout, observers)
     return link(api_client, policy=policy, timeout=timeout, observers=observers)
 
 
@@ -49,6 +55,16 @@ class _Terms:
 
     def __init__(self, link: Link) -> None:
         self.link = link
+
+    def time(self, more: float | None = None) -> AbstractContextManager[Any]:
+        """The time for all requests of one helper together: that of the policy, and so much more."""
+        span = self.link.policy.span
+        if math.isinf(span):
+            return nullcontext()
+        return Deadline.after(span + (0.0 if more is None else checks.seconds("wait", more)))
+
+    def time_to_wait(self, deadline: float) -> Deadline:
+        return Deadline.after(checks.seconds("deadline", deadline))
 
     def policy(self, verb: Verb, doing: str, where: Target, terms: dict[str, Any] | None) -> Policy:
         policy = self.link.policy_for(verb, f"{doing} {where.kind}")
@@ -79,15 +95,18 @@ class Objects:
         self, kind: str, name: str, *, namespace: str | None = None, api_version: str | None = None
     ) -> dict[str, Any] | None:
         """The object as the server has it, or None."""
-        return drive(self._steps.get(target(kind, name, namespace, api_version)))
+        with self._terms.time():
+            return drive(self._steps.get(target(kind, name, namespace, api_version)))
 
     def ensure(self, manifest: Any, *, namespace: str | None = None, owner: str | None = None) -> Result:
         """Create it once, whatever gets lost on the way: *created*, *unchanged*, *adopted*, or a conflict."""
-        return drive(self._steps.ensure(manifest, namespace, owner))
+        with self._terms.time():
+            return drive(self._steps.ensure(manifest, namespace, owner))
 
     def create(self, manifest: Any, *, namespace: str | None = None) -> dict[str, Any]:
         """Make it, without a look before; one of that name that another has made is a conflict."""
-        return drive(self._steps.create(manifest, namespace))
+        with self._terms.time():
+            return drive(self._steps.create(manifest, namespace))
 
     def patch(
         self,
@@ -102,7 +121,8 @@ class Objects:
     ) -> dict[str, Any] | None:
         """Merge this into the object, or into its `status`; None if it is not there."""
         where = target(kind, name, namespace, api_version)
-        return drive(self._steps.patch(where, patch, uid, subresource))
+        with self._terms.time():
+            return drive(self._steps.patch(where, patch, uid, subresource))
 
     def list(
         self,
@@ -115,7 +135,8 @@ class Objects:
     ) -> Listed:
         """All objects of a kind, in one namespace or in all of them."""
         where = target(kind, "any", namespace, api_version).named(None)
-        return drive(self._steps.list(where, labels, chunk))
+        with self._terms.time():
+            return drive(self._steps.list(where, labels, chunk))
 
     def apply(
         self,
@@ -126,7 +147,8 @@ class Objects:
         force: bool = False,
     ) -> Result:
         """Make it be like this (server-side apply): *created*, *changed* or *unchanged*, else a conflict."""
-        return drive(self._steps.apply(manifest, namespace, manager, force=force))
+        with self._terms.time():
+            return drive(self._steps.apply(manifest, namespace, manager, force=force))
 
     def delete(
         self,
@@ -141,7 +163,8 @@ class Objects:
     ) -> Result:
         """Delete this very object: *deleted* or *absent*. `wait`: seconds in which it must be gone."""
         where = target(kind, name, namespace, api_version)
-        return drive(self._steps.delete(where, uid, propagation, wait))
+        with self._terms.time(wait):
+            return drive(self._steps.delete(where, uid, propagation, wait))
 
     def wait(
         self,
@@ -154,7 +177,9 @@ class Objects:
         deadline: float = 180.0,
     ) -> dict[str, Any] | None:
         """Watch until a condition of `holdfast.kube.conditions`, or your own, holds."""
-        return drive(self._steps.wait(target(kind, name, namespace, api_version), until, deadline))
+        where = target(kind, name, namespace, api_version)
+        with self._terms.time_to_wait(deadline):
+            return drive(self._steps.wait(where, until, deadline))
 
     def wait_many(
         self,
@@ -168,7 +193,8 @@ class Objects:
     ) -> None:
         """Watch all objects with these labels until a condition on the list of them holds."""
         where = target(kind, "any", namespace, api_version).named(None)
-        drive(self._steps.wait_many(where, labels, until, deadline))
+        with self._terms.time_to_wait(deadline):
+            drive(self._steps.wait_many(where, labels, until, deadline))
 
     def _perform(
         self,
@@ -206,15 +232,18 @@ class AsyncObjects:
     async def get(
         self, kind: str, name: str, *, namespace: str | None = None, api_version: str | None = None
     ) -> dict[str, Any] | None:
-        return await adrive(self._steps.get(target(kind, name, namespace, api_version)))
+        with self._terms.time():
+            return await adrive(self._steps.get(target(kind, name, namespace, api_version)))
 
     async def ensure(
         self, manifest: Any, *, namespace: str | None = None, owner: str | None = None
     ) -> Result:
-        return await adrive(self._steps.ensure(manifest, namespace, owner))
+        with self._terms.time():
+            return await adrive(self._steps.ensure(manifest, namespace, owner))
 
     async def create(self, manifest: Any, *, namespace: str | None = None) -> dict[str, Any]:
-        return await adrive(self._steps.create(manifest, namespace))
+        with self._terms.time():
+            return await adrive(self._steps.create(manifest, namespace))
 
     async def patch(
         self,
@@ -228,7 +257,8 @@ class AsyncObjects:
         subresource: str | None = None,
     ) -> dict[str, Any] | None:
         where = target(kind, name, namespace, api_version)
-        return await adrive(self._steps.patch(where, patch, uid, subresource))
+        with self._terms.time():
+            return await adrive(self._steps.patch(where, patch, uid, subresource))
 
     async def list(
         self,
@@ -240,7 +270,8 @@ class AsyncObjects:
         chunk: int = 250,
     ) -> Listed:
         where = target(kind, "any", namespace, api_version).named(None)
-        return await adrive(self._steps.list(where, labels, chunk))
+        with self._terms.time():
+            return await adrive(self._steps.list(where, labels, chunk))
 
     async def apply(
         self,
@@ -250,7 +281,8 @@ class AsyncObjects:
         manager: str = FIELD_MANAGER,
         force: bool = False,
     ) -> Result:
-        return await adrive(self._steps.apply(manifest, namespace, manager, force=force))
+        with self._terms.time():
+            return await adrive(self._steps.apply(manifest, namespace, manager, force=force))
 
     async def delete(
         self,
@@ -264,7 +296,8 @@ class AsyncObjects:
         wait: float | None = None,
     ) -> Result:
         where = target(kind, name, namespace, api_version)
-        return await adrive(self._steps.delete(where, uid, propagation, wait))
+        with self._terms.time(wait):
+            return await adrive(self._steps.delete(where, uid, propagation, wait))
 
     async def wait(
         self,
@@ -277,7 +310,8 @@ class AsyncObjects:
         deadline: float = 180.0,
     ) -> dict[str, Any] | None:
         where = target(kind, name, namespace, api_version)
-        return await adrive(self._steps.wait(where, until, deadline))
+        with self._terms.time_to_wait(deadline):
+            return await adrive(self._steps.wait(where, until, deadline))
 
     async def _perform(
         self,

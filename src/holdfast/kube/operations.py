@@ -9,18 +9,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import DeadlineError, ObjectConflictError, TemporaryError
+from holdfast.errors import ClusterRefusedError, DeadlineError, ObjectConflictError, TemporaryError
 from holdfast.kube import conditions, stamp, writes
 from holdfast.kube.compare import differences
 from holdfast.kube.exchange import Link, exchange
+from holdfast.kube.harden import UnreadableAnswerError
 from holdfast.kube.kinds import Home, home_of
-from holdfast.kube.manifest import Target, manifest
+from holdfast.kube.manifest import Target, fresh_manifest, manifest
 from holdfast.kube.outcome import is_already_exists
 from holdfast.kube.request import Request
 from holdfast.kube.result import Result
 from holdfast.kube.status import http_status, read_status
 from holdfast.kube.verbs import Verb
-from holdfast.kube.watch import Watching, WatchingMany, goes_on
+from holdfast.kube.watch import StreamError, Watching, WatchingMany, goes_on
 from holdfast.retry import checks
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Operations:
 
     def ensure(self, value: Any, namespace: str | None, owner: str | None) -> Steps[Result]:
         """Create it, or find it there alike and ours."""
-        body, where = manifest(value, namespace, self._plain)
+        body, where = fresh_manifest(value, namespace, self._plain)
         home = yield from self._home(where)
         write = writes.Write(body)
         write.stamp(owner)
@@ -117,13 +118,15 @@ class Operations:
         self, where: Target, uid: str | None, propagation: str | None, wait: float | None
     ) -> Steps[Result]:
         """Delete this very object, not a later one of the same name; gone is fine."""
+        if wait is not None:
+            checks.seconds("wait", wait)
         home = yield from self._home(where)
         live: dict[str, Any] | None = {"metadata": {"name": where.name, "uid": uid}}
         if uid is None:
             live = yield from self._get(home, where)
         if live is None:
             return Result("absent", {"metadata": {"name": where.name}})
-        uid = str(live["metadata"]["uid"])
+        uid = _uid(live)
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         body = {**options, **({"propagationPolicy": propagation} if propagation else {})}
         path = home.path(where.namespace, where.name)
@@ -176,6 +179,9 @@ class Operations:
         except Exception as error:
             if not isinstance(error, TemporaryError):
                 raise
+            refused = error.cause if isinstance(error.cause, StreamError) else error
+            if isinstance(refused, StreamError) and not goes_on(refused):
+                raise ClusterRefusedError(f"wait for {where}: {refused}", cause=refused) from error
             said = f"{where} was not as awaited within {deadline:g} s; last seen: {watching.sight.seen}"
             raise DeadlineError(said, cause=error) from error
         return found
@@ -221,6 +227,13 @@ def _judged(sent: dict[str, Any], live: dict[str, Any], where: Target, owner: st
         raise ObjectConflictError(f"{where} is there, and differs in {', '.join(unlike)}")
     known = theirs is not None or (owner is None and stamp.annotation(live, stamp.OPERATION) is not None)
     return Result("unchanged" if known else "adopted", live)
+
+
+def _uid(obj: dict[str, Any]) -> str:
+    uid = obj.get("metadata", {}).get("uid")
+    if not isinstance(uid, str):
+        raise UnreadableAnswerError("the server said yes, but what followed has no uid")
+    return uid
 
 
 def _version(obj: dict[str, Any]) -> Any:

@@ -14,6 +14,7 @@ from typing import cast
 _NAME = rb"[A-Za-z0-9-]+"
 _HEAD = re.compile(rb"HTTP/1\.1 (20[01]) ([ -~]*)\r\n((?:" + _NAME + rb": [!-~](?:[ -~]*[!-~])?\r\n)+)\r\n")
 _LINE = re.compile(rf"({_NAME.decode()}): ([^\r]*)\r\n")
+_MOST_DIGITS = 18
 # Each of them says something about the body or the connection that is for http.client to judge.
 _UNUSUAL = frozenset({"connection", "transfer-encoding", "keep-alive", "proxy-connection"})
 
@@ -38,7 +39,7 @@ class PlainAnswer(HTTPResponse):
             if folded in _UNUSUAL:
                 return False
             if folded == "content-length":
-                if length is not None or not value.isdecimal():
+                if length is not None or not value.isdecimal() or len(value) > _MOST_DIGITS:
                     return False
                 length = int(value)
             message.set_raw(name, value)

@@ -7,20 +7,22 @@ itself. Not here: helpers that do more than one call (`objects`).
 
 from __future__ import annotations
 
-from functools import update_wrapper
+from contextvars import copy_context
+from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast.errors import ArgumentKindError
 from holdfast.kube.calls import Call, CallPlan
-from holdfast.kube.exchange import DEFAULT_TIMEOUT, Link, link
+from holdfast.kube.exchange import DEFAULT_TIMEOUT, Link, check_terms, link
 from holdfast.kube.steps import adrive, drive
 from holdfast.kube.verbs import method_of
-from holdfast.retry import Policy, checks
+from holdfast.retry import checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.kube.telemetry import Observer
+    from holdfast.retry import Policy
 
 Api = TypeVar("Api")
 
@@ -49,11 +51,9 @@ def resilient(
     client = getattr(api, "api_client", None)
     if isinstance(api, type) or client is None or not hasattr(client, "rest_client"):
         raise ArgumentKindError("api", f"must be an API object such as CoreV1Api(), not {type(api).__name__}")
-    if policy is not None and not isinstance(policy, Policy):
-        raise ArgumentKindError("policy", f"must be a Policy, not {type(policy).__name__}")
+    check_terms(policy, timeout, observers, refresh_credentials)
     if isinstance(api, _Resilient):
         api = api._api  # noqa: SLF001 - wrapping twice must not retry twice
-    checks.seconds("timeout", timeout)
     terms = link(
         client,
         policy=policy,
@@ -82,6 +82,8 @@ class _Resilient:
         raise TypeError("the class of a resilient API object cannot be changed")
 
     def __getattr__(self, name: str) -> Any:
+        if name in {"_api", "_terms"}:  # of a copy that is not filled yet
+            raise AttributeError(name)
         found = getattr(self._api, name)
         method = None if name.startswith("_") else method_of(name)
         if method is None or not callable(found):
@@ -137,7 +139,9 @@ def _in_tasks(plan: CallPlan) -> Callable[..., Any]:
 def _in_threads(plan: CallPlan) -> Callable[..., Any]:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         if kwargs.pop("async_req", None):
-            return plan.link.api_client.pool.apply_async(guarded, args, kwargs)
+            # With the deadline of whoever asks: the threads of the pool have none.
+            within = partial(copy_context().run, guarded)
+            return plan.link.api_client.pool.apply_async(within, args, kwargs)
         call = Call(plan, args, kwargs)
         try:
             return call.run(call)

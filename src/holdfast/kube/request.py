@@ -67,9 +67,14 @@ def _object(client_module: str, response: Any, data: bytes) -> dict[str, Any]:
         raise failure.from_response(http_resp=response, body=data.decode("utf-8", "replace"), data=None)
     # No cause is kept: it would hold the whole answer.
     parsed = _json(data)
-    if not isinstance(parsed, dict) or not isinstance(parsed.get("kind"), str):
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("kind"), str) or not _has_shape(parsed):
         raise UnreadableAnswerError(f"HTTP {response.status}, but no object in it")
     return parsed
+
+
+def _has_shape(obj: dict[str, Any]) -> bool:
+    """Whether what every object has is what it should be, so that nobody further up has to ask."""
+    return isinstance(obj.get("metadata", {}), dict)
 
 
 def _json(data: bytes) -> Any:
@@ -94,11 +99,12 @@ class Wire:
 
     def stream(self, request: Request, timeout: float, silence: float, stop: Stop | None = None) -> Any:
         serialized = self.api_client.param_serialize(**_arguments(request))
-        with within(timeout + silence, whole=False):
+        with within(timeout + silence, whole=False) as held:
             response = self.api_client.call_api(*serialized, _request_timeout=(timeout, silence))
             if response.status not in _SUCCESS:
                 _object("kubernetes.client", response, response.read())
-        return EventStream(response.response, stop)
+            sock = held.sock
+        return EventStream(response.response, stop, sock)
 
 
 class AsyncWire:
@@ -120,10 +126,19 @@ class AsyncWire:
         stop: Stop | None = None,
     ) -> Any:
         serialized = await self.api_client.param_serialize(**_arguments(request))
-        response = await self.api_client.call_api(*serialized, _request_timeout=timeout + silence)
-        if response.status not in _SUCCESS:
-            _object("kubernetes.aio.client", response, await response.read())
+        # One number would be the time of the whole stream, however alive it is.
+        calm = _sock_read(silence)
+        async with asyncio.timeout(timeout + silence):
+            response = await self.api_client.call_api(*serialized, _request_timeout=calm)
+            if response.status not in _SUCCESS:
+                _object("kubernetes.aio.client", response, await response.read())
         return AsyncEventStream(response.response, stop)
+
+
+def _sock_read(seconds: float) -> Any:
+    from aiohttp import ClientTimeout
+
+    return ClientTimeout(total=None, sock_read=seconds)
 
 
 class _Lines:
@@ -149,22 +164,20 @@ class _Lines:
 
 
 def _parse(line: bytes) -> dict[str, Any]:
-    event = _json(line)
-    if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+    event: Any = _json(line)
+    obj = event.get("object") if isinstance(event, dict) else None
+    if not isinstance(obj, dict) or not isinstance(event.get("type"), str) or not _has_shape(obj):
         raise UnreadableAnswerError("a watch event without an object")
-    return event
+    return {**event}
 
 
 class EventStream(_Lines):
     """Watch events, one by one; None at the end. A `stop` ends the stream at once."""
 
-    def __init__(self, raw: Any, stop: Stop | None = None) -> None:
+    def __init__(self, raw: Any, stop: Stop | None = None, sock: Any = None) -> None:
         super().__init__(raw, stop)
-        self._curfew = None if stop is None else Curfew(math.inf, stop, self._sock)
-
-    @property
-    def _sock(self) -> Any:
-        return getattr(getattr(self.raw, "connection", None), "sock", None)
+        self._sock = sock
+        self._curfew = None if stop is None else Curfew(math.inf, stop, sock)
 
     def close(self) -> None:
         if self._curfew is not None:
@@ -187,9 +200,8 @@ class EventStream(_Lines):
         left = ends - time.monotonic()
         if left <= 0:
             raise TimeoutError("a watch event took too long to arrive")
-        sock = self._sock
-        if sock is not None:
-            sock.settimeout(left)
+        if self._sock is not None:
+            self._sock.settimeout(left)
 
 
 class AsyncEventStream(_Lines):

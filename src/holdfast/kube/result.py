@@ -19,6 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.kube.outcome import Done, Outcome, classify, describe, outcome_of
 from holdfast.kube.status import http_status, read_status
+from holdfast.kube.transient import is_untrusted
 
 if TYPE_CHECKING:
     from holdfast.kube.manifest import Target
@@ -27,6 +28,7 @@ Did: TypeAlias = Literal["created", "adopted", "unchanged", "changed", "deleted"
 
 _CONFLICT = 409
 _LONGEST = 300
+_DISTRUSTED = "Check the certificate authority and the client's certificate in the kubeconfig."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,12 @@ def translated(error: Exception, doing: str, where: Target, *, writes: bool) -> 
         return TemporaryError(said, cause=error)
     if http_status(error) == _CONFLICT:
         return ObjectConflictError(said, cause=error)
-    return ClusterRefusedError(said, cause=error) if http_status(error) is not None else error
+    hint = _DISTRUSTED if is_untrusted(error) else None
+    return error if http_status(error) is None and hint is None else _refused(said, hint, error)
+
+
+def _refused(said: str, hint: str | None, error: Exception) -> Exception:
+    return ClusterRefusedError(said, hint=hint, cause=error)
 
 
 def _words(error: Exception, where: Target) -> str:

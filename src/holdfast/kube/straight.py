@@ -8,7 +8,9 @@ is read as if it were a mail (`plain_answers`). What is sent and what comes back
 
 from __future__ import annotations
 
-from functools import cache
+import os
+import weakref
+from functools import cache, lru_cache
 from typing import Any
 
 from holdfast.kube import curfew
@@ -17,6 +19,18 @@ from holdfast.kube.plain_answers import PlainAnswer
 _LONGEST_SCHEME = len("https://")
 # Beyond this, putting head and body together costs more than sending them apart.
 _SMALL = 16 * 1024
+
+
+_MOST_POOLS = 10
+_STRAIGHT: weakref.WeakSet[_Straight] = weakref.WeakSet()
+
+
+def _leave_behind() -> None:
+    for each in list(_STRAIGHT):
+        each.leave_behind()
+
+
+os.register_at_fork(after_in_child=_leave_behind)
 
 
 def go_straight(manager: Any) -> None:
@@ -32,10 +46,17 @@ class _Straight:
         self._urlopen, self._clear = manager.urlopen, manager.clear
         self._pool_of = manager.connection_from_host
         self._pools: dict[str, Any] = {}
+        self._manager = manager
         manager.urlopen, manager.clear = self.urlopen, self.clear
+        _STRAIGHT.add(self)
 
     def clear(self) -> None:
         self._clear()
+        self._pools = {}
+
+    def leave_behind(self) -> None:
+        """In a forked child: the connections are the parent's, and so are the locks on them."""
+        self._manager.pools = type(self._manager.pools)(_MOST_POOLS)
         self._pools = {}
 
     def urlopen(self, method: str, url: str, **terms: Any) -> Any:
@@ -82,7 +103,7 @@ def _only_to_connect(timeout: Any) -> Any:
     return timeout if timeout is None else _connecting(timeout.connect_timeout)
 
 
-@cache
+@lru_cache(maxsize=64)
 def _connecting(seconds: float) -> Any:
     from urllib3 import Timeout
 
@@ -95,11 +116,22 @@ def _in_one_go(connection: Any) -> Any:
 
     class InOneGo(connection):  # type: ignore[misc]
         response_class = PlainAnswer
+        timeout: Any
         _holds_back, _head = False, b""
 
         def connect(self) -> None:
+            left = curfew.left()
+            if left is not None:
+                self.timeout = min(self.timeout, left) if isinstance(self.timeout, int | float) else left
             super().connect()
             curfew.uses(self.sock)
+
+        def _new_conn(self) -> Any:
+            """The plain connection; the handshake that follows is given what is left of the time."""
+            made, left = super()._new_conn(), curfew.left()
+            if left is not None:
+                made.settimeout(left)
+            return made
 
         def request(self, method: str, url: str, body: Any = None, **terms: Any) -> None:
             if self.sock is not None:

@@ -7,6 +7,7 @@ resources and outcome classes: few values, and never a name, a namespace or a me
 from __future__ import annotations
 
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -16,16 +17,26 @@ if TYPE_CHECKING:
 Observer: TypeAlias = "Callable[[str, str], Callable[[str], None]]"
 
 
+# A registry takes a name once, and every API object may want to be counted.
+_counted: weakref.WeakKeyDictionary[Any, Observer] = weakref.WeakKeyDictionary()
+
+
 def prometheus(registry: Any = None) -> Observer:
     """Counts attempts and their seconds by verb, resource and outcome (extra `metrics`)."""
     from prometheus_client import REGISTRY, Counter, Histogram
 
     where = REGISTRY if registry is None else registry
+    if where not in _counted:
+        _counted[where] = _counting(where, Counter, Histogram)
+    return _counted[where]
+
+
+def _counting(where: Any, counter: Any, histogram: Any) -> Observer:
     labels = ("verb", "resource", "outcome")
-    attempts = Counter(
+    attempts = counter(
         "holdfast_kube_attempts", "Requests to the API server, repetitions included.", labels, registry=where
     )
-    seconds = Histogram(
+    seconds = histogram(
         "holdfast_kube_attempt_seconds", "How long they took.", ("verb", "outcome"), registry=where
     )
 

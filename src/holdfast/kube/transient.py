@@ -68,6 +68,20 @@ _GARBLED_TYPES = {
     "UnreadableAnswerError",
     "HTTPException",
 }
+# In what OpenSSL says of a handshake that would fail again: TLS 1.3 refuses a client after its request.
+_DISTRUST = (
+    "CERTIFICATE",
+    "UNKNOWN_CA",
+    "ACCESS_DENIED",
+    "HANDSHAKE_FAILURE",
+    "INSUFFICIENT_SECURITY",
+    "NO_SHARED_CIPHER",
+    "NO_CIPHERS_AVAILABLE",
+    "NO_PROTOCOLS_AVAILABLE",
+    "PROTOCOL_VERSION",
+    "UNSUPPORTED_PROTOCOL",
+    "HTTP_REQUEST",
+)
 # Of whom the names above are taken at their word; a user's own TimeoutError-like class is not.
 _KNOWN_HOMES = ("urllib3", "aiohttp", "http", "json", "asyncio", "builtins", "holdfast", "socket")
 
@@ -79,7 +93,7 @@ def trace(error: BaseException) -> Trace:
     that did not come about. Further down it yields to whatever says that something was sent.
     """
     chain = list(own_causes(error))
-    if any(_is_untrusted(each) for each in chain):
+    if any(map(_tells_distrust, chain)):
         return Trace.NEVER
     found = [(each, seen) for each in chain if (seen := _one(each)) is not None]
     if found and found[0][1] is Trace.NOT_SENT and _known_names(found[0][0]) & _NOT_SENT_TYPES:
@@ -88,18 +102,21 @@ def trace(error: BaseException) -> Trace:
     return next((each for each in (Trace.LOST, Trace.GARBLED, Trace.NOT_SENT) if each in told), Trace.NEVER)
 
 
-def _is_untrusted(error: BaseException) -> bool:
+def is_untrusted(error: BaseException) -> bool:
+    """Whether this came of certificates."""
+    return any(map(_tells_distrust, own_causes(error)))
+
+
+def _tells_distrust(error: BaseException) -> bool:
+    """Whether the two ends do not trust each other; a record that came damaged says nothing about that."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return True
-    return isinstance(error, ssl.SSLError) and not isinstance(
-        error,
-        # An unfinished handshake says nothing about the certificate; asyncio leaves the last two in context.
-        ssl.SSLEOFError
-        | ssl.SSLZeroReturnError
-        | ssl.SSLSyscallError
-        | ssl.SSLWantReadError
-        | ssl.SSLWantWriteError,
-    )
+    if not isinstance(error, ssl.SSLError):
+        return False
+    if getattr(error, "library", "SSL") not in {None, "", "SSL"}:
+        return True  # a certificate or key of our own that cannot be read
+    reason = getattr(error, "reason", None) or ""
+    return any(word in reason for word in _DISTRUST)
 
 
 def _one(error: BaseException) -> Trace | None:

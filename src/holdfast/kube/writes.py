@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.kube import stamp
-from holdfast.kube.compare import differences
+from holdfast.kube.compare import differences, is_exactly
 from holdfast.kube.outcome import Outcome, classify, is_already_exists
 from holdfast.kube.status import http_status
 
@@ -29,16 +29,20 @@ _NOT_FOUND, _CONFLICT = 404, 409
 class Write:
     """What is known about one write, over all of its attempts."""
 
-    __slots__ = ("body", "generated", "unknown")
+    __slots__ = ("_plain", "body", "generated", "repeated", "unknown")
 
-    def __init__(self, body: Any = None) -> None:
+    def __init__(self, body: Any = None, plain: Callable[[Any], Any] | None = None) -> None:
         self.body = body
         self.generated = False
+        self.repeated = False
         self.unknown = False
+        self._plain = plain
 
     def stamp(self, owner: str | None = None) -> None:
         """Give the body an operation id and a name of its own."""
         self.generated = stamp.name_of(self.body) is None
+        # A caller's own id, of an earlier run or of the object that this one is a copy of.
+        self.repeated = stamp.annotation(self.body, stamp.OPERATION) is not None
         self.body = stamp.stamped(self.body, owner=owner)
 
     def note(self, error: BaseException) -> None:
@@ -47,8 +51,12 @@ class Write:
             self.unknown = True
 
     def is_ours(self, live: Any) -> bool:
-        mine = stamp.annotation(self.body, stamp.OPERATION)
-        return mine is not None and stamp.annotation(payload(live), stamp.OPERATION) == mine
+        """Whether an attempt of this write made it; with an id from elsewhere it must be alike, too."""
+        mine, live = stamp.annotation(self.body, stamp.OPERATION), payload(live)
+        if mine is None or stamp.annotation(live, stamp.OPERATION) != mine:
+            return False
+        plain = self._plain or (lambda value: value)
+        return not self.repeated or not differences(plain(self.body), plain(live))
 
 
 def once(write: Write, request: Request) -> Steps[Any]:
@@ -96,7 +104,7 @@ def replace(write: Write, put: Request, read: Request | None, plain: Callable[[A
         if read is None or not write.unknown or http_status(error) != _CONFLICT:
             raise
         live = yield from read()
-        if differences(plain(write.body), plain(payload(live))):
+        if not is_exactly(plain(write.body), plain(payload(live))):
             raise
         return live
 

@@ -52,7 +52,7 @@ class Growing:
         try:
             grown = self.first * self.factor ** (attempt - 1) + self.step * (attempt - 1)
         except OverflowError:
-            grown = self.cap
+            grown = self.cap if self.first else 0.0
         full = min(self.cap, grown)
         return full - full * self.jitter * chance()
 

@@ -87,7 +87,7 @@ class Call:
         if verdict.gave_up is not None:
             self._give_up(error, verdict.gave_up, now)
             return False
-        history.add(error, policy.describe(error), verdict.delay, squeezed=verdict.squeezed)
+        history.add(error, _told(policy, error), verdict.delay, squeezed=verdict.squeezed)
         self._tell(verdict.delay, history.reason)
         return True
 
@@ -217,3 +217,11 @@ class Call:
         except Exception as broken:  # noqa: BLE001 - whoever listens must not decide over the call
             if history is not None:
                 history.remark(f"on_retry raised {type(broken).__name__}")
+
+
+def _told(policy: Policy, error: Exception) -> str:
+    """The error in the policy's own words; words that cannot be found do not take its place."""
+    try:
+        return policy.describe(error)
+    except Exception as broken:  # noqa: BLE001 - a user's function
+        return f"{type(error).__name__} (describe raised {type(broken).__name__})"

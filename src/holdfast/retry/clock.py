@@ -11,6 +11,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
+from holdfast.retry import checks
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
@@ -59,7 +61,7 @@ def testing_mode(*, attempts: int | None = None) -> Iterator[VirtualClock]:  # n
     Holds for the whole process, threads and tasks alike, until the block ends.
     """
     global monotonic, _virtual
-    clock = VirtualClock(attempts)
+    clock = VirtualClock(attempts if attempts is None else checks.count("attempts", attempts))
     with _switching:
         before = (monotonic, _virtual)
         monotonic, _virtual = clock.monotonic, clock

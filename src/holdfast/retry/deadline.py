@@ -10,7 +10,7 @@ import math
 from contextvars import ContextVar, Token
 from typing import Self, TypeAlias
 
-from holdfast.errors import DeadlineError
+from holdfast.errors import ArgumentKindError, DeadlineError
 from holdfast.retry import checks, clock
 
 # What bounds the code that runs now: when it began, how many seconds it has, its latest moment, the scope
@@ -47,6 +47,8 @@ class Deadline:
     __slots__ = ("expires",)
 
     def __init__(self, expires: float) -> None:
+        if isinstance(expires, bool) or not isinstance(expires, int | float) or math.isnan(expires):
+            raise ArgumentKindError("expires", f"must be a moment on the monotonic clock, not {expires!r}")
         self.expires = expires
 
     @classmethod

@@ -105,8 +105,11 @@ class Policy:
 
     def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call `fn` under this policy."""
+        from holdfast.retry.decorator import is_async
         from holdfast.retry.drivers import driven
 
+        if is_async(fn):
+            raise ArgumentKindError("fn", f"{name_of(fn)} is asynchronous: await policy.acall(…) of it")
         return driven(self, self.operation or name_of(fn), fn)(*args, **kwargs)
 
     async def acall(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -11,6 +11,7 @@ from typing import Any
 
 # More digits than any sane wait; also what keeps int() from being handed a megabyte of digits.
 _SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?")
+_MOST = 10**12
 _LONGEST_DATE = 64
 
 
@@ -39,6 +40,8 @@ def _text(value: Any) -> str | None:
         value = bytes(value[: 2 * _LONGEST_DATE]).decode("latin-1")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
+    if isinstance(value, int) and abs(value) > _MOST:
+        return None  # Python writes no number of many thousand digits
     return str(value)[: 2 * _LONGEST_DATE].strip() if not isinstance(value, float) else f"{value:.3f}"
 
 

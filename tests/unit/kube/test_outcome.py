@@ -27,6 +27,12 @@ def failure(status, reason="", message="", headers=None, body=None):
     return error
 
 
+def tls_error(library, reason):
+    error = ssl.SSLError(1, f"[{library}: {reason}]")
+    error.library, error.reason = library, reason
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
@@ -104,7 +110,12 @@ key = aiohttp.client_reqrep.ConnectionKey("x", 1, True, True, None, None, None)
         (ApiException(status=0, reason="Unsupported content type: x/y"), Outcome.AMBIGUOUS),
         (ssl.SSLEOFError(), Outcome.AMBIGUOUS),
         (ssl.SSLCertVerificationError(), Outcome.DEFINITE),
-        (ssl.SSLError("WRONG_VERSION_NUMBER"), Outcome.DEFINITE),
+        (tls_error("SSL", "TLSV13_ALERT_CERTIFICATE_REQUIRED"), Outcome.DEFINITE),
+        (tls_error("SSL", "TLSV1_ALERT_UNKNOWN_CA"), Outcome.DEFINITE),
+        (tls_error("X509", "KEY_VALUES_MISMATCH"), Outcome.DEFINITE),
+        (tls_error("SSL", "DECRYPTION_FAILED_OR_BAD_RECORD_MAC"), Outcome.AMBIGUOUS),
+        (tls_error("SSL", "SSLV3_ALERT_BAD_RECORD_MAC"), Outcome.AMBIGUOUS),
+        (tls_error("SSL", "WRONG_VERSION_NUMBER"), Outcome.AMBIGUOUS),
         (ApiException(status=0, reason="SSLError"), Outcome.DEFINITE),
         (ValueError("a mistake in the call"), Outcome.DEFINITE),
         (TypeError(), Outcome.DEFINITE),
