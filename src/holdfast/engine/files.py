@@ -10,16 +10,19 @@ import sqlite3
 import stat
 import time
 from contextlib import contextmanager, suppress
+from glob import escape
 from typing import TYPE_CHECKING
 
+from holdfast.engine.lock import NO_ROOM
 from holdfast.engine.schema import APPLICATION_ID, DamageError
 from holdfast.errors import HoldfastError, StoreError, StoreFullError, TemporaryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 COMPANIONS = ("", "-wal", "-shm")
+_DAMAGED = ".damaged-"
 
 _MAGIC = b"SQLite format 3\0"
 _MARK = APPLICATION_ID.to_bytes(4, "big")
@@ -45,7 +48,7 @@ def check(path: Path, *, readonly: bool) -> None:
         found = path.stat()
     except FileNotFoundError:
         if readonly:
-            raise StoreError(f"there is no store at {path}", hint="It is made by the first run.") from None
+            raise _missing(path) from None
         found = None
     except OSError as error:
         raise StoreError(f"the store {path} cannot be reached: {error.strerror}", cause=error) from error
@@ -56,6 +59,33 @@ def check(path: Path, *, readonly: bool) -> None:
             f"the directory of the store, {path.parent}, cannot be written to",
             hint="Make it writable, or put the store elsewhere.",
         )
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is that bears a name; None if there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116  asked before each write: `Path.stat` takes twice as long
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def vanished(path: Path) -> StoreError:
+    """What is said of a store that was removed or replaced under a run: what it writes would be lost."""
+    return StoreError(
+        f"{path} was removed or replaced while a run was at work on it; nothing more was done",
+        hint="Find out what removes that file, then run the same command again: it goes on from what it can "
+        "observe.",
+    )
+
+
+def _missing(path: Path) -> StoreError:
+    if any(path.parent.glob(f".{escape(path.name)}{_DAMAGED}*")):
+        return StoreError(
+            f"{path} was damaged, and a run died before it had saved what can be saved",
+            hint="The next run goes on with that.",
+        )
+    return StoreError(f"there is no store at {path}", hint="It is made by the first run.")
 
 
 def _check_file(path: Path, found: os.stat_result, *, readonly: bool) -> None:
@@ -147,8 +177,7 @@ def new_beside(path: Path) -> Iterator[Path]:
         _link(beside, path)
         _sync_directory(path.parent)
     except OSError as error:
-        full = isinstance(error, OSError) and error.errno in {27, 28, 122}  # too big, no space, over quota
-        kind = StoreFullError if full else StoreError
+        kind = StoreFullError if error.errno in NO_ROOM else StoreError
         raise kind(f"the store {path} cannot be made: {error.strerror}", cause=error) from error
     finally:
         for companion in COMPANIONS:
@@ -173,16 +202,48 @@ def _sync_directory(directory: Path) -> None:
         os.close(fd)
 
 
-def move_aside(path: Path) -> Path:
-    """Give a damaged store and its companions another name; nothing of it is deleted."""
+def put_by(path: Path) -> Path:
+    """Put a damaged store and its companions by under a hidden name, until what it holds is saved.
+
+    The file goes first: while a companion is still to follow, nothing there can be taken for a whole store.
+    """
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    aside = path.with_name(f"{path.name}.damaged-{stamp}-{os.urandom(2).hex()}")
+    by = path.with_name(f".{path.name}{_DAMAGED}{stamp}-{os.urandom(2).hex()}")
+    _move(path, by)
+    return by
+
+
+def earlier_put_by(path: Path) -> Path | None:
+    """A damaged store that was put by when the process died: it is not saved, or not told of yet."""
+    found = [
+        each
+        for each in path.parent.glob(f".{escape(path.name)}{_DAMAGED}*")
+        if not each.name.endswith(COMPANIONS[1:])
+    ]
+    if not found:
+        return None
+    by = max(found)
+    if not path.exists():
+        _move(path, by)
+    return by
+
+
+def shown_name(by: Path) -> Path:
+    """The name under which a damaged store stays, for people to look at."""
+    return by.with_name(by.name.removeprefix("."))
+
+
+def show_aside(by: Path) -> None:
+    """Give it that name, the file last; nothing of it is deleted."""
+    _move(by, shown_name(by), reversed(COMPANIONS))
+
+
+def _move(source: Path, target: Path, companions: Iterable[str] = COMPANIONS) -> None:
     try:
-        for companion in COMPANIONS:
+        for companion in companions:
             with suppress(FileNotFoundError):
-                path.with_name(path.name + companion).rename(aside.with_name(aside.name + companion))
+                source.with_name(source.name + companion).rename(target.with_name(target.name + companion))
     except OSError as error:
         raise StoreError(
-            f"the damaged store {path} cannot be moved: {error.strerror}", cause=error
+            f"the damaged store {source} cannot be moved: {error.strerror}", cause=error
         ) from error
-    return aside

@@ -13,14 +13,17 @@ import socket
 import stat
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from holdfast.errors import LockedError, LockLostError, StoreError
+from holdfast.errors import LockedError, LockLostError, StoreError, StoreFullError
 
 _LONGEST_HOLDER = 4096
+NO_ROOM = frozenset({errno.EFBIG, errno.ENOSPC, errno.EDQUOT})
+"""What a system says of a disk, a file or a quota that takes no more."""
 
 
 class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -115,8 +118,7 @@ class FileLock:
                 if self._fd is None:
                     os.close(fd)
         _held.add(self)
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, msgspec.json.encode(holder), 0)
+        self._write(self._fd, msgspec.json.encode(holder))
 
     def check(self) -> None:
         if self._fd is None:
@@ -143,9 +145,22 @@ class FileLock:
             _held.discard(self)
             fd, self._fd = self._fd, None
             if _same_file(fd, self.path):
-                os.ftruncate(fd, 0)
+                with suppress(OSError):  # a name that stays there holds nothing
+                    os.ftruncate(fd, 0)
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
+
+    def _write(self, fd: int, words: bytes) -> None:
+        """Say who holds it; where that finds no room, no record would either, and nobody is kept out."""
+        try:
+            os.ftruncate(fd, 0)
+            written = 0
+            while written < len(words):  # a disk takes what still fits, and says no only then
+                written += os.pwrite(fd, words[written:], written)
+        except OSError as error:
+            self.release()
+            kind = StoreFullError if error.errno in NO_ROOM else StoreError
+            raise kind(f"the lock {self.path} cannot be written: {error.strerror}", cause=error) from error
 
     def _open(self) -> int:
         try:

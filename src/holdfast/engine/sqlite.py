@@ -37,6 +37,7 @@ _PUT_RUN = (
     "INSERT INTO runs (id, running, body, digest) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (id) DO UPDATE SET running=excluded.running, body=excluded.body, digest=excluded.digest"
 )
+_CUT_OFF = "it was found damaged earlier, and the run that was to set it aside died"
 _decode_record = msgspec.json.Decoder(Record).decode
 _decode_run = msgspec.json.Decoder(RunRecord).decode
 _encode = msgspec.json.Encoder().encode
@@ -55,9 +56,11 @@ class SQLiteStore:
         self._immutable = False
         self.unreadable = 0
         self._meta: dict[str, str] = {}
+        self._file: tuple[int, int] | None = None
         self._con: sqlite3.Connection | None = None
         self._report: Report = _ignore
         self._guard = threading.RLock()
+        self._put_by: list[Path] = []
 
     @property
     def key(self) -> bytes:
@@ -70,9 +73,16 @@ class SQLiteStore:
         if self.readonly:
             self._open_readonly()
             return
-        if not self.path.exists():
+        earlier = files.earlier_put_by(self.path)
+        if self.path.exists():
+            self._guarded(self._open_to_write)
+            if earlier is not None:
+                self._tell_of(earlier, salvage.read(earlier), _CUT_OFF)
+        elif earlier is not None:
+            self._save(earlier, _CUT_OFF)
+        else:
             self._create(None)
-        self._guarded(self._open_to_write)
+            self._guarded(self._open_to_write)
 
     def load(self, scope: str) -> dict[str, Record]:
         return self._guarded(lambda con: self._load(con, scope))
@@ -106,6 +116,10 @@ class SQLiteStore:
         self._guarded(drop)
 
     def close(self) -> None:
+        self._disconnect()
+        self._show_aside()
+
+    def _disconnect(self) -> None:
         con, self._con = self._con, None
         if con is not None:
             with suppress(sqlite3.Error):
@@ -165,6 +179,7 @@ class SQLiteStore:
         if con.execute("PRAGMA journal_mode=WAL").fetchone()[0] != b"wal":
             raise StoreError(f"{self.path} is on a file system that cannot share memory between processes")
         con.execute("PRAGMA synchronous=FULL")
+        self._file = files.identity(self.path)
         schema.migrate(con, int(self._meta["schema"]), __version__)
 
     def _load(self, con: sqlite3.Connection, scope: str) -> dict[str, Record]:
@@ -198,6 +213,8 @@ class SQLiteStore:
         forget: Sequence[str],
         runs: Sequence[RunRecord],
     ) -> None:
+        if files.identity(self.path) != self._file:
+            raise files.vanished(self.path)
         con.execute("BEGIN IMMEDIATE")
         try:
             if records:
@@ -218,6 +235,8 @@ class SQLiteStore:
                 con.execute("ROLLBACK")
             raise
         self.commits += 1
+        if self._put_by:
+            self._show_aside()
 
     def _create(self, key: bytes | None, fill: Callable[[sqlite3.Connection], None] | None = None) -> None:
         """Make a complete store beside the name and link it into place: an empty file can only be damage."""
@@ -233,13 +252,26 @@ class SQLiteStore:
                 con.close()
 
     def _set_aside(self, reason: str) -> None:
-        """Move the damaged file away, keep what can be believed, and tell."""
-        self.close()
-        aside = files.move_aside(self.path)
-        saved = salvage.read(aside, self.key if "key" in self._meta else None)
+        """Put the damaged file by, keep what can be believed, and tell.
+
+        Until the next write it has a hidden name: a run that dies before goes on from there, and tells again.
+        """
+        self._disconnect()
+        self._save(files.put_by(self.path), reason)
+
+    def _save(self, by: Path, reason: str) -> None:
+        saved = salvage.read(by, self.key if "key" in self._meta else None)
         self._create(saved.key, lambda con: salvage.write(con, saved))
         self._translated(self._open_to_write)
-        self._report(saved.event(self.path, aside, reason))
+        self._tell_of(by, saved, reason)
+
+    def _tell_of(self, by: Path, saved: salvage.Salvaged, reason: str) -> None:
+        self._put_by.append(by)
+        self._report(saved.event(self.path, files.shown_name(by), reason))
+
+    def _show_aside(self) -> None:
+        while self._put_by:
+            files.show_aside(self._put_by.pop())
 
 
 def _ignore(_event: object) -> None:
