@@ -134,6 +134,25 @@ def remove_container(engine: Engine, name: str) -> bool:
     return True
 
 
+def has_ended(engine: Engine, name: str, *, within: float) -> bool:
+    """Whether a container is over, or is in so many seconds: the engine tells, it is not asked in a loop."""
+    import docker.errors
+    import requests
+
+    with translated(f"waiting for the end of {name}", engine.address):
+        try:
+            engine.client.wait(name, timeout=within)
+        except docker.errors.NotFound:
+            return True
+        except requests.exceptions.ReadTimeout:
+            return False
+        except requests.exceptions.ConnectionError as error:
+            if "timed out" in str(error).lower():  # what the SDK's streams make of a time that is over
+                return False
+            raise
+    return True
+
+
 def container_logs(engine: Engine, name: str, *, tail: int | None = None, since: int | None = None) -> str:
     """What the container has printed so far (since a second of the epoch), the newest `tail` lines of it."""
     with translated(f"reading the log of {name}", engine.address):

@@ -75,12 +75,16 @@ class FedCommand:
     def feed(self, chunks: Iterator[bytes]) -> None:
         """Send everything, then say that nothing more comes; stops early when the command has ended."""
         self._reader.start()
-        with suppress(BrokenPipeError, ConnectionResetError):  # its exit code and output say why
+        try:
             for chunk in chunks:
                 if self.ended.is_set():
                     return
                 self._socket.sendall(chunk)
             self._socket.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            broken = isinstance(error, BrokenPipeError | ConnectionResetError)
+            if not broken and not self.ended.is_set():
+                raise  # of the ended ones, exit code and output say why
 
     def outcome(self) -> Outcome:
         """Wait for its end."""
@@ -105,6 +109,10 @@ class FedCommand:
                 if len(self._output) < _MOST_OUTPUT:
                     self._output += chunk
         self.ended.set()
+        # Nobody reads any more, and an engine may leave what was sent so far unread for long: a feed that
+        # waits for room is woken by this.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self.on_end()
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.containers.containers import has_ended
 from holdfast.containers.images import check_reference, find_image
 from holdfast.containers.transfer import transfer_images
 from holdfast.errors import (
@@ -25,6 +26,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.gateway import push_node
+from holdfast.gateway.push_meter import Meter
 from holdfast.gateway.push_names import full_name, with_tag
 from holdfast.retry import Policy, constant, exponential
 
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
 PUSH_CALLS = Policy(attempts=4, backoff=exponential(0.5, cap=5), retry_on=push_node.may_pass)
 """For steps that push: containerd that is not up yet, a reset or a cut stream is tried again."""
 
-_ALMOST = 99
 _SHOWN_SECONDS = 15.0
+_DYING_SECONDS = 3.0
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,11 +68,17 @@ def push_images(
         missing = missing_images(work, wanted)
         if missing:
             _put(work, source, missing, progress, stop)
-    except EngineCallError:
-        check_running(work)  # a node that has ended is the better reason for whatever failed
+    except EngineCallError as error:
+        _prefer_ended_node(work, error)
         raise
     sent = {image.name for image in missing}
     return [msgspec.structs.replace(image, changed=image.name in sent) for image in wanted]
+
+
+def _prefer_ended_node(work: Work, error: EngineCallError) -> None:
+    """A node that has ended is the better reason; one that was just killed may take a moment to be over."""
+    if push_node.is_waiting(error) or has_ended(work.engine, work.object, within=_DYING_SECONDS):
+        check_running(work)
 
 
 def _put(
@@ -150,23 +158,14 @@ def _send(
     stop: threading.Event | None,
 ) -> None:
     total = max(1, sum({image.id: image.size for image in missing}.values()))
-
-    told = -1
-
-    def tell(sent: int) -> None:
-        nonlocal told
-        percent = min(sent * 100 // total, _ALMOST)
-        if percent > told:
-            told = percent
-            progress(f"{sent / 1e6:.0f} of {max(sent, total) / 1e6:.0f} MB", percent / 100)
-
+    meter = Meter(total, progress)
     progress(f"saving {', '.join(image.reference for image in missing)}", None)
     names = [with_tag(image.reference) for image in missing]
     ended = transfer_images(
-        source, names, work.engine, work.object, push_node.IMPORT, progress=tell, stop=stop
+        source, names, work.engine, work.object, push_node.IMPORT, progress=meter.tell, stop=stop
     )
+    meter.end()
     if ended.exit_code != 0:
-        check_running(work)
         raise push_node.failure(ended)
 
 

@@ -131,6 +131,11 @@ def failure(ended: Outcome) -> HoldfastError:
     return EngineCallError(f"the node's runtime refused (exit code {ended.exit_code}): {words}")
 
 
+def is_waiting(error: EngineCallError) -> bool:
+    """Whether the node answered that its runtime is not up yet."""
+    return error.message.startswith(_WAITING)
+
+
 def may_pass(error: Exception) -> bool:
     """Whether a push that ended like this may go well the next time."""
     if isinstance(error, NodeStoppedError) or not isinstance(error, EngineCallError):

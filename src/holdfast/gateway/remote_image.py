@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.containers.images import find_image, load_image
 from holdfast.containers.translation import translated
 from holdfast.errors import EngineCallError, HoldfastError
+from holdfast.gateway.push_meter import Meter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,11 +66,9 @@ def _saved(source: Engine, reference: str) -> Iterator[bytes]:
 def _told(
     chunks: Iterator[bytes], size: int, progress: Callable[[str, float | None], None]
 ) -> Iterator[bytes]:
-    sent, step = 0, max(size // 100, 1)
-    told = 0
+    meter, sent = Meter(size, progress, words="sending: "), 0
     for chunk in chunks:
         yield chunk
         sent += len(chunk)
-        if sent - told >= step:
-            told = sent
-            progress(f"sending: {sent / 1e6:.0f} of about {size / 1e6:.0f} MB", min(sent / max(size, 1), 1.0))
+        meter.tell(sent)
+    meter.end()
