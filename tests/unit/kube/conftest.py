@@ -114,12 +114,12 @@ class Raw:
 class Drip:
     """A stream that sends the same bytes time and again, until its reader leaves or the test has ended."""
 
-    def __init__(self, data, every, first=b""):
-        self.data, self.every, self.first = data, every, first
+    def __init__(self, data, every, first=b"", header=b""):
+        self.data, self.every, self.first, self.header = data, every, first, header
 
     def send(self, handler):
         handler.close_connection = True
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + self.header + b"Transfer-Encoding: chunked\r\n\r\n")
         with contextlib.suppress(OSError):
             chunk = self.first
             while True:

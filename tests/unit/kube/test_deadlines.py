@@ -1,13 +1,15 @@
 """No wait and no last look lasts longer than the deadline, whatever the server does meanwhile."""
 
 import json
+import threading
 import time
 
 import pytest
+from kubernetes import client
 
-from holdfast.errors import DeadlineError
-from holdfast.kube import pod_ready
-from holdfast.retry import Deadline, Policy
+from holdfast.errors import CancelledError, DeadlineError, TemporaryError
+from holdfast.kube import pod_ready, resilient
+from holdfast.retry import Deadline, Policy, constant
 
 PENDING = {
     "kind": "Pod",
@@ -56,3 +58,72 @@ def test_the_last_look_ends_with_the_deadline_around_the_call(cluster, server, t
     assert [asked for asked, _ in server.asked] == ["POST" if verb == "create" else "DELETE", "GET"], (
         caught.value
     )
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [{"_request_timeout": 60}, {"_request_timeout": (60, 60)}, {"watch": True}, {"_preload_content": False}],
+    ids=["a timeout of its own", "two of its own", "a watch", "a body that is read later"],
+)
+def test_no_way_to_call_outlasts_the_deadline(cluster, server, terms):
+    if isinstance(terms.get("_request_timeout"), tuple) and cluster.name == "aio":
+        pytest.skip("that client takes one number")
+    server.reply = lambda *_: server.stopped.wait(40) or (200, LIST)
+    began = time.monotonic()
+    with pytest.raises(Exception) as caught:
+        cluster.call("CoreV1Api", "list_namespaced_pod", "n", policy=Policy(attempts=1, deadline=1), **terms)
+    assert time.monotonic() - began < 15, caught.value
+
+
+def test_a_call_in_the_clients_own_pool_has_the_deadline_of_whoever_made_it(server):
+    server.reply = lambda *_: server.stopped.wait(40) or (200, LIST)
+    began = time.monotonic()
+    configuration = client.Configuration(host=server.url)
+    with client.ApiClient(configuration) as made, Deadline.after(1.0):
+        pending = resilient(client.CoreV1Api(made)).list_namespaced_pod("n", async_req=True)
+        with pytest.raises(Exception) as caught:
+            pending.get()
+        assert time.monotonic() - began < 15, caught.value
+
+
+def test_the_requests_of_one_helper_have_one_deadline_together(cluster, server, told):
+    """Each of them answers in time, all together do not."""
+    server.reply = lambda verb, *_: (
+        server.stopped.wait(0.8)
+        or (
+            told.status(404, "NotFound")
+            if verb == "GET"
+            else (200, {"kind": "ConfigMap", "metadata": {"uid": "1"}})
+        )
+    )
+    began = time.monotonic()
+    with pytest.raises(TemporaryError):
+        cluster.objects(
+            "apply", {"kind": "ConfigMap", "metadata": {"name": "a"}}, policy=Policy(attempts=2, deadline=1.2)
+        )
+    assert len(server.asked) == 2
+    assert time.monotonic() - began < 15
+
+
+def test_a_stop_ends_a_call_without_a_last_look(cluster, server, told):
+    stop = threading.Event()
+    server.answers.append(told.reset())
+    policy = Policy(attempts=4, stop=stop, backoff=constant(30), on_retry=lambda _: stop.set())
+    with pytest.raises(CancelledError):
+        cluster.call(
+            "CoreV1Api", "create_namespaced_config_map", "n", {"metadata": {"name": "a"}}, policy=policy
+        )
+    assert [verb for verb, _ in server.asked] == ["POST"]
+
+
+def test_a_stop_ends_a_wait_on_a_connection_that_is_used_once(cluster, server, told):
+    stop = threading.Event()
+    drip = told.drip(EVENT, 40, EVENT, header=b"Connection: close\r\n")
+    server.reply = lambda verb, path, body: drip if "watch=" in path else (200, LIST)
+    threading.Timer(1.0, stop.set).start()
+    began = time.monotonic()
+    with pytest.raises(CancelledError):
+        cluster.objects(
+            "wait", "Pod", "p", pod_ready, namespace="n", policy=Policy(attempts=None, stop=stop), deadline=60
+        )
+    assert time.monotonic() - began < 15

@@ -345,6 +345,13 @@ def test_any_condition(cluster, server, clock):
         ({"kind": "Strange", "metadata": {"name": "a"}}, "manifest.apiVersion"),
         ("kind: Pod", "manifest"),
         (None, "manifest"),
+        ({"kind": "Pod", "metadata": {"name": "a"}, "spec": {"set": {1}}}, "manifest"),
+        ({"kind": "Pod", "metadata": {"name": "a", "annotations": ["x"]}}, "manifest.metadata.annotations"),
+        (
+            {"kind": "Pod", "metadata": {"name": "a", "resourceVersion": "5"}},
+            "manifest.metadata.resourceVersion",
+        ),
+        ({"kind": "Secret", "metadata": {"name": "a"}, "data": 5}, "manifest.data"),
         (
             {
                 "kind": "Secret",

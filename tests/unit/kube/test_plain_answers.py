@@ -81,6 +81,7 @@ def answers(draw):
 
 @given(answers(), st.sampled_from(["GET", "POST", "HEAD"]), st.sampled_from([8192, 7]))
 @example(ORDINARY, "GET", 8192)
+@example(ORDINARY.replace(b"Length: 4", b"Length: " + b"4" * 5000), "GET", 8192)
 @example(ORDINARY.replace(b"200 OK", b"204 No Content"), "GET", 8192)
 @example(ORDINARY.replace(b"Audit-Id: 7c", b"Content-Length: 5"), "GET", 8192)
 def test_reads_what_http_client_reads(data, method, at_once):

@@ -199,3 +199,31 @@ def test_a_policy_is_a_value():
     assert Policy(attempts=3, deadline=5) == Policy(attempts=3, deadline=5)
     with pytest.raises(AttributeError):
         Policy().attempts = 5
+
+
+def test_a_call_of_an_asynchronous_function_is_refused_and_not_handed_back_unmade():
+    async def later():
+        pytest.fail("not to be called")
+
+    with pytest.raises(ArgumentKindError, match="acall"):
+        Policy().call(later)
+
+
+@pytest.mark.parametrize("moment", [float("nan"), "soon", True, None])
+def test_a_deadline_is_a_moment(moment):
+    with pytest.raises(ArgumentKindError, match="expires"):
+        Deadline(moment)
+
+
+@pytest.mark.parametrize("attempts", [0, -1, "x", 1.5])
+def test_testing_mode_allows_some_attempts_or_none_at_all_is_said(attempts):
+    with pytest.raises(ArgumentError, match="attempts"), testing_mode(attempts=attempts):
+        pytest.fail("begun")
+
+
+def test_words_that_cannot_be_found_do_not_take_the_place_of_the_error():
+    def fail():
+        raise ConnectionError("the real one")
+
+    with testing_mode(), pytest.raises(ConnectionError, match="the real one"):
+        Policy(describe=lambda error: 1 / 0).call(fail)
