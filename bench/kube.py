@@ -19,6 +19,7 @@ import random
 import statistics
 import sys
 import time
+import tracemalloc
 
 from kubernetes import client, config
 from kubernetes.aio import client as aio
@@ -26,9 +27,11 @@ from kubernetes.aio import client as aio
 from holdfast.kube import api_client, async_api_client, resilient
 from holdfast.kube.exchange import DEFAULT_TIMEOUT
 from holdfast.kube.stamp import OPERATION
+from holdfast.retry import Policy
 from holdfast.testing.kube_server import KubeServer
 
 TARGET = 50.0
+MOST_GROWTH = 32
 
 
 def line(name, ours, bare, limit, what="official client"):
@@ -144,6 +147,34 @@ def told(got, made):
     ]
 
 
+def memory(server, calls):
+    """What calls under a deadline leave behind; each of them has another time left."""
+    with api_client(server.kubeconfig) as ours:
+        core = resilient(client.CoreV1Api(ours), Policy(deadline=20.0))
+        for _ in range(200):
+            core.read_namespaced_config_map("subject", "default")
+        gc.collect()
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(calls):
+            core.read_namespaced_config_map("subject", "default")
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    grown = (after - before) / 1024
+    figures = {
+        "name": "kube.memory",
+        "value": round(grown, 1),
+        "unit": f"KiB after {calls} calls with a deadline",
+        "baseline": {"what": "none", "value": 0.0},
+        "ratio": None,
+        "target": f"<= {MOST_GROWTH} KiB",
+        "ok": grown <= MOST_GROWTH,
+    }
+    print(json.dumps(figures), flush=True)
+    return grown <= MOST_GROWTH
+
+
 async def in_tasks(server, rounds):
     async with await async_api_client(server.kubeconfig) as ours:
         core = resilient(aio.CoreV1Api(ours))
@@ -165,6 +196,7 @@ def main() -> int:
     rounds = 200 if parser.parse_args().quick else 2000
     with KubeServer() as server:
         oks = in_threads(server, rounds)
+        oks.append(memory(server, rounds))
         oks += asyncio.run(in_tasks(server, rounds))
     return 0 if all(oks) else 1
 
