@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 import msgspec
@@ -117,12 +119,14 @@ Subscriber: TypeAlias = Callable[[Event], None]
 class Bus:
     """Hands every event to every subscriber, in the order of their subscription.
 
-    Safe to emit from several threads: one event is delivered to all before the next begins.
+    Safe to emit from several threads: one event is delivered to all before the next begins. Whoever listens
+    has no say in what happens: a subscriber that raises hears no more, and its error is kept in `failures`.
     """
 
     def __init__(self, *subscribers: Subscriber) -> None:
         self._subscribers = list(subscribers)
         self._lock = threading.RLock()
+        self.failures: list[Exception] = []
 
     def subscribe(self, subscriber: Subscriber) -> None:
         with self._lock:
@@ -131,4 +135,19 @@ class Bus:
     def emit(self, event: Event) -> None:
         with self._lock:
             for subscriber in self._subscribers:
-                subscriber(event)
+                try:
+                    subscriber(event)
+                except Exception as error:  # noqa: BLE001  whatever it is, the effect it tells of has happened
+                    self._drop(subscriber, error)
+
+    def _drop(self, subscriber: Subscriber, error: Exception) -> None:
+        # A new list: the one at hand is being walked through.
+        self._subscribers = [each for each in self._subscribers if each is not subscriber]
+        self.failures.append(error)
+        if not isinstance(error, OSError):  # a reader that hung up is no flaw of anybody's
+            with suppress(Warning):
+                warnings.warn(
+                    f"a subscriber of events failed and hears no more: {error!r}",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )

@@ -16,7 +16,7 @@ from holdfast.errors import CancelledError, ResultError, WorkflowError
 from holdfast.events import Bus, RetryScheduled, StepProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from holdfast.engine.graph import Graph
     from holdfast.engine.lock import Lock
@@ -43,16 +43,21 @@ class Session:
         self.run_id = run_id
         self.shared: dict[str, Any] = {}
         self.results: dict[str, msgspec.Raw] = {}
-        self.given: Mapping[str, msgspec.Raw] = {}
+        self.lookup: Callable[[Session, str], msgspec.Raw] | None = None
+        """where results come from that are not of steps of this graph (an undo)"""
+        self.produce: Callable[[str, str], None] | None = None
+        """has the result of a step that nobody kept, for a reader, or raises; a preview has none"""
         self.vault = Vault()
         self.stop = threading.Event()
+        self.halted = False
+        """the run is ending: what has not begun does not begin"""
         self.previewing = False
         self.silent = False
 
     def result_of(self, name: str, reader: str) -> msgspec.Raw:
         """The stored form of a result, as a step may read it."""
-        if name in self.given:
-            return self.given[name]
+        if self.lookup is not None:
+            return self.lookup(self, name)
         if name not in self.graph.ancestors(reader):
             raise WorkflowError(
                 f"step {reader!r} reads the result of {name!r}, which need not be done by then",
@@ -60,7 +65,11 @@ class Session:
             )
         raw = self.results.get(name)
         if raw is None:
-            raise NotYetError(name)
+            if self.produce is None:
+                raise NotYetError(name)
+            # In place: the reader may have had its effect by now, and must not be begun a second time.
+            self.produce(name, reader)
+            raw = self.results[name]
         return raw
 
 

@@ -6,6 +6,7 @@ The runner and the preview both look through this. Not here: acting on it (`runn
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,8 +19,6 @@ from holdfast.engine.verdict import Verdict, unknown
 from holdfast.errors import UnknownStateError, WorkflowError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from holdfast.engine.record import Record
     from holdfast.retry import Policy
 
@@ -36,6 +35,8 @@ class Task(msgspec.Struct, gc=False):
     """what the probe sees may come from other inputs"""
     intended: bool = False
     """its intent is on disk"""
+    adopted: bool = False
+    """an attempt failed, and the world says that it had its effect all the same"""
 
 
 def default_patience() -> Policy:
@@ -58,7 +59,7 @@ class Examiner:
         """Ask a step for its inputs and fingerprint them; its needs must have been prepared before."""
         step = self.session.graph.steps[name]
         context = Context(self.session, step)
-        inputs = step.inputs(context)
+        inputs = _checked(step, step.inputs(context))
         fingerprint = self.fingerprint(step, inputs)
         record = self.records.get(name)
         if record is None:
@@ -81,7 +82,7 @@ class Examiner:
     def ask(self, task: Task) -> Verdict | None:
         """The verdict on a step, once; None where there is no probe and nothing else to ask."""
         step, record = task.step, task.record
-        died_in_it = record is not None and record.state != "done"
+        died_in_it = task.context.attempt > 0 or (record is not None and record.state != "done")
         if died_in_it and has(step, "resolve"):
             verdict = step.resolve(task.context)
         elif has(step, "probe"):
@@ -151,6 +152,18 @@ class Examiner:
             return None
         now = self.session.results
         return {name: self.digests.result(bytes(now[name])) for name in sorted(context.reads) if name in now}
+
+
+def _checked(step: Step, inputs: object) -> Mapping[str, Any]:
+    if not isinstance(inputs, Mapping):
+        raise WorkflowError(
+            f"inputs of step {step.name!r} must be a mapping, not {type(inputs).__name__}",
+            hint='Give each input a name: {"title": title}.',
+        )
+    for name in inputs:
+        if not isinstance(name, str):
+            raise WorkflowError(f"inputs of step {step.name!r} must have texts for names, not {name!r}")
+    return inputs
 
 
 def cannot_tell(error: Exception) -> Verdict:

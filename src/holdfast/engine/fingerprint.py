@@ -7,7 +7,6 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,8 @@ from holdfast.engine.secret import Secret, Vault
 from holdfast.errors import WorkflowError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from holdfast.engine.step import Step
 
 _SIZE = 12
@@ -56,11 +57,7 @@ class Fingerprinter:
         self._vault.learn(value)
         return {"secret": value.ref, "digest": self._short(value.reveal())}
 
-    def _refusal(self, step: Step, inputs: object, error: Exception) -> WorkflowError:
-        if not isinstance(inputs, Mapping):
-            return WorkflowError(
-                f"inputs of step {step.name!r} must be a mapping, not {type(inputs).__name__}"
-            )
+    def _refusal(self, step: Step, inputs: Mapping[str, Any], error: Exception) -> WorkflowError:
         for name, value in inputs.items():
             try:
                 self._encode(value)

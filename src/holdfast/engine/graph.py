@@ -7,6 +7,7 @@ Not here: running it (`runner`).
 from __future__ import annotations
 
 import heapq
+import inspect
 import typing
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -30,7 +31,10 @@ class Graph:
                     hint="A name is a checkpoint key: give each its own.",
                 )
             self.steps[step.name] = step
-        self.needs: dict[str, tuple[str, ...]] = {name: deep_needs(step) for name, step in self.steps.items()}
+        # By name: the order in which needs are written down is no part of a fingerprint.
+        self.needs: dict[str, tuple[str, ...]] = {
+            name: tuple(sorted(deep_needs(step))) for name, step in self.steps.items()
+        }
         self._check_references()
         self.dependants: dict[str, list[str]] = {name: [] for name in self.steps}
         for name, needs in self.needs.items():
@@ -131,14 +135,35 @@ def _check_step(step: object) -> None:
         value = getattr(step, field)
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise WorkflowError(f"`{field}` of step {name!r} must be a list or tuple of names, not {value!r}")
+        for each in value:
+            if not isinstance(each, str):
+                raise WorkflowError(f"`{field}` of step {name!r} must hold names, not {each!r}")
     if not has(step, "run"):
         raise WorkflowError(f"step {name!r} has nothing to run")
+    _check_parts(step)
     if step.repeat is not None and step.repeat not in REPEATS:
         raise WorkflowError(f"`repeat` of step {name!r} is {step.repeat!r}; it is one of {_listed(REPEATS)}")
     if step.repeat is None and not has(step, "probe"):
         raise WorkflowError(
             f"step {name!r} has no probe and does not say what a second time means",
             hint='Write a probe, or say repeat="safe", "always" or "at-least-once".',
+        )
+
+
+def _check_parts(step: Step) -> None:
+    for part in ("run", "probe", "inputs", "restore", "resolve", "undo"):
+        if not callable(getattr(step, part)):
+            raise WorkflowError(
+                f"`{part}` of step {step.name!r} must be a function, not {step.__dict__[part]!r}"
+            )
+    if inspect.iscoroutinefunction(step.run):
+        raise WorkflowError(
+            f"`run` of step {step.name!r} is asynchronous, and steps are not",
+            hint="Run it inside: asyncio.run(…). Independent steps run on threads, at the same time.",
+        )
+    if step.policy is not None and not hasattr(step.policy, "with_"):
+        raise WorkflowError(
+            f"`policy` of step {step.name!r} must be a holdfast.retry.Policy, not {step.policy!r}"
         )
 
 

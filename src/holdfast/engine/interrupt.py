@@ -1,8 +1,9 @@
 """Ctrl-C: the first one stops cleanly, the second one at once.
 
-After the first, nothing new begins, waits end, a probe on the main thread ends, and an effect in the air
-finishes and is recorded. The second raises KeyboardInterrupt wherever the main thread is, except in the
-middle of a write and once there is nothing left to stop. Not here: what a run does about it (`runner`).
+After the first, nothing new begins, waits end, a probe ends (at once on the main thread, else when it
+answers), and an effect in the air finishes and is recorded. The second raises KeyboardInterrupt wherever the
+main thread is, except in the middle of a write and once there is nothing left to stop. Not here: what a run
+does about it (`runner`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ class Interrupts:
         """Whether the user asked to stop at once."""
         return self._count > 1
 
+    @property
+    def by(self) -> str:
+        """What a run was stopped by, in words: the keyboard, or somebody who set the event."""
+        return "on request" if self._stop.is_set() and not self._count else "by Ctrl-C"
+
     def __enter__(self) -> Self:
         if self._main and signal.getsignal(signal.SIGINT) not in {signal.SIG_IGN, None}:
             self._before = signal.signal(signal.SIGINT, self._on_signal)
@@ -53,16 +59,33 @@ class Interrupts:
     @contextmanager
     def looking(self) -> Iterator[None]:
         """Around what has no effect: the first Ctrl-C ends it at once."""
-        if not self._main or threading.current_thread() is not threading.main_thread():
+        if self._on_main():
+            with self._set(interruptible=True):
+                if self._stop.is_set():
+                    raise KeyboardInterrupt
+                yield
+        else:
             yield
-            return
-        self._interruptible = True
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Around an effect in the middle of a look: the first Ctrl-C lets it finish."""
+        if self._on_main():
+            with self._set(interruptible=False):
+                yield
+        else:
+            yield
+
+    @contextmanager
+    def _set(self, *, interruptible: bool) -> Iterator[None]:
+        before, self._interruptible = self._interruptible, interruptible
         try:
-            if self._stop.is_set():
-                raise KeyboardInterrupt
             yield
         finally:
-            self._interruptible = False
+            self._interruptible = before
+
+    def _on_main(self) -> bool:
+        return self._main and threading.current_thread() is threading.main_thread()
 
     def begin_write(self) -> None:
         """Even the second Ctrl-C waits from here to `end_write`."""

@@ -59,6 +59,8 @@ class Journal:
                         result=task.record.result if task.record is not None else NOTHING,
                         stale=task.stale,
                         inputs=examiner.marks(task),
+                        at_least_once=task.step.repeat == "at-least-once",
+                        begun_before=begun_before(task.record),
                     )
             self._flush()
 
@@ -73,6 +75,15 @@ class Journal:
                 self.run.steps.append(outcome.log)
             if outcome.skipped:
                 self.run.skipped.setdefault(outcome.skipped, []).append(outcome.name)
+
+    def not_skipped(self, name: str) -> None:
+        """A step that was skipped has run after all: strike it out of the story of what was skipped."""
+        with self._guard:
+            for reason, names in list(self.run.skipped.items()):
+                if name in names:
+                    names.remove(name)
+                if not names:
+                    del self.run.skipped[reason]
 
     def flush(self) -> None:
         """Have everything that was noted on disk."""
@@ -100,27 +111,48 @@ class Journal:
                 self._interrupts.end_write()
 
 
+def begun_before(record: Record | None) -> bool:
+    """Whether an earlier run died or failed in a step, after it had begun."""
+    return record is not None and (
+        record.state == "intent" or (record.state == "failed" and record.tries > 0)
+    )
+
+
 def died(run: RunRecord, records: dict[str, Record]) -> RunRecord:
-    """The story of a run that never ended, as far as the records of its steps tell it."""
+    """The story of a run that never ended, as far as the records of its steps tell it.
+
+    What it skipped is not among them. It lived at least until the last of them was written.
+    """
+    own = {name: record for name, record in records.items() if record.run == run.id}
+    logs = sorted((_log(name, record) for name, record in own.items()), key=lambda log: log.at)
+    last = max((record.at for record in own.values()), default=run.started)
+    return msgspec.structs.replace(
+        run,
+        outcome="died",
+        seconds=round(max(0.0, last - run.started), 6),
+        steps=logs,
+        step=next((log.step for log in logs if log.outcome == "in flight"), ""),
+        error="the process ended without a word",
+        code="died",
+    )
+
+
+def _log(name: str, record: Record) -> StepLog:
+    """What a record tells of the run that made it; an intent was made as the step began."""
     words = {"done": "finished", "failed": "failed", "intent": "in flight"}
-    logs = [
-        msgspec.convert(
-            {
-                "step": name,
-                "outcome": words[record.state],
-                "at": record.at,
-                "seconds": record.seconds,
-                "tries": record.tries,
-                "note": record.note,
-                "error": record.error,
-                "code": record.code,
-            },
-            StepLog,
-        )
-        for name, record in records.items()
-        if record.run == run.id
-    ]
-    logs.sort(key=lambda log: log.at)
-    open_step = next((log.step for log in logs if log.outcome == "in flight"), "")
-    error = "the process ended without a word"
-    return msgspec.structs.replace(run, outcome="died", steps=logs, step=open_step, error=error, code="died")
+    return msgspec.convert(
+        {
+            "step": name,
+            "outcome": words[record.state],
+            "at": record.at - record.seconds,
+            "seconds": record.seconds,
+            "tries": record.tries,
+            "note": record.note,
+            "error": record.error,
+            "code": record.code,
+            "retries": record.retries,
+            "at_least_once": record.at_least_once,
+            "begun_before": record.begun_before,
+        },
+        StepLog,
+    )

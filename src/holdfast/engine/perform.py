@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.engine import failure
-from holdfast.engine.context import NotYetError
-from holdfast.engine.journal import Journal, Outcome
+from holdfast.engine.journal import Journal, Outcome, begun_before
 from holdfast.engine.record import NOTHING, Record, StepLog, pack
 from holdfast.engine.step import label
 from holdfast.errors import CancelledError, ResultError
@@ -22,6 +21,7 @@ from holdfast.events import StepFailed, StepFinished, StepSkipped, StepStarted
 if TYPE_CHECKING:
     from holdfast.engine.examine import Examiner, Task
     from holdfast.engine.interrupt import Interrupts
+    from holdfast.engine.verdict import Verdict
     from holdfast.retry import Policy
 
 _decode = msgspec.json.Decoder().decode
@@ -40,46 +40,68 @@ class Performer:
         self._patience = patience
         self._producing = threading.RLock()
         self.produced: list[str] = []
+        self._session.produce = self.produce
 
     def perform(self, task: Task) -> Outcome:
         """Skip or run a step. Errors come back in the outcome; only Ctrl-C passes through."""
         began = time.monotonic()
         try:
-            while True:
-                try:
-                    return self._perform(task, began)
-                except NotYetError as missing:
-                    self.produce(str(missing.args[0]), task.step.name)
+            return self._perform(task, began)
         except Exception as error:  # noqa: BLE001  a step may raise anything; it is told, not swallowed
             return self._failed(task, error, began)
 
     def produce(self, name: str, reader: str) -> None:
-        """Run a step again that was found done, for its result: nobody kept it, and a later step reads it."""
-        with self._producing:
+        """Have the result of a step that was found done: nobody kept it, and a later step reads it.
+
+        The world is asked once more and may bring it along. Else the step is run again, if its author said
+        what a second time means; on a guess it is not.
+        """
+        with self._producing, self._interrupts.acting():
             if name in self._session.results:
                 return
-            task = self._examiner.prepare(name)
-            self._examiner.ask(task)
-            reason = f"its result is not known, and {reader!r} reads it"
-            outcome = self._run(task, reason, time.monotonic())
+            began, task = time.monotonic(), self._examiner.prepare(name)
+            verdict = self._ask(task)
+            if verdict is not None and verdict.state == "done" and verdict.result is not None:
+                raw = self._session.results[name] = pack(name, verdict.result, self._session.vault)
+                self._journal.take(Outcome(name, record=self._record(task, "done", 0.0, raw, adopted=True)))
+                return
+            if verdict is not None and verdict.state == "done" and task.step.repeat is None:
+                raise _nobody_kept(name, reader)
+            outcome = self._run(task, f"its result is not known, and {reader!r} reads it", began)
             self._journal.take(outcome)
+            self._journal.not_skipped(name)
             self._journal.flush()
             self.produced.append(name)
+            if name not in self._session.results:
+                raise _nobody_kept(name, reader)
 
     def _perform(self, task: Task, began: float) -> Outcome:
+        self._go_on(task)
         step = task.step
-        verdict = None
-        if step.name in self._session.graph.probed and step.repeat != "always":
-            with self._interrupts.looking():
-                verdict = self._examiner.ask_patiently(task, self._patient())
-        decision = self._examiner.decide(task, verdict)
+        decision = self._examiner.decide(task, self._ask(task))
         if decision.action == "run":
+            for name in step.reads:
+                if name not in self._session.results:
+                    self.produce(name, step.name)
             return self._run(task, decision.reason, began)
         adopted = decision.action == "adopt"
         raw = self._result_of_skipped(task, adopted=adopted)
         if step.name in self._session.graph.restored:
             step.restore(task.context, None if raw is None else _decode(raw))
         return self._skipped(task, decision.reason, began, raw, adopted=adopted)
+
+    def _ask(self, task: Task) -> Verdict | None:
+        if task.step.name not in self._session.graph.probed or task.step.repeat == "always":
+            return None
+        with self._interrupts.looking():
+            return self._examiner.ask_patiently(task, self._patient())
+
+    def _go_on(self, task: Task) -> None:
+        """Raise if nothing new may begin; asked right before each effect, for a probe may have been slow."""
+        if self._session.stop.is_set():
+            raise CancelledError(f"stopped {self._interrupts.by}, and {task.step.name!r} was not begun")
+        if self._session.halted:
+            raise CancelledError(f"the run is ending, and {task.step.name!r} was not begun")
 
     def _patient(self) -> Policy:
         if self._patience is None:
@@ -125,13 +147,19 @@ class Performer:
         else:
             value = self._attempts(task)
         raw = pack(step.name, value, self._session.vault)
-        if raw == NOTHING and step.name in self._session.graph.readers:
+        if raw == NOTHING and not task.adopted and step.name in self._session.graph.readers:
             readers = ", ".join(map(repr, self._session.graph.readers[step.name]))
-            raise ResultError(f"step {step.name!r} returned nothing, but {readers} reads its result")
-        self._session.results[step.name] = raw
+            raise ResultError(
+                f"step {step.name!r} returned nothing, but {readers} reads its result",
+                hint=f"Return from {step.name!r} what is read there, or drop it from `reads`.",
+            )
+        if raw != NOTHING or not task.adopted:
+            self._session.results[step.name] = raw
         seconds = round(time.monotonic() - began, 6)
         note = self._session.vault.redact(context.noted or reason)
-        record = None if looks else self._record(task, "done", seconds, raw, note=note)
+        record = None
+        if not looks:
+            record = self._record(task, "done", seconds, raw, note=note, adopted=task.adopted)
         log = self._log(task, "finished", seconds, note=note, reason=self._session.vault.redact(reason))
         self._session.bus.emit(StepFinished(step=step.name, title=label(step), seconds=seconds, note=note))
         return Outcome(step.name, record=record, log=log, forgets=getattr(step, "forgets", ""))
@@ -140,17 +168,32 @@ class Performer:
         step, context = task.step, task.context
 
         def attempt() -> Any:
-            context.attempt += 1
+            if context.attempt and self._is_there(task):
+                return context.verdict.result if context.verdict is not None else None
+            self._go_on(task)
             self._session.lock.check()
+            context.attempt += 1
             return step.run(context)
 
         if step.policy is None:
             return attempt()
         return context.retry(step.policy).call(attempt)
 
+    def _is_there(self, task: Task) -> bool:
+        """Ask the world between two attempts: one that failed may have had its effect all the same."""
+        verdict = self._ask(task)
+        if verdict is None or verdict.state != "done" or task.stale:
+            return False
+        task.adopted = True
+        if not task.context.noted:
+            task.context.note(f"the attempt that failed had its effect: {verdict.reason or 'it is there'}")
+        return True
+
     def _failed(self, task: Task, error: Exception, began: float) -> Outcome:
         step, seconds = task.step, round(time.monotonic() - began, 6)
         told = failure.told(step.name, error, self._session.vault)
+        if isinstance(told, CancelledError) and not task.context.attempt:
+            return _not_begun(task, told)
         text = str(told)
         record = None
         # A step that was stopped stays in flight: nobody knows how far it got, and its probe will tell.
@@ -176,11 +219,14 @@ class Performer:
             result=result,
             inputs=self._examiner.marks(task),
             reads=self._examiner.read_marks(task.context),
+            retries=tuple(task.context.retries),
+            at_least_once=task.step.repeat == "at-least-once",
+            begun_before=begun_before(task.record),
             **more,
         )
 
     def _log(self, task: Task, outcome: Any, seconds: float, **more: Any) -> StepLog:
-        context, before = task.context, task.record
+        context = task.context
         return StepLog(
             step=task.step.name,
             outcome=outcome,
@@ -189,10 +235,22 @@ class Performer:
             tries=context.attempt,
             retries=tuple(context.retries),
             at_least_once=task.step.repeat == "at-least-once",
-            begun_before=before is not None and (before.state == "intent" or _failed_inside(before)),
+            begun_before=begun_before(task.record),
             **more,
         )
 
 
-def _failed_inside(record: Record) -> bool:
-    return record.state == "failed" and record.tries > 0
+def _not_begun(task: Task, told: CancelledError) -> Outcome:
+    """A step that was stopped before its effect is as it was: its intent is taken back."""
+    name, before = task.step.name, task.record
+    if not task.intended:
+        return Outcome(name, error=told)
+    return Outcome(name, record=before, error=told, forgets="" if before is not None else name)
+
+
+def _nobody_kept(name: str, reader: str) -> ResultError:
+    return ResultError(
+        f"step {reader!r} reads the result of {name!r}, which was found done, and nobody kept that result",
+        hint=f"Let the probe of {name!r} bring it along: done(…, result=…). If running it again does no harm "
+        'say so: repeat="safe".',
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.engine.context import NotYetError, Session
 from holdfast.engine.examine import Examiner, Task, cannot_tell
@@ -33,6 +34,8 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     touches: tuple[str, ...] = ()
     at_least_once: bool = False
+    unsure: bool = False
+    """nobody can tell now whether it would run"""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -43,8 +46,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def changes(self) -> bool:
-        """Whether a run would change anything, as far as that can be told."""
-        return any(step.action == "run" for step in self.steps)
+        """Whether a run may change anything: a step would run, or nobody can tell now whether it would."""
+        return any(step.action == "run" or step.unsure for step in self.steps)
 
     def __iter__(self) -> Iterator[PlannedStep]:
         return iter(self.steps)
@@ -87,9 +90,18 @@ class _Preview:
         self._session = examiner.session
         self._running: dict[str, str] = {}
         self._unsure: set[str] = set()
+        self._unknown: set[str] = set()
+        """steps whose state nobody can tell"""
+        self._lost: list[str] = []
+        """steps that are done, and whose result nobody kept"""
+        self._readers: dict[str, str] = {}
+        """for the result of a step, the first that asks for it in vain"""
 
     def plan(self, name: str) -> Plan:
-        return Plan(name, tuple(self._look(step) for step in self._session.graph.order))
+        planned = {step: self._look(step) for step in self._session.graph.order}
+        for lost in self._lost:
+            self._for_its_result(lost, planned)
+        return Plan(name, tuple(planned.values()))
 
     def _look(self, name: str) -> PlannedStep:
         step = self._session.graph.steps[name]
@@ -97,8 +109,11 @@ class _Preview:
             action, reason = self._judge(name)
         except NotYetError as missing:
             action, reason = self._waits_for(name, str(missing.args[0]))
+            self._readers.setdefault(str(missing.args[0]), name)
         if action == "run":
             self._running[name] = reason
+            for read in step.reads:
+                self._readers.setdefault(read, name)
         elif action == "verify" and step.repeat != "always":
             self._unsure.add(name)
         return PlannedStep(
@@ -108,7 +123,30 @@ class _Preview:
             reason=self._session.vault.redact(reason),
             touches=tuple(step.touches) if action != "skip" else (),
             at_least_once=step.repeat == "at-least-once",
+            unsure=name in self._unknown,
         )
+
+    def _for_its_result(self, name: str, planned: dict[str, PlannedStep]) -> None:
+        """A step that is done may be run again for its result; where that may not be, its reader stops."""
+        step, reader = self._session.graph.steps[name], self._readers.get(name)
+        after = any(name in self._session.graph.ancestors(other) for other in self._running)
+        if step.repeat is None:
+            if reader is None and after:
+                reason = f"{planned[name].reason}; what it returned is not known"
+                planned[name] = replace(planned[name], reason=reason)
+            elif reader is not None:
+                reason = (
+                    f"cannot be done: the result of {name!r} is not known, and its probe does not bring it"
+                )
+                planned[reader] = replace(planned[reader], action="verify", reason=reason, unsure=True)
+            return
+        touches = tuple(step.touches)
+        if reader is not None:
+            reason = f"its result is not known, and {reader!r} reads it"
+            planned[name] = replace(planned[name], action="run", reason=reason, touches=touches)
+        elif after:
+            reason = f"{planned[name].reason}; run again if its result is read, which is not known"
+            planned[name] = replace(planned[name], action="verify", reason=reason, touches=touches)
 
     def _judge(self, name: str) -> tuple[Literal["skip", "verify", "run"], str]:
         task = self._examiner.prepare(name)
@@ -128,6 +166,7 @@ class _Preview:
             verdict = cannot_tell(error)
         decision = self._examiner.decide(task, verdict)
         if decision.action == "wait":
+            self._unknown.add(name)
             return "verify", decision.reason if waits is None else f"decided after {waits}"
         if decision.action == "run":
             return self._waits_for_readings(task) or ("run", decision.reason)
@@ -146,6 +185,9 @@ class _Preview:
 
     def _waits_for(self, name: str, missing: str) -> tuple[Literal["verify", "run"], str]:
         self._examiner.fingerprints.setdefault(name, "?")
+        if self._session.graph.steps[name].repeat == "always":
+            self._unsure.add(name)
+            return "verify", f"looks after {missing}"
         if name in self._examiner.records:
             return "verify", f"decided after {missing}, whose result it reads"
         return "run", f"not done yet; comes after {missing}"
@@ -156,6 +198,8 @@ class _Preview:
             self._session.results[task.step.name] = pack(task.step.name, verdict.result, self._session.vault)
         elif record is not None and not (record.adopted and record.result == NOTHING):
             self._session.results[task.step.name] = record.result
+        else:
+            self._lost.append(task.step.name)
 
     def _first_running_need(self, name: str) -> str | None:
         needs = self._session.graph.needs[name]

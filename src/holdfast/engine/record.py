@@ -38,6 +38,9 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     note: str = ""
     error: str = ""
     code: str = ""
+    retries: tuple[str, ...] = ()
+    at_least_once: bool = False
+    begun_before: bool = False
 
 
 class StepLog(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):

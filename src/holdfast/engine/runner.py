@@ -28,7 +28,7 @@ from holdfast.events import Bus, RunFailed, RunFinished, RunStarted
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from holdfast.engine.workflow import Workflow
 
@@ -63,7 +63,7 @@ class Runner:
         command: str | None,
         subject: str,
         stop: threading.Event | None = None,
-        given: Mapping[str, msgspec.Raw] | None = None,
+        lookup: Callable[[Session, str], msgspec.Raw] | None = None,
     ) -> None:
         self._workflow = workflow
         self._store = store or MemoryStore()
@@ -81,7 +81,7 @@ class Runner:
             started=time.time(),
         )
         self._session = Session(workflow.graph, params, self._bus, self._lock, self._run.id)
-        self._session.given = given or {}
+        self._session.lookup = lookup
         self._session.silent = bus is None
         self._session.stop = stop or self._session.stop
         self._interrupts = Interrupts(self._session.stop)
@@ -118,15 +118,19 @@ class Runner:
             scheduler.walk()
             self._interrupts.ending()
         except KeyboardInterrupt:
-            at_once = " at once" if self._interrupts.hard else ""
-            raise self._ended(journal, CancelledError(f"stopped{at_once} by Ctrl-C")) from None
+            at_once = "at once " if self._interrupts.hard else ""
+            raise self._ended(journal, CancelledError(f"stopped {at_once}{self._interrupts.by}")) from None
         except HoldfastError as error:
             raise self._ended(journal, error) from error.__cause__
+        except BaseException as error:
+            # Nobody's error in particular (a `sys.exit` in a step): what was done is kept all the same.
+            self._ended(journal, error)
+            raise
         failed = scheduler.failed
         if failed is not None and failed.error is not None:
             raise self._ended(journal, failed.error, failed.name)
         if self._session.stop.is_set() and not self._all_done():
-            raise self._ended(journal, CancelledError("stopped by Ctrl-C"))
+            raise self._ended(journal, CancelledError(f"stopped {self._interrupts.by}"))
         return self._finished(journal, scheduler, performer)
 
     def _opened(self) -> dict[str, Record]:
@@ -156,7 +160,9 @@ class Runner:
     def _ended(self, journal: Journal, error: BaseException, step: str | None = None) -> BaseException:
         """Write down how a run failed, as far as the store still takes it, and hand the error on."""
         self._interrupts.ending()
-        told = error if isinstance(error, HoldfastError) else HoldfastError(str(error))
+        told = (
+            error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {error}")
+        )
         run = self._run
         run.outcome = "interrupted" if isinstance(error, CancelledError) else "failed"
         run.seconds = round(time.monotonic() - self._began, 6)

@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import failure
-from holdfast.engine.context import Context, NotYetError
+from holdfast.engine.context import Context
 from holdfast.engine.journal import Journal, Outcome
 from holdfast.engine.record import StepLog
 from holdfast.engine.step import label
@@ -52,6 +52,24 @@ class Scheduler:
 
     def walk(self) -> None:
         """Run until nothing is left, something fails, or the user says stop; let what is running end."""
+        try:
+            self._walk()
+        except KeyboardInterrupt:
+            raise  # at once: what is in the air is left behind
+        except BaseException:
+            self._drain()
+            raise
+
+    def _drain(self) -> None:
+        """Let what is running end, and begin nothing more: only then may the lock go."""
+        self._session.halted = True
+        while self.running:
+            outcome = self._finished.get()
+            self.running -= 1
+            if isinstance(outcome, Outcome):
+                self._journal.take(outcome)
+
+    def _walk(self) -> None:
         self._skip_what_stands()
         while True:
             self._examine_ready()
@@ -104,13 +122,14 @@ class Scheduler:
     def _skipped_quickly(self, step: Step, record: Record, marks: list[str]) -> bool:
         """Skip a step without probe and restore if its record still holds."""
         name, examiner = step.name, self._examiner
-        inputs: Mapping[str, Any] = _NO_INPUTS
-        if name not in self._blind:
+        if name in self._blind:
+            fingerprint = examiner.digests.of(step, _NO_INPUTS, marks)
+        else:
             try:
                 inputs = step.inputs(Context(self._session, step))
+                fingerprint = examiner.digests.of(step, inputs, marks)
             except Exception:  # noqa: BLE001  asked again and told the slow way
                 return False
-        fingerprint = examiner.digests.of(step, inputs, marks)
         if fingerprint != record.fingerprint or (record.reads and examiner.changed_reads(record)):
             return False
         examiner.fingerprints[name] = fingerprint
@@ -122,18 +141,10 @@ class Scheduler:
         return True
 
     def _prepare(self, name: str) -> None:
-        while True:
-            try:
-                self._tasks.append(self._examiner.prepare(name))
-            except NotYetError as missing:
-                try:
-                    self._performer.produce(str(missing.args[0]), name)
-                    continue
-                except Exception as error:  # noqa: BLE001  told in the outcome
-                    self._fail(name, error)
-            except Exception as error:  # noqa: BLE001  `inputs` is the author's code
-                self._fail(name, error)
-            return
+        try:
+            self._tasks.append(self._examiner.prepare(name))
+        except Exception as error:  # noqa: BLE001  `inputs` is the author's code
+            self._fail(name, error)
 
     def _fail(self, name: str, error: Exception) -> None:
         told = failure.told(name, error, self._session.vault)

@@ -1,6 +1,7 @@
 """Takes a workflow back: the same steps in reverse, each one's effect undone and its record dropped.
 
-It is a workflow itself, so it is probed, recorded and resumed like any other. Steps without an `undo` are
+It is a workflow itself, so it is probed, recorded and resumed like any other. What a step returned is kept
+with the record of its undo, for the probes of others read it to the very end. Steps without an `undo` are
 left as they are. Not here: undoing by itself. A failure undoes nothing.
 """
 
@@ -10,19 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.engine.context import Context
 from holdfast.engine.damage import DamageTeller
 from holdfast.engine.lock import Holder, Lock, NoLock
+from holdfast.engine.record import NOTHING, pack
 from holdfast.engine.step import Step, has, label
 from holdfast.engine.store import MemoryStore
 from holdfast.engine.verdict import Verdict, absent, done
-from holdfast.errors import WorkflowError
+from holdfast.errors import ResultError, WorkflowError
 from holdfast.events import Bus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.engine.context import Context
+    from holdfast.engine.context import Session
     from holdfast.engine.graph import Graph
+    from holdfast.engine.record import Record
     from holdfast.engine.runner import RunResult
     from holdfast.engine.store import Store
     from holdfast.engine.workflow import Workflow
@@ -31,25 +35,65 @@ if TYPE_CHECKING:
 class _Undo(Step):
     """The reverse of one step; its probe is the step's own, read the other way round."""
 
-    def __init__(self, step: Step, needs: tuple[str, ...], result: Any) -> None:
+    def __init__(self, step: Step, needs: tuple[str, ...], kept: _Kept) -> None:
         super().__init__(f"undo-{step.name}", title=f"Undo: {label(step)}", needs=needs, policy=step.policy)
         self.forgets = step.name
         self.touches = step.touches
         self._step = step
-        self._result = result
+        self._result = msgspec.json.decode(kept.results.get(step.name, NOTHING))
+        self._recorded = step.name in kept.recorded
         if not has(step, "probe"):
             self.repeat = "safe"
 
     def probe(self, ctx: Context) -> Verdict:
         if not has(self._step, "probe"):
-            return absent()
-        verdict = self._step.probe(ctx)
+            return absent() if self._recorded else done("taken back already", result=self._result)
+        try:
+            verdict = self._step.probe(ctx)
+        except _NotKnownError as error:
+            if self._recorded:
+                raise
+            return done(f"nothing to undo: it is not recorded, and {error}")
         if verdict.state == "done":
+            self._result = verdict.result if self._result is None else self._result
             return absent(verdict.reason)
-        return done(verdict.reason or "not there") if verdict.state == "absent" else verdict
+        if verdict.state == "absent":
+            return done(verdict.reason or "not there", result=self._result)
+        return verdict
 
-    def run(self, ctx: Context) -> None:
+    def run(self, ctx: Context) -> Any:
         self._step.undo(ctx, self._result)
+        return self._result
+
+
+class _NotKnownError(ResultError):
+    """A result is asked for that is neither recorded nor to be seen."""
+
+
+class _Kept:
+    """What the steps of a workflow returned: as recorded, else as their probes see it."""
+
+    def __init__(self, graph: Graph, records: Mapping[str, Record]) -> None:
+        self._graph = graph
+        self.recorded = {name for name in graph.order if name in records}
+        self.undone = {name for name in graph.order if _is_done(records.get(f"undo-{name}"))}
+        self.results: dict[str, msgspec.Raw] = {}
+        for name in graph.order:
+            for record in (records.get(name), records.get(f"undo-{name}")):
+                if record is not None and record.result != NOTHING:
+                    self.results.setdefault(name, record.result)
+
+    def __call__(self, session: Session, name: str) -> msgspec.Raw:
+        step = self._graph.steps.get(name)
+        if step is None:
+            raise WorkflowError(f"there is no step {name!r} whose result could be read")
+        if name not in self.results and has(step, "probe"):
+            seen = step.probe(Context(session, step)).result
+            if seen is not None:
+                self.results[name] = pack(name, seen, session.vault)
+        if name not in self.results and name not in self.recorded:
+            raise _NotKnownError(f"the result of {name!r} is not known")
+        return self.results.get(name, NOTHING)
 
 
 class _Held:
@@ -81,16 +125,16 @@ def undo(workflow: Workflow, params: Any, *, store: Store | None, lock: Lock | N
     lock.acquire(Holder.me(command))
     held = _Held(lock)
     try:
-        results = _results(workflow, store, how["bus"] or Bus())
-        reverse = _reverse(workflow, results)
-        return Runner(reverse, params, store=store, lock=held, command=command, given=results, **how).run()
+        kept = _Kept(workflow.graph, _records(workflow, store, how["bus"] or Bus()))
+        reverse = _reverse(workflow, kept)
+        return Runner(reverse, params, store=store, lock=held, command=command, lookup=kept, **how).run()
     finally:
         if held.free:
             lock.release()
 
 
-def _results(workflow: Workflow, store: Store, bus: Bus) -> dict[str, msgspec.Raw]:
-    """What the recorded steps returned; damage is told."""
+def _records(workflow: Workflow, store: Store, bus: Bus) -> dict[str, Record]:
+    """What is recorded; damage is told."""
     damage, records = DamageTeller(bus, workflow.graph.order), {}
     try:
         store.open(damage)
@@ -98,33 +142,35 @@ def _results(workflow: Workflow, store: Store, bus: Bus) -> dict[str, msgspec.Ra
     finally:
         store.close()
         damage.loaded(records)
-    return {name: record.result for name, record in records.items()}
+    return records
 
 
-def _reverse(workflow: Workflow, results: Mapping[str, msgspec.Raw]) -> Workflow:
+def _is_done(record: Record | None) -> bool:
+    return record is not None and record.state == "done"
+
+
+def _reverse(workflow: Workflow, kept: _Kept) -> Workflow:
     from holdfast.engine.workflow import Workflow as Reverse
 
-    steps = _reversed(workflow.graph, set(results), results)
+    if not any(has(step, "undo") for step in workflow.graph):
+        raise WorkflowError(f"nothing of {workflow.name!r} can be undone: none of its steps has an `undo`")
+    steps = _reversed(workflow.graph, kept)
     if not steps:
         raise WorkflowError(
-            f"nothing of {workflow.name!r} can be undone: no step that was done has an `undo`"
+            f"there is nothing to undo: no step of {workflow.name!r} that has an `undo` is recorded as begun"
         )
     return Reverse(workflow.name, steps, forget=True, workers=workflow.workers, patience=workflow.patience)
 
 
-def _reversed(graph: Graph, recorded: set[str], results: Mapping[str, msgspec.Raw]) -> list[Step]:
+def _reversed(graph: Graph, kept: _Kept) -> list[Step]:
     """One undo for each step that has one and may have been done; it waits for those of all later steps."""
+    known = kept.recorded | kept.undone
     wanted = [
         name
         for name in graph.order
-        if has(graph.steps[name], "undo") and (name in recorded or has(graph.steps[name], "probe"))
+        if has(graph.steps[name], "undo") and (name in known or has(graph.steps[name], "probe"))
     ]
     later = {name: [other for other in wanted if name in graph.ancestors(other)] for name in wanted}
     return [
-        _Undo(
-            graph.steps[name],
-            tuple(f"undo-{other}" for other in later[name]),
-            msgspec.json.decode(results[name]) if name in results else None,
-        )
-        for name in wanted
+        _Undo(graph.steps[name], tuple(f"undo-{other}" for other in later[name]), kept) for name in wanted
     ]

@@ -45,10 +45,12 @@ class Workflow:
         workers: int = 4,
         patience: Policy | None = None,
     ) -> None:
-        if not name or not name.isprintable():
+        if not isinstance(name, str) or not name or not name.isprintable():
             raise WorkflowError(f"a workflow needs a name, and {name!r} is none")
-        if workers < 1:
-            raise WorkflowError(f"a workflow needs at least one worker, not {workers}")
+        if not isinstance(workers, int) or workers < 1:
+            raise WorkflowError(f"a workflow needs at least one worker, not {workers!r}")
+        if not isinstance(steps, Iterable):
+            raise WorkflowError(f"the steps of workflow {name!r} must be a list of steps, not {steps!r}")
         self.name = name
         self.forget = forget
         self.workers = workers

@@ -76,6 +76,29 @@ def test_needs_given_as_a_text():
         Workflow("w", [Step("a", run=lambda ctx: None, repeat="safe", needs="abc")])
 
 
+async def asynchronous(ctx):
+    return 1
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Workflow(5), "a workflow needs a name, and 5 is none"),
+        (lambda: Workflow("w", None), "must be a list of steps, not None"),
+        (lambda: Workflow("w", workers="two"), "at least one worker, not 'two'"),
+        (lambda: Workflow("w", [step("a", ["x"])]), "`needs` of step 'a' must hold names"),
+        (lambda: Workflow("w", [step("a", reads=[None])]), "`reads` of step 'a' must hold names"),
+        (lambda: Workflow("w", [step("a", run=5)]), "`run` of step 'a' must be a function, not 5"),
+        (lambda: Workflow("w", [step("a", probe="x")]), "`probe` of step 'a' must be a function"),
+        (lambda: Workflow("w", [step("a", policy="x")]), "must be a holdfast.retry.Policy"),
+        (lambda: Workflow("w", [step("a", run=asynchronous)]), "is asynchronous, and steps are not"),
+    ],
+)
+def test_things_of_the_wrong_kind(make, words):
+    with pytest.raises(WorkflowError, match=words):
+        make()
+
+
 def test_a_workflow_without_steps_or_name():
     with pytest.raises(WorkflowError, match="no steps"):
         Workflow("w").run()
@@ -96,8 +119,9 @@ def test_a_step_that_returns_nothing_where_its_dependant_reads(store, world: Wor
         "w",
         [step("a"), Step("b", reads=["a"], run=lambda ctx: world.made.append("b"), repeat="safe")],
     )
-    with pytest.raises(ResultError, match="'a' returned nothing, but 'b' reads its result"):
+    with pytest.raises(ResultError, match="'a' returned nothing, but 'b' reads its result") as caught:
         flow.run(store=store)
+    assert caught.value.hint == "Return from 'a' what is read there, or drop it from `reads`."
     assert world.made == []
 
 

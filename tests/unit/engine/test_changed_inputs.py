@@ -191,13 +191,43 @@ def test_order_of_keys_does_not_count(store):
     [
         ({"x": object()}, "input 'x' of step 'a' cannot be fingerprinted"),
         ([("x", 1)], "inputs of step 'a' must be a mapping, not list"),
+        (["x"], "inputs of step 'a' must be a mapping, not list"),
+        (None, "inputs of step 'a' must be a mapping, not NoneType"),
+        ({1: "x"}, "inputs of step 'a' must have texts for names, not 1"),
     ],
 )
 def test_inputs_that_cannot_be_fingerprinted_are_named_before_any_effect(store, world: World, inputs, words):
     bad = Step("a", run=lambda ctx: world.made.append("a"), repeat="safe")
     bad.__dict__["inputs"] = lambda ctx: inputs
-    if isinstance(inputs, list):
-        bad.__dict__["inputs"] = lambda ctx: [object()]
     with pytest.raises(WorkflowError, match=words):
         Workflow("w", [bad]).run(store=store)
     assert world.made == []
+
+
+@pytest.mark.parametrize("bad", [["x"], {"x": object()}], ids=["a list", "no JSON"])
+def test_bad_inputs_of_a_step_do_not_lose_the_one_before(store, world: World, bad):
+    def flow(inputs):
+        mail = Step("mail", repeat="at-least-once", run=lambda ctx: world.made.append("mail"))
+        after = Step("after", needs=["mail"], repeat="safe", run=lambda ctx: None, inputs=lambda ctx: inputs)
+        return Workflow("w", [mail, after])
+
+    with pytest.raises(WorkflowError):
+        flow(bad).run(store=store)
+    flow({"x": 1}).run(store=store)
+    with pytest.raises(WorkflowError):
+        flow(bad).run(store=store)  # a record is there now, and the quick way must not be shorter
+    assert world.made == ["mail"]
+    store.open()
+    assert [run.outcome for run in store.runs()] == ["failed", "finished", "failed"]
+
+
+def test_the_order_of_needs_does_not_count(store, world: World):
+    def flow(needs):
+        first = [Step(name, repeat="safe", run=lambda ctx: 1) for name in "ab"]
+        mail = Step("mail", needs=needs, repeat="at-least-once", run=lambda ctx: world.made.append("mail"))
+        after = Step("after", reads=["b", "a"], needs=["mail"], repeat="safe", run=lambda ctx: 1)
+        return Workflow("w", [*first, mail, after])
+
+    flow(["a", "b"]).run(store=store)
+    assert flow(["b", "a"]).run(store=store).changed == ()
+    assert world.made == ["mail"]

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.engine import MemoryStore, SQLiteStore, Step, Workflow, absent, done, unknown
 
+from .conftest import Make, World
 from .test_changed_inputs import build, graphs
-
-if TYPE_CHECKING:
-    from .conftest import World
 
 
 def actions(plan):
@@ -93,8 +89,57 @@ def test_what_depends_on_a_result_that_is_yet_to_come(store):
 
 def test_an_unknown_state_is_not_waited_for():
     flow = Workflow("w", [Step("x", probe=lambda ctx: unknown("no answer"), run=lambda ctx: None)])
-    (step,) = flow.plan()
+    plan = flow.plan()
+    (step,) = plan
     assert (step.action, step.reason) == ("verify", "cannot be told: no answer")
+    assert plan.changes  # it may: nobody can promise that it would not
+
+
+def test_steps_that_only_look_change_nothing():
+    assert not Workflow("w", [Step("look", run=lambda ctx: None, repeat="always")]).plan().changes
+
+
+def found_done(world: World, **parts):
+    """Its probe sees what it made, but not what it returned."""
+    world.things["pay"] = "by a run that was killed"
+
+    def pay(ctx):
+        world.made.append("pay")
+        return {"receipt": 1}
+
+    return Step("pay", probe=lambda ctx: done("paid"), run=pay, **parts)
+
+
+def test_a_step_that_is_run_for_its_result_is_foretold(world: World):
+    book = Step("book", reads=["pay"], repeat="safe", run=lambda ctx: ctx.result("pay"))
+    flow = Workflow("w", [found_done(world, repeat="safe", touches=["money"]), book])
+    pay, _ = plan = flow.plan()
+    assert actions(plan) == {"pay": "run", "book": "run"}
+    assert (pay.reason, pay.touches) == ("its result is not known, and 'book' reads it", ("money",))
+    assert set(flow.run().changed) == {"pay", "book"}
+
+
+def test_a_step_that_may_be_run_for_its_result_is_told_as_such(world: World):
+    book = Step("book", needs=["pay"], repeat="safe", run=lambda ctx: 1)
+    pay, _ = plan = Workflow("w", [found_done(world, repeat="safe"), book]).plan()
+    assert actions(plan) == {"pay": "verify", "book": "run"}
+    assert pay.reason == "paid; run again if its result is read, which is not known"
+
+
+def test_a_reader_of_a_result_that_nobody_can_bring_is_told_before(world: World):
+    book = Step("book", reads=["pay"], repeat="safe", run=lambda ctx: ctx.result("pay"))
+    plan = Workflow("w", [found_done(world), book]).plan()
+    assert actions(plan) == {"pay": "skip", "book": "verify"}
+    assert "cannot be done: the result of 'pay' is not known" in str(plan)
+    assert plan.changes
+
+
+def test_a_result_that_nobody_reads_is_not_missed(world: World):
+    pay, _ = plan = Workflow("w", [found_done(world), Make(world, "book", ("pay",))]).plan()
+    assert actions(plan) == {"pay": "skip", "book": "run"}
+    assert pay.reason == "paid; what it returned is not known"
+    world.things["book"] = "there"
+    assert not Workflow("w", [found_done(world), Make(world, "book", ("pay",))]).plan().changes
 
 
 def test_a_probe_that_fails_is_told():

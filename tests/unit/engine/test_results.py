@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine import Step, Workflow, absent, done
-from holdfast.errors import ResultError
+from holdfast.engine import Step, Workflow, absent, done, unknown
+from holdfast.errors import ResultError, UnknownStateError
+from holdfast.events import StepFinished
+from holdfast.retry import Policy, constant, testing_mode
 
 from .conftest import Make, World
 
@@ -40,10 +42,16 @@ def test_restore_is_called_with_nothing_where_nobody_kept_the_result(world: Worl
     assert given == [None]
 
 
+class Safe(Make):
+    """Says that a second time does no harm."""
+
+    repeat = "safe"
+
+
 def test_a_missing_result_is_made_once_for_all_who_read_it(store, world: World):
     world.things["a"] = "there before"
     readers = [Make(world, f"r{i}", ("a",), reads="a") for i in range(4)]
-    outcome = Workflow("w", [Make(world, "a"), *readers]).run(store=store)
+    outcome = Workflow("w", [Safe(world, "a"), *readers]).run(store=store)
     assert world.made.count("a") == 1
     assert "a" in outcome.changed
     assert all(outcome.result(f"r{i}")["seen"]["colour"] == "grey" for i in range(4))
@@ -61,10 +69,87 @@ def test_a_result_nobody_kept_is_made_again_when_it_is_read(store, world: World)
     """The probe finds the thing there, but only `run` knows its result: then it runs again, once."""
     world.things["a"] = "there before"
     reader = Make(world, "b", ("a",), reads="a")
-    outcome = Workflow("w", [Make(world, "a"), reader]).run(store=store)
+    outcome = Workflow("w", [Safe(world, "a"), reader]).run(store=store, bus=world.bus)
     assert world.made == ["a", "b"]
     assert outcome.result("b")["seen"] == {"colour": "grey", "seen": None}
-    assert Workflow("w", [Make(world, "a"), reader]).run(store=store).changed == ()
+    assert outcome.skipped == {}
+    assert world.of(StepFinished)[0].note == "its result is not known, and 'b' reads it"
+    assert Workflow("w", [Safe(world, "a"), reader]).run(store=store).changed == ()
+
+
+def test_a_reader_is_not_begun_twice_because_a_result_had_to_be_made(store, world: World):
+    """It may have had its effect by the time it reads: the result is made in place."""
+    world.things["net"] = "there before"
+    mails = []
+
+    def mail(ctx):
+        mails.append(ctx.attempt)
+        return ctx.result("net")
+
+    steps = [Safe(world, "net"), Step("mail", needs=["net"], repeat="at-least-once", run=mail)]
+    assert Workflow("w", steps).run(store=store).result("mail") == {"colour": "grey", "seen": None}
+    assert mails == [1]
+    store.open()
+    assert {log.step: log.tries for log in store.runs()[0].steps} == {"net": 1, "mail": 1}
+
+
+def test_what_a_step_says_it_reads_is_there_before_it_begins(store, world: World):
+    world.things["net"] = "there before"
+    mail = Step("mail", reads=["net"], repeat="at-least-once", run=lambda ctx: world.made.append("mail"))
+    Workflow("w", [Safe(world, "net"), mail]).run(store=store)
+    assert world.made == ["net", "mail"]
+
+
+@pytest.mark.parametrize("how", ["needs", "reads"])
+def test_a_step_found_done_is_not_run_again_for_its_result_unless_it_says_so(store, world: World, how):
+    world.things["pay"] = "by a run that was killed"
+    book = Step("book", repeat="safe", run=lambda ctx: ctx.result("pay"), **{how: ["pay"]})
+    flow = Workflow("w", [Make(world, "pay"), book])
+    for _ in range(2):
+        with pytest.raises(ResultError, match="'book' reads the result of 'pay', which was found") as caught:
+            flow.run(store=store)
+    assert "done(…, result=…)" in caught.value.hint
+    assert world.made == []
+
+
+def test_the_world_is_asked_once_more_before_a_step_is_run_for_its_result(store, world: World):
+    verdicts = iter([done("there"), done("there", result={"id": 7})])
+    pay = Step("pay", probe=lambda ctx: next(verdicts), run=lambda ctx: world.made.append("pay"))
+    book = Step("book", needs=["pay"], repeat="safe", run=lambda ctx: ctx.result("pay"))
+    assert Workflow("w", [pay, book]).run(store=store).result("book") == {"id": 7}
+    assert world.made == []
+    store.open()
+    assert bytes(store.load("w")["pay"].result) == b'{"id":7}'
+
+
+def test_an_unknown_state_stops_a_step_from_being_run_for_its_result(store, world: World):
+    verdicts = iter([done("there")])
+    pay = Step(
+        "pay",
+        repeat="safe",
+        probe=lambda ctx: next(verdicts, unknown("no answer")),
+        run=lambda ctx: world.made.append("pay"),
+    )
+    book = Step("book", needs=["pay"], repeat="safe", run=lambda ctx: ctx.result("pay"))
+    flow = Workflow("w", [pay, book], patience=Policy(attempts=3, backoff=constant(1)))
+    with testing_mode(), pytest.raises(UnknownStateError, match="no answer"):
+        flow.run(store=store)
+    assert world.made == []
+
+
+@pytest.mark.parametrize("part", ["inputs", "probe"])
+def test_a_result_that_is_read_before_a_step_runs_is_made_too(store, world: World, part):
+    world.things["net"] = "there before"
+
+    def inputs(ctx):
+        return {"net": ctx.result("net")}
+
+    def probe(ctx):
+        return absent(ctx.result("net")["colour"])
+
+    reader = Step("reader", needs=["net"], repeat="safe", run=lambda ctx: 1, **{part: locals()[part]})
+    Workflow("w", [Safe(world, "net"), reader]).run(store=store)
+    assert world.made == ["net"]
 
 
 def test_a_result_seen_by_the_probe_needs_no_run(store, world: World):
