@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -147,3 +149,14 @@ def replicated(cluster, control_plane, node):
     status, answer = control_plane.request("POST", f"{pods}/{pod}/binding", binding)
     assert status == 201, answer
     return pod
+
+
+def test_only_looking_loads_no_models_of_kinds(control_plane):
+    code = (
+        "import sys; from holdfast.gateway.nodes.cluster import NodeCluster;"
+        "from holdfast.kube import api_client;"
+        f"found = NodeCluster(api_client({str(control_plane.kubeconfig)!r}));"
+        "print(len(found.nodes()), len(found.volumes()), 'kubernetes.client.models.v1_pod' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split()[-1] == "False"

@@ -6,6 +6,7 @@ with. Not here: what to remove or change.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from holdfast.gateway.nodes.membership import NodeView
@@ -15,6 +16,8 @@ from holdfast.kube.status import http_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from kubernetes.client import CoreV1Api
 
     from holdfast.kube.conditions import Until
     from holdfast.retry import Policy
@@ -27,22 +30,28 @@ class NodeCluster:
     """One cluster, seen from its nodes."""
 
     def __init__(self, api_client: Any, policy: Policy | None = None) -> None:
+        from holdfast.kube import Objects
+
+        self._api_client = api_client
+        self._policy = policy
+        self._objects = Objects(api_client, policy)
+
+    @cached_property
+    def _core(self) -> CoreV1Api:
+        """For what is seldom done: it loads the models of all core kinds, at the cost of many probes."""
         from kubernetes.client import CoreV1Api
 
-        from holdfast.kube import Objects, resilient
+        from holdfast.kube import resilient
 
-        self._plain = api_client.sanitize_for_serialization
-        self._core = resilient(CoreV1Api(api_client), policy)
-        self._objects = Objects(api_client, policy)
+        return resilient(CoreV1Api(self._api_client), self._policy)
 
     # Looking ---------------------------------------------------------------------------------------------
 
     def nodes(self) -> list[NodeView]:
         """All nodes, whatever they are."""
-        found = self._call("list", Target("v1", "Node", "of all names"), self._core.list_node)
+        found = [node["metadata"] for node in self._objects.list("Node").items]
         return [
-            NodeView(name=node.metadata.name, uid=node.metadata.uid, labels=dict(node.metadata.labels or {}))
-            for node in found.items
+            NodeView(name=each["name"], uid=each["uid"], labels=each.get("labels") or {}) for each in found
         ]
 
     def pods_on(self, node: str) -> list[dict[str, Any]]:
@@ -54,15 +63,11 @@ class NodeCluster:
             self._core.list_pod_for_all_namespaces,
             field_selector=f"spec.nodeName={node}",
         )
-        return [self._plain(pod) for pod in found.items]
+        return [self._api_client.sanitize_for_serialization(pod) for pod in found.items]
 
     def volumes(self) -> list[dict[str, Any]]:
         """All PersistentVolumes."""
-        where = Target("v1", "PersistentVolume", "of all names")
-        return [
-            self._plain(volume)
-            for volume in self._call("list", where, self._core.list_persistent_volume).items
-        ]
+        return list(self._objects.list("PersistentVolume").items)
 
     def get(self, kind: str, name: str, namespace: str | None = None) -> dict[str, Any] | None:
         """One object just as the server has it, or None."""
