@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from typing import Any
+from holdfast import lazy
 
+if TYPE_CHECKING:
     from holdfast.engine import Workflow as Workflow
     from holdfast.gateway.facade import Gateway as Gateway
     from holdfast.kube import resilient as resilient
@@ -32,17 +32,7 @@ _HOMES: dict[str, str] = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    module = import_module(home)
-    # A name that is also a floor stays that module: the decorator must not cut off `import holdfast.retry`.
-    value = module if home == f"{__name__}.{name}" else getattr(module, name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy.names(globals(), _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -8,8 +8,9 @@ not load SQLite. The design is in docs/decisions/0030-engine.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from holdfast import lazy
 from holdfast.engine.step import Step
 from holdfast.engine.verdict import JSON, Verdict, absent, done, partial, unknown
 from holdfast.engine.workflow import Workflow
@@ -72,12 +73,4 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy.names(globals(), _HOMES)

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from typing import Any
+from holdfast import lazy
 
+if TYPE_CHECKING:
     from holdfast.kube.builders import docker_registry_secret, env_secret, job, pod
     from holdfast.kube.client import api_client, async_api_client
     from holdfast.kube.conditions import (
@@ -77,15 +77,7 @@ _HOMES: dict[str, str] = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy.names(globals(), _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,9 @@ and renews by itself. Why the CA's key is kept nowhere: docs/decisions/0050-the-
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from holdfast import lazy
 
 if TYPE_CHECKING:
     from holdfast.pki.authority import CLIENT_NAME, LIFE, Authority, issue
@@ -82,12 +84,4 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy.names(globals(), _HOMES)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from typing import Any
+from holdfast import lazy
 
+if TYPE_CHECKING:
     from holdfast.sandbox.sdk.access import Access as Access
     from holdfast.sandbox.sdk.collection import AsyncSandboxes as AsyncSandboxes
     from holdfast.sandbox.sdk.execution import ExecResult as ExecResult
@@ -30,10 +30,4 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__ = lazy.names(globals(), _HOMES)
