@@ -22,4 +22,4 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 def test_importing_the_root_loads_no_floor():
     code = "import sys, holdfast; print([m for m in sys.modules if m.startswith('holdfast.')])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert loaded.stdout.strip() == "[]"
+    assert loaded.stdout.strip() == "['holdfast.lazy']"
