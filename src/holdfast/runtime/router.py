@@ -15,12 +15,8 @@ import selectors
 import socket
 import socketserver
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from holdfast.runtime.refusal import Refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PORT = 8080
 _LONGEST_HEAD = 64 * 1024
@@ -51,9 +47,36 @@ class Head:
         return found[0] if found else default
 
     def forwarded(self) -> bytes:
-        """The same for the sandbox: one request on a connection, so that its end is the end of the answer."""
+        """The same for the other end, and that this connection is for this request alone."""
         kept = [f"{name}:{value}" for name, _, value in self._fields if name.lower() not in _DROPPED]
         return "\r\n".join([self.line, *kept, "Connection: close", "", ""]).encode("latin-1")
+
+
+class Answer:
+    """What a sandbox sends back; its head is made to say that the connection ends with it.
+
+    A client that believed otherwise would send its next command into a connection that is being closed.
+    """
+
+    def __init__(self) -> None:
+        self._head: bytearray | None = bytearray()
+
+    def passed(self, data: bytes) -> bytes:
+        """What the client gets of the next bytes."""
+        if self._head is None:
+            return data
+        self._head += data
+        out = b""
+        while (end := self._head.find(b"\r\n\r\n")) >= 0:
+            raw, rest = bytes(self._head[:end]), self._head[end + 4 :]
+            if raw.startswith((b"HTTP/1.1 1", b"HTTP/1.0 1")):
+                out, self._head = out + raw + b"\r\n\r\n", rest
+                continue
+            self._head = None
+            return out + Head(raw).forwarded() + rest
+        if len(self._head) > _LONGEST_HEAD:
+            raise Refusal(502, "the sandbox's answer is not HTTP")
+        return out
 
 
 def target(head: Head) -> tuple[str, int]:
@@ -159,22 +182,20 @@ def _connected(host: str, port: int) -> socket.socket:
 
 def _join(client: socket.socket, sandbox: socket.socket) -> None:
     """Move bytes both ways until one of them is done."""
-    other = {client: sandbox, sandbox: client}
+    answer = Answer()
     with selectors.DefaultSelector() as selector:
-        for end in other:
+        for end in (client, sandbox):
             selector.register(end, selectors.EVENT_READ)
         while ready := selector.select(_SILENT_SECONDS):
-            if not _moved((key.fileobj for key, _ in ready), other):  # type: ignore[misc]
-                return
-
-
-def _moved(ready: Iterable[socket.socket], other: dict[socket.socket, socket.socket]) -> bool:
-    for end in ready:
-        data = end.recv(_PIECE)
-        if not data:
-            return False
-        other[end].sendall(data)
-    return True
+            for key, _ in ready:
+                if key.fileobj is client:
+                    data = client.recv(_PIECE)
+                    sandbox.sendall(data)
+                else:
+                    data = sandbox.recv(_PIECE)
+                    client.sendall(answer.passed(data))
+                if not data:
+                    return
 
 
 def route(address: str, port: int) -> None:

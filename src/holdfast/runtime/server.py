@@ -179,10 +179,14 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
-        if not self._is_body_read():
-            self.send_header("Connection", "close")
+        self.close_connection = self.close_connection or not self._is_body_read()
         self.end_headers()
         self.wfile.write(content)
+
+    def end_headers(self) -> None:
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
         """Commands and paths are their user's own business: nothing is logged."""

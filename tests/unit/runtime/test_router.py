@@ -10,7 +10,7 @@ import requests
 from tests.unit.runtime.conftest import serving
 
 from holdfast.runtime.refusal import Refusal
-from holdfast.runtime.router import Head, Router, target
+from holdfast.runtime.router import Answer, Head, Router, target
 from holdfast.runtime.server import Server
 
 
@@ -88,6 +88,23 @@ def test_commands_and_files_go_through(routed):
     ).raise_for_status()
     assert (routed.root / "x" / "y").read_bytes() == content
     assert routed.session.get(f"{routed.url}/download/x%2Fy", timeout=30).content == content
+
+
+def test_command_after_command_on_one_session(routed):
+    for number in range(5):
+        answer = routed.session.post(f"{routed.url}/execute", json={"command": f"echo {number}"}, timeout=30)
+        assert answer.json()["stdout"] == f"{number}\n"
+        assert answer.headers["Connection"] == "close"
+
+
+@pytest.mark.parametrize("cut", [1, 2, 7, 1000])
+def test_the_head_of_an_answer_says_that_the_connection_ends(cut):
+    body = b"a\r\n\r\nb"
+    raw = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nConnection: keep-alive\r\nX: y\r\n\r\n" + body
+    answer = Answer()
+    out = b"".join(answer.passed(raw[at : at + cut]) for at in range(0, len(raw), cut))
+    wanted = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nX: y\r\nConnection: close\r\n\r\n"
+    assert out == wanted + body
 
 
 def test_a_refusal_of_the_sandbox_comes_back(routed):
