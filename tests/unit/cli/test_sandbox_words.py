@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from holdfast.cli import cli
 from holdfast.cli.ending import exit_code_of
+from holdfast.cli.sandbox import _COMMANDS
 from holdfast.cli.sandbox_copy import _amount
 from holdfast.cli.sandbox_inspection import _age, _facts, _lines
 from holdfast.cli.sandbox_lifecycle import _fate, _prospect
@@ -74,6 +75,7 @@ def test_options_of_exec_stand_on_either_side_of_the_name_and_never_in_the_comma
 
 def test_every_command_explains_itself_and_takes_json():
     runner = CliRunner()
+    assert len(_COMMANDS) == 12
     listed = runner.invoke(cli, ["sandbox", "--help"]).output
     for name in [
         "create",
