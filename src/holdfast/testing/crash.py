@@ -10,6 +10,7 @@ Not here: pytest (`crash_fixture`).
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -46,16 +47,24 @@ def _among(steps: list[str], wanted: Collection[str] | None) -> list[str]:
     return steps if wanted is None else [step for step in steps if step in wanted]
 
 
+def _json(what: str, value: Any) -> Any:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} are handed to children as JSON: {error}") from error
+    return value
+
+
 class CrashMatrix:
     """All the trouble that one workflow is put through.
 
     - `build(world)` makes the workflow; children import it, so it stands at the top of a module.
-    - `params` are given to every run, `changed` to the one that tries a changed input.
+    - `params` are given to every run, `changed` to those that try a changed input; both as JSON has them.
     - `edited` builds the same workflow with other code; without it the same code is loaded anew.
     - `observe(world)` describes the world when all is done: every case must end as an untroubled run does
       (with a changed input: as one on the changed parameters).
-    - `effects(world)` counts effects by step, where the world keeps count; none but at-least-once may
-      exceed one.
+    - `effects(world)` counts effects by step, where the world keeps count; none but those that may repeat
+      may exceed one, not even with a changed input: leave out what has to happen again then.
     - `moments` is how many lines inside each step are tried, `troubles` which kinds of trouble, and `steps`
       where, if not in every step of a long workflow.
     """
@@ -75,9 +84,9 @@ class CrashMatrix:
         steps: Collection[str] | None = None,
         seed: int = 1,
     ) -> None:
-        self._lab = Lab(build, root / "runs", params=params)
+        self._lab = Lab(build, root / "runs", params=_json("params", params))
         self._edited = Lab(edited or build, root / "edited", params=params)
-        self._changed = changed
+        self._changed = _json("changed", changed)
         self._observe = observe
         self._effects = effects
         self._moments = moments
@@ -150,8 +159,8 @@ class CrashMatrix:
             reached = not isinstance(wrong, cases.NotReached)
             if reached and not found:
                 found += self._differences(case, self._expected_changed if changed else self._expected)
-            twice, repeated = self._twice(case)
-            found += [] if changed else [f"the effect of {step} happened twice" for step in twice]
+            twice, repeated = self._twice(case, reruns=changed)
+            found += [f"the effect of {step} happened twice" for step in twice]
             self.report.findings.append(
                 Finding(
                     group,
@@ -173,11 +182,15 @@ class CrashMatrix:
             return [f"the world cannot be described: {type(error).__name__}: {error}"]
         return [] if seen == expected else [f"the world is {seen!r}, not {expected!r}"]
 
-    def _twice(self, case: Case) -> tuple[list[str], list[str]]:
-        """Steps whose effect happened twice though they can be resolved, and those that may repeat."""
-        counts = {step: times for step, times in case.effects().items() if step in self._steps}
-        if self._effects is not None:
-            for step, times in self._effects(case.home / "world").items():
+    def _twice(self, case: Case, *, reruns: bool) -> tuple[list[str], list[str]]:
+        """Steps whose effect happened twice though they can be resolved, and those that may repeat.
+
+        Where steps have to run again, that they did says nothing: only the world's own count does.
+        """
+        counts = {step: times for step, times in case.effects().items() if step in self._steps and not reruns}
+        world = case.home / "world"
+        if self._effects is not None and any(world.iterdir()):
+            for step, times in self._effects(world).items():
                 counts[step] = max(times, counts.get(step, 0))
         more = [step for step, times in counts.items() if times > 1]
         return [s for s in more if s not in self._may_repeat], [s for s in more if s in self._may_repeat]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 LOCKED = 4
 KILLED = -9
-_ROOM_TO_BEGIN = 8_192
 Told = tuple[str, str, Case, list[str]]
 """group, case, the case, what is wrong so far"""
 
@@ -71,21 +70,29 @@ def torn_store(lab: Lab, steps: Sequence[str], seed: int) -> Iterator[Told]:
         wrong = _killed(case, middle, at="after")
         path = case.home / f"state.db{suffix}"
         how = "emptied" if flip is None else "a bit flipped" if flip else "cut short"
-        if path.exists():
+        reached = path.exists() and path.stat().st_size > 0
+        if reached:
             _damage(path, flip, rng)
-        yield "torn store", f"state.db{suffix} {how}", case, wrong + _finish(case)
+        yield _told("torn store", f"state.db{suffix} {how}", case, wrong + _finish(case), reached=reached)
 
 
 def full_disk(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:
     """Let no file grow past a limit: while the store is made, and while it is written."""
-    for limit in (1, 8_192, 24_576, 49_152):
-        case = lab.case()
-        wrong = []
-        if limit > _ROOM_TO_BEGIN:
-            wrong = _killed(case, steps[len(steps) // 2], at="before")
-        case.run(limit=limit)
-        wrong += ["a traceback"] if case.codes[-1] == TRACEBACK else []
-        yield "disk full", f"at {limit:,} bytes", case, wrong + _finish(case)
+    for limit in (1, 8_192, 24_576):
+        yield _cramped(lab.case(), f"at {limit:,} bytes", limit=limit)
+    for step in dict.fromkeys((steps[0], steps[len(steps) // 2])):
+        yield _cramped(lab.case(), f"in {step}", full_in=step)
+
+
+def _cramped(case: Case, name: str, **job: Any) -> Told:
+    code = case.run(**job)
+    wrong = ["a traceback"] if code == TRACEBACK else []
+    return _told("disk full", name, case, wrong + _finish(case), reached=code != 0)
+
+
+def _told(group: str, name: str, case: Case, wrong: list[str], *, reached: bool) -> Told:
+    """A case that went well although its trouble never came has shown nothing, and is not counted."""
+    return group, name, case, wrong if wrong or reached else NotReached()
 
 
 def read_only(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:
@@ -123,11 +130,18 @@ def two_at_once(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:
 
 
 def changed_input(lab: Lab, steps: Sequence[str], changed: Any) -> Iterator[Told]:
-    """Go on after a kill with other parameters, where there are any."""
-    if changed is not None:
+    """Go on with other parameters, where there are any: after a kill, and when all was done before."""
+    group = "changed input"
+    if changed is None:
+        yield group, "no other parameters were given", lab.case(), NotReached()
+        return
+    for words, step in (("after a kill", steps[len(steps) // 2]), ("after a kill at the end", steps[-1])):
         case = lab.case()
-        wrong = _killed(case, steps[len(steps) // 2], at="after")
-        yield "changed input", "after a kill", case, wrong + _finish(case, params=changed)
+        wrong = _killed(case, step, at="after")
+        yield group, words, case, wrong + _finish(case, params=changed)
+    case = lab.case()
+    wrong = _finish(case)
+    yield group, "after a finished run", case, wrong + _finish(case, params=changed)
 
 
 def clock_jump(lab: Lab, steps: Sequence[str]) -> Iterator[Told]:

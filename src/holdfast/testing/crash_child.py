@@ -105,7 +105,7 @@ def _child(job: dict[str, Any], build: Callable[..., Workflow]) -> int:
         for step in workflow.steps:
             Watched(step, job, effects)
         if job.get("limit"):
-            resource.setrlimit(resource.RLIMIT_FSIZE, (job["limit"], resource.RLIM_INFINITY))
+            _let_grow_to(job["limit"])
         store, lock = SQLiteStore(home / "state.db"), FileLock(home / "lock")
         workflow.run(job.get("params"), store=store, lock=lock, bus=Bus(_told), command="crash-matrix")
     except HoldfastError as error:
@@ -132,6 +132,8 @@ class Watched:
         kill = job.get("kill") or {}
         self._kill = kill if kill.get("step") == step.name else {}
         self._stops = job.get("stop_before") == step.name
+        self._fills = job.get("full_in") == step.name
+        self._home = Path(job["dir"])
         self._counts = bool(job.get("count"))
         self._lines = 0
         self._code: CodeType | None = getattr(getattr(step.run, "__func__", step.run), "__code__", None)
@@ -142,6 +144,8 @@ class Watched:
             self._die()
         if self._stops:
             os.kill(os.getpid(), signal.SIGSTOP)
+        if self._fills:
+            _let_grow_to(max((self._home / name).stat().st_size for name in ("state.db", "state.db-wal")))
         self._note("enter")
         value = self._traced(ctx) if self._counts or self._kill.get("at") == "inside" else self._run(ctx)
         self._note("leave")
@@ -174,6 +178,11 @@ class Watched:
 
     def _die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _let_grow_to(size: int) -> None:
+    """Let no file of this process grow past a size, as if the disk were full."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
 def _drop_file_capabilities() -> None:

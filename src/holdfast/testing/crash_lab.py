@@ -79,6 +79,7 @@ class Lab:
     def __init__(
         self, build: Callable[..., Workflow], root: Path, *, params: Any = None, most_runs: int = 4
     ) -> None:
+        self._file = _file_of(build)
         self.params = params
         self.most_runs = most_runs
         self._build = build
@@ -87,9 +88,7 @@ class Lab:
         self._child: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
-        build, file = self._build, inspect.getsourcefile(self._build)
-        if file is None or "<locals>" in build.__qualname__:
-            raise ValueError(f"{build!r} must be a function at the top of a module: children import it")
+        build = self._build
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._child = subprocess.Popen(
             [
@@ -97,7 +96,7 @@ class Lab:
                 "-m",
                 "holdfast.testing.crash_child",
                 build.__module__,
-                file,
+                self._file,
                 build.__qualname__,
             ],
             stdin=subprocess.PIPE,
@@ -127,3 +126,11 @@ class Lab:
             raise RuntimeError(f"the helper process ended with {child.wait()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+def _file_of(build: Callable[..., Workflow]) -> str:
+    """The file that children load the function from."""
+    file = inspect.getsourcefile(build) if inspect.isfunction(build) else None
+    if file is None or "<" in build.__qualname__:  # <locals> and <lambda> have no name in their module
+        raise ValueError(f"{build!r} must be a function at the top of a module: children import it")
+    return file

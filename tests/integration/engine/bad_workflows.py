@@ -91,11 +91,37 @@ def forgetful(world: Path) -> Workflow:
     return Workflow("forgetful", [Step("paint", probe=lambda ctx: _is(world / "colour"), run=paint)])
 
 
+def appending(world: Path) -> Workflow:
+    """Its second step adds a line whenever the first has changed, and does not look whether it is there."""
+
+    def paint(ctx):
+        (world / "colour").write_text(ctx.params["colour"])
+
+    def enlist(ctx):
+        with (world / "list").open("a") as lines:
+            lines.write("x\n")
+
+    def painted(ctx):
+        path = world / "colour"
+        return done() if path.exists() and path.read_text() == ctx.params["colour"] else absent()
+
+    return Workflow(
+        "appending",
+        [
+            Step("paint", inputs=lambda ctx: dict(ctx.params), probe=painted, run=paint),
+            Step("enlist", needs=["paint"], probe=lambda ctx: _is(world / "list"), run=enlist),
+        ],
+    )
+
+
 def broken(world: Path) -> Workflow:
     def fails(ctx):
         raise OSError("always")
 
     return Workflow("broken", [Step("a", probe=lambda ctx: absent(), run=fails)])
+
+
+nameless = lambda world: good(world)  # noqa: E731, PLW0108  as a user may write it
 
 
 def _is(path: Path):

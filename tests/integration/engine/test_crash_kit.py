@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from holdfast.testing import crash_cases
 from holdfast.testing.crash import TROUBLES, CrashMatrix
 
 from .bad_workflows import (
     all_there,
+    appending,
     blind,
     broken,
     forgetful,
     good,
+    nameless,
     only_at_first,
     partly_there,
     stuck,
@@ -30,7 +35,8 @@ def put_through(build, tmp_path, **options):
 def test_a_good_one_passes(tmp_path):
     report = put_through(good, tmp_path, troubles=TROUBLES)
     report.check()
-    assert {finding.group for finding in report.findings} == {*TROUBLES} - {"changed input"}
+    assert {finding.group for finding in report.findings} == {*TROUBLES}
+    assert [f.case for f in report.findings if not f.reached] == ["no other parameters were given"]
     assert "cases converged without an effect twice" in str(report)
 
 
@@ -75,8 +81,9 @@ def test_the_worlds_own_count(tmp_path):
 def test_a_step_that_has_nothing_to_do_is_shown_and_not_counted(tmp_path):
     report = put_through(partly_there, tmp_path, troubles=TROUBLES)
     report.check()
-    assert [finding.case for finding in report.findings if not finding.reached] == ["there"]
-    tried = len(report.findings) - 1
+    not_reached = [finding.case for finding in report.findings if not finding.reached]
+    assert not_reached == ["there", "no other parameters were given"]
+    tried = len(report.findings) - len(not_reached)
     assert f"partly: {tried} of {tried} cases converged" in str(report)
     assert "not reached" in str(report)
 
@@ -105,17 +112,83 @@ def test_a_changed_input_must_end_as_if_it_had_been_so_from_the_start(tmp_path):
         report.check()
 
 
+def count_lines(world):
+    path = world / "list"
+    return {"enlist": len(path.read_text().splitlines()) if path.exists() else 0}
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"effects": count_lines}, "the effect of enlist happened twice"),
+        ({"observe": lambda world: (world / "list").read_text()}, r"the world is 'x\\nx\\n', not 'x\\n'"),
+    ],
+)
+def test_an_effect_that_a_changed_input_doubles(tmp_path, told, words):
+    """Nothing has to die for it: all was done, and the next run has other parameters."""
+    colours = {"params": {"colour": "red"}, "changed": {"colour": "blue"}}
+    report = put_through(appending, tmp_path, troubles=["changed input"], **told, **colours)
+    assert "after a finished run" in [finding.case for finding in report.failures]
+    with pytest.raises(AssertionError, match=words):
+        report.check()
+
+
+@pytest.mark.parametrize("trouble", ["disk full", "torn store"])
+def test_every_trouble_comes(tmp_path, trouble):
+    """A run that had room enough, or whose store was whole, shows nothing."""
+    report = put_through(good, tmp_path, troubles=[trouble])
+    report.check()
+    assert all(finding.reached for finding in report.findings)
+    if trouble == "disk full":
+        assert all(3 in finding.runs for finding in report.findings), str(report)
+
+
+def test_a_trouble_that_never_came_is_not_counted(tmp_path, monkeypatch):
+    """A store whose log is gone cannot be hurt there, and no disk is full in a step that is not run."""
+    monkeypatch.setattr(crash_cases, "_killed", killed_and_lost)
+    monkeypatch.setattr(crash_cases.Case, "run", run_elsewhere)
+    report = put_through(good, tmp_path, troubles=["disk full", "torn store"])
+    report.check()
+    assert [finding.case for finding in report.findings if not finding.reached] == [
+        "state.db-wal cut short",
+        "state.db-wal a bit flipped",
+        "in a",
+    ]
+    assert "not reached, and so not tried: 3" in str(report)
+
+
+def killed_and_lost(case, step, _real=crash_cases._killed, **place):
+    wrong = _real(case, step, **place)
+    (case.home / "state.db-wal").unlink()
+    return wrong
+
+
+def run_elsewhere(case, _real=crash_cases.Case.run, **job):
+    return _real(case, **{key: "elsewhere" if key == "full_in" else value for key, value in job.items()})
+
+
 def test_a_workflow_that_fails_anyway(tmp_path):
     with pytest.raises(AssertionError, match="fails without any trouble"):
         put_through(broken, tmp_path)
 
 
-def test_a_function_that_children_cannot_import(tmp_path):
-    def local(world):
+def local():
+    def inside(world):
         return good(world)
 
+    return inside
+
+
+@pytest.mark.parametrize("build", [local(), functools.partial(good), nameless, 5])
+def test_a_function_that_children_cannot_import(tmp_path, build):
     with pytest.raises(ValueError, match="at the top of a module"):
-        put_through(local, tmp_path)
+        put_through(build, tmp_path)
+
+
+@pytest.mark.parametrize("given", [{"params": {"path": Path("x")}}, {"changed": {1, 2}}])
+def test_parameters_that_children_cannot_be_given(tmp_path, given):
+    with pytest.raises(ValueError, match=f"{next(iter(given))} are handed to children as JSON"):
+        put_through(good, tmp_path, **given)
 
 
 def test_a_trouble_that_there_is_not(tmp_path):
