@@ -175,7 +175,11 @@ class Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
 
     def _json(self, told: Any, *, status: int = 200) -> None:
-        content = json.dumps(told).encode()
+        try:
+            content = json.dumps(told, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            # A file's name may be no text at all; escaped it is at least JSON.
+            content = json.dumps(told).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))

@@ -45,6 +45,10 @@ def test_bytes_that_are_no_text_are_replaced(sandbox):
     assert run(sandbox, "printf 'a\\377b'")["stdout"] == "a\ufffdb"
 
 
+def test_letters_of_all_kinds(sandbox):
+    assert run(sandbox, "printf 'ü € 🙂 %s' \"$(printf '\\001')\"")["stdout"] == "ü € 🙂 \x01"
+
+
 def test_nothing_is_read_from_the_server(sandbox):
     assert run(sandbox, "cat; echo end")["stdout"] == "end\n"
 

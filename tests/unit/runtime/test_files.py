@@ -107,6 +107,11 @@ def test_an_upload_that_breaks_off_leaves_the_old_file(sandbox):
     assert [path.name for path in sandbox.root.iterdir()] == ["kept"]
 
 
+def test_a_name_that_is_no_text_is_listed_too(sandbox):
+    (sandbox.root / os.fsdecode(b"a\xffb")).write_text("x")
+    assert [os.fsencode(entry["name"]) for entry in get(sandbox, "list", "").json()] == [b"a\xffb"]
+
+
 def test_a_listing(sandbox):
     (sandbox.root / "b").write_text("four")
     (sandbox.root / "a").mkdir()
