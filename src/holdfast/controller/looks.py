@@ -113,7 +113,9 @@ class Looks:
         if decision.actions:
             # With the sandbox in hand the status is another one: it is not written twice.
             return NOW if news else SOON
-        await self._write_status(claim, decision.status)
+        if await self._write_status(claim, decision.status):
+            # A claim's time may begin with what its own status says.
+            return NOW
         return SOON if decision.again_in == 0 else decision.again_in
 
     def _claimed(self, claim: dict[str, Any]) -> Claimed:
@@ -170,14 +172,15 @@ class Looks:
                         news |= self._keep(None, target, of)
         return news
 
-    async def _write_status(self, found: dict[str, Any], status: dict[str, Any] | None) -> None:
-        if status is None:
-            return
-        patch = status_patch(found.get("status") or {}, status)
-        if patch:
-            self._counted("status")
-            target = Target.named(found)
-            self._keep(await self._writer.patch_status(target, {"status": patch}), target, found)
+    async def _write_status(self, found: dict[str, Any], status: dict[str, Any] | None) -> bool:
+        """Write what is not said yet; True when that was something."""
+        patch = {} if status is None else status_patch(found.get("status") or {}, status)
+        if not patch:
+            return False
+        self._counted("status")
+        target = Target.named(found)
+        self._keep(await self._writer.patch_status(target, {"status": patch}), target, found)
+        return True
 
     def _keep(self, answer: dict[str, Any] | None, target: Target, of: dict[str, Any]) -> bool:
         """Know the answer to a write; one that found nothing tells that the object is gone."""
