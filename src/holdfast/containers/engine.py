@@ -55,22 +55,29 @@ class Engine:
         return self.address.startswith("unix://")
 
     @cached_property
-    def identity(self) -> str:
-        """What the engine calls itself: the same through whatever socket or proxy it is reached."""
+    def _info(self) -> dict[str, Any]:
+        """What it says of itself and its host: a slow answer, asked for once."""
         with translated("asking the engine about itself", self.address):
-            return str(self.client.info().get("ID", ""))
+            return dict(self.client.info())
 
     @cached_property
+    def _version(self) -> dict[str, Any]:
+        with translated("asking the engine about itself", self.address):
+            return dict(self.client.version(api_version=False))
+
+    @property
+    def identity(self) -> str:
+        """What the engine calls itself: the same through whatever socket or proxy it is reached."""
+        return str(self._info.get("ID", ""))
+
+    @property
     def architecture(self) -> str:
         """The engine's architecture in the words of image manifests (amd64, arm64)."""
-        with translated("asking the engine about itself", self.address):
-            return str(self.client.version(api_version=False).get("Arch", ""))
+        return str(self._version.get("Arch", ""))
 
     def facts(self) -> EngineFacts:
-        """Ask the engine for what a node depends on; refuse one that is too old."""
-        with translated("asking the engine about itself", self.address):
-            info = self.client.info()
-            version = self.client.version(api_version=False)
+        """What a node depends on, by the engine's own word; refuses one that is too old."""
+        info, version = self._info, self._version
         api_version = str(version.get("ApiVersion", "0.0"))
         if _numbers(api_version) < OLDEST_API:
             raise EngineUnfitError(
