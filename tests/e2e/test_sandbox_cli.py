@@ -16,7 +16,6 @@ import subprocess
 import termios
 import threading
 import time
-import uuid
 
 import pytest
 from tests.support.commands import Holdfast
@@ -90,6 +89,18 @@ def sandbox(running):
         )  # fmt: skip
 
     return run
+
+
+@pytest.fixture(scope="module")
+def talker(sandbox):
+    """A sandbox that prints a line each second, and that looks for programs in /tmp first."""
+    made = sandbox(
+        "create", "talks", "--no-bootstrap", "--no-workspace",
+        "--env", "PATH=/tmp:/usr/local/bin:/usr/bin:/bin",
+        "--command", "sh -c 'i=0; while :; do echo line $i; i=$((i+1)); sleep 1; done'",
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    return "talks"
 
 
 class Terminal:
@@ -216,23 +227,17 @@ def test_a_tree_goes_in_and_comes_back(sandbox, tmp_path):
     assert sandbox("cp", "a:/etc/hostname", str(tmp_path)).returncode == 0
 
 
-def test_a_hostile_archive_writes_nothing_outside(sandbox, tmp_path):
+def test_a_hostile_archive_writes_nothing_outside(sandbox, talker, tmp_path):
     """In this sandbox, `tar` answers with names that lead out of the copy."""
     (tmp_path / "tar").write_text(HOSTILE_TAR)
     (tmp_path / "tar").chmod(0o755)
-    name = f"evil-{uuid.uuid4().hex[:6]}"
-    made = sandbox(
-        "create", name, "--no-workspace", "--no-bootstrap", "--env", "PATH=/tmp:/usr/local/bin:/usr/bin:/bin"
-    )
-    assert made.returncode == 0, made.stderr
-    assert sandbox("cp", str(tmp_path / "tar"), f"{name}:/tmp/").returncode == 0
+    assert sandbox("cp", str(tmp_path / "tar"), f"{talker}:/tmp/").returncode == 0
     goal = tmp_path / "goal"
     goal.mkdir()
-    ended = sandbox("cp", f"{name}:x", str(goal / "x"))
+    ended = sandbox("cp", f"{talker}:x", str(goal / "x"))
     assert ended.returncode == 3
     assert b"leads out of the copy" in ended.stderr
     assert sorted(each.name for each in tmp_path.iterdir()) == ["goal", "tar"]
-    assert sandbox("delete", name, "--yes", "--no-wait").returncode == 0
 
 
 def test_a_port_serves_many_at_once_on_loopback_alone(running, sandbox):
@@ -269,19 +274,13 @@ def test_a_port_serves_many_at_once_on_loopback_alone(running, sandbox):
             each.communicate()
 
 
-def test_logs_come_as_they_are_printed(running, sandbox):
-    made = sandbox(
-        "create", "talks", "--no-bootstrap", "--no-workspace",
-        "--command", "sh -c 'i=0; while :; do echo line $i; i=$((i+1)); sleep 1; done'",
-    )  # fmt: skip
-    assert made.returncode == 0, made.stderr
-    following = running.holdfast.start("sandbox", "logs", "-f", "talks")
+def test_logs_come_as_they_are_printed(running, sandbox, talker):
+    following = running.holdfast.start("sandbox", "logs", "-f", talker)
     assert [following.stdout.readline() for _ in range(3)] == ["line 0\n", "line 1\n", "line 2\n"]
     following.send_signal(signal.SIGINT)
     assert following.wait(30) == 130
     following.communicate()
-    assert sandbox("logs", "--tail", "1", "talks").stdout.startswith(b"line ")
-    assert sandbox("delete", "talks", "--yes", "--no-wait").returncode == 0
+    assert sandbox("logs", "--tail", "1", talker).stdout.startswith(b"line ")
 
 
 def test_a_workspace_outlives_suspend_and_resume(sandbox):
@@ -305,6 +304,7 @@ def test_an_image_that_is_not_to_be_had_ends_create_with_the_reason(sandbox):
 
 
 def test_create_and_delete_say_what_is_there_and_what_becomes_of_the_data(sandbox):
+    assert sandbox("exec", "a", "sh", "-c", "echo kept > keep").returncode == 0
     assert (
         b"was there, and is the same"
         in sandbox("create", "a", "--env", "COLOUR=blue", "--no-bootstrap").stderr
@@ -320,3 +320,35 @@ def test_create_and_delete_say_what_is_there_and_what_becomes_of_the_data(sandbo
     assert sandbox("create", "a", "--no-bootstrap").returncode == 0
     assert sandbox("exec", "a", "cat", "keep").stdout == b"kept\n"
     assert b"deleted with it" in sandbox("delete", "a", "--yes").stdout
+
+
+@pytest.mark.slow
+def test_a_gibibyte_goes_both_ways_whole_with_flat_memory(running, sandbox, tmp_path):
+    assert sandbox("create", "big", "--no-bootstrap").returncode == 0
+    source = tmp_path / "gib"
+    with source.open("wb") as file:
+        for _ in range(1024):
+            file.write(os.urandom(1 << 20))
+    for words in ((str(source), "big:"), ("big:gib", str(tmp_path / "back"))):
+        copying = subprocess.Popen(
+            running.holdfast.argv("sandbox", "cp", *words), env=running.holdfast.environment
+        )
+        _, status, used = os.wait4(copying.pid, 0)
+        copying.returncode = os.waitstatus_to_exitcode(status)
+        assert copying.returncode == 0
+        assert used.ru_maxrss < 200 * 1024
+    with source.open("rb") as one, (tmp_path / "back").open("rb") as other:
+        assert hashlib.file_digest(one, "sha256").digest() == hashlib.file_digest(other, "sha256").digest()
+    assert sandbox("delete", "big", "--yes").returncode == 0
+
+
+@pytest.mark.slow
+def test_create_brings_up_a_gateway_first_with_our_image_in_it(new_gateway, tmp_path_factory):
+    node = new_gateway("first", holdfast=Holdfast(tmp_path_factory.mktemp("first")))
+    node.holdfast("sandbox", "create", "one", "-g", node.name, timeout=600)
+    assert node.holdfast("sandbox", "exec", "-g", node.name, "one", "pwd") == "/sandbox\n"
+    node.holdfast("stop", node.name)
+    refused = node.holdfast.run("sandbox", "create", "two", "-g", node.name, "--no-bootstrap")
+    assert (refused.returncode, "is not up" in refused.stderr) == (2, True)
+    node.holdfast("sandbox", "create", "two", "-g", node.name, timeout=600)
+    assert node.holdfast("sandbox", "exec", "-g", node.name, "two", "pwd") == "/sandbox\n"

@@ -20,6 +20,7 @@ from holdfast.cli.sandbox_common import (
     stage,
     timeout_option,
 )
+from holdfast.cli.sandbox_image import with_own_image
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +99,11 @@ def create(  # noqa: PLR0913 (one for each option)
             with stage(shown, "create-sandbox", f"Sandbox {name}") as at:
                 view = box.create(image, **options)
                 at.note = "created" if box.made else "was there, and is the same"
-            if wait:
+            if wait and image is None and more["template"] is None:
+                view = with_own_image(
+                    found.name, box, shown, lambda: _waited(shown, box, "Ready", timeout), timeout=timeout
+                )
+            elif wait:
                 view = _waited(shown, box, "Ready", timeout)
     state = f"is {str(view.phase).lower()}" if wait else "is made"
     lines = [f"Sandbox {name} {state}.", *view.notes, f"holdfast sandbox connect {name}"]
