@@ -105,7 +105,9 @@ def line_for(event: Event) -> str:
         case StepFailed():
             return f"{click.style('x', fg='red')} {event.title}{_seconds(event.seconds)}"
         case StoreDamaged():
-            return f"{click.style('!', fg='yellow')} {event.reason}; set aside as {event.aside}"
+            from holdfast.engine.damage import words
+
+            return f"{click.style('!', fg='yellow')} {words(event)}"
         case RetryScheduled():
             return f"  … {event.reason}; try {event.attempt + 1} in {event.delay:.1f} s"
     return ""

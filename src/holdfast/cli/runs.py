@@ -50,7 +50,7 @@ def runs(ctx: click.Context, gateway: str | None, store: Path | None, limit: int
         for run, _ in found
     ]  # fmt: skip
     lines = table(rows) if found else ["No runs yet."]
-    show([run for run, _ in found], lines, as_json=as_json)
+    show([_full(run) for run, _ in found], lines, as_json=as_json)
 
 
 @runs.command("show")
@@ -66,7 +66,7 @@ def show_run(
     ID may be shortened as long as it is clear; `last` is the newest run.
     """
     run, path = _one(_found(gateway or outer["gateway"], store or outer["store"]), run_id)
-    show(run, [*_heading(run, path), *_steps(run), *_ending(run)], as_json=as_json)
+    show(_full(run), [*_heading(run, path), *_steps(run), *_ending(run)], as_json=as_json)
 
 
 @runs.command()
@@ -82,6 +82,7 @@ def clean(
 ) -> None:
     """Forget old runs. What is done stays done: checkpoints are not touched."""
     from holdfast.engine import history
+    from holdfast.engine.damage import words
 
     gone: list[str] = []
     deleted: list[str] = []
@@ -95,9 +96,16 @@ def clean(
             deleted.append(str(copy))
     lines = [f"Forgot {len(gone)} runs. Checkpoints are untouched."]
     lines += [f"Deleted {name}." for name in deleted]
-    lines += [f"{e.path} was damaged ({e.reason}) and set aside as {e.aside}." for e in _damage(aside)]
-    set_aside = [event.aside for event in _damage(aside)]
-    show({"runs": gone, "deleted": deleted, "set_aside": set_aside}, lines, as_json=as_json)
+    damage = _damage(aside)
+    lines += [f"{words(event)}." for event in damage]
+    show({"runs": gone, "deleted": deleted, "damage": damage}, lines, as_json=as_json)
+
+
+def _full(run: RunRecord) -> dict[str, Any]:
+    """A run with all its fields: a program should not have to know what an absent one means."""
+    from msgspec.structs import asdict
+
+    return {**asdict(run), "steps": [asdict(log) for log in run.steps]}
 
 
 def _damage(events: list[Event]) -> list[StoreDamaged]:
@@ -125,18 +133,33 @@ def _stores(gateway: str | None, store: Path | None) -> list[Path]:
 
 def _found(gateway: str | None, store: Path | None) -> list[tuple[RunRecord, Path]]:
     """All runs of the stores that are meant, the newest first."""
-    from holdfast.engine import SQLiteStore
-    from holdfast.engine.history import runs_of
+    from holdfast.errors import HoldfastError
 
     found: list[tuple[RunRecord, Path]] = []
-    for path in _stores(gateway, store):
-        with _opened(SQLiteStore(path, readonly=True)) as opened:
-            found += [(run, path) for run in runs_of(opened)]
-            if opened.unreadable:
-                click.echo(f"{path}: {opened.unreadable} runs cannot be read and are left out", err=True)
+    stores, errors = _stores(gateway, store), []
+    for path in stores:
+        try:
+            found += [(run, path) for run in _runs_in(path)]
+        except HoldfastError as error:
+            errors.append(error)
+    if errors and len(errors) == len(stores):
+        raise errors[0]
+    for each in errors:
+        click.echo(f"{each.message}; its runs are left out. {each.hint}".rstrip(), err=True)
     if len({path for _, path in found}) > 1:
         found.sort(key=lambda each: each[0].started, reverse=True)
     return found
+
+
+def _runs_in(path: Path) -> list[RunRecord]:
+    from holdfast.engine import SQLiteStore
+    from holdfast.engine.history import runs_of
+
+    with _opened(SQLiteStore(path, readonly=True)) as opened:
+        found = runs_of(opened)
+        if opened.unreadable:
+            click.echo(f"{path}: {opened.unreadable} runs cannot be read and are left out", err=True)
+        return found
 
 
 @contextmanager
@@ -164,12 +187,15 @@ def _one(found: list[tuple[RunRecord, Path]], wanted: str) -> tuple[RunRecord, P
 
 
 def _heading(run: RunRecord, path: Path) -> list[str]:
+    from holdfast.engine.damage import words
+
     facts = [
         ("run", run.id), ("command", run.command), ("subject", run.subject), ("outcome", run.outcome),
         ("started", _when(run.started)), ("took", _took(run.seconds)), ("version", run.tool),
         ("process", f"{run.pid} on {run.host}"), ("store", str(path)),
     ]  # fmt: skip
-    return [f"{key:<9} {value}" for key, value in facts if value]
+    lines = [f"{key:<9} {value}" for key, value in facts if value]
+    return [*lines, *(f"! {words(event, len(event.lost))}" for event in run.damage)]
 
 
 def _steps(run: RunRecord) -> list[str]:

@@ -1,10 +1,13 @@
 """Tells of a damaged store: what was lost is named, whenever in a run the damage is found.
 
+Everybody is told in the same words: a terminal, the lines of a command, a log where nobody listens.
+
 Not here: what is done about the damage (`salvage`).
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,11 +19,17 @@ if TYPE_CHECKING:
 
 
 class DamageTeller:
-    """The `report` of a store: keeps back until the records are known, then tells at once."""
+    """The `report` of a store: keeps back until the records are known, then tells at once.
 
-    def __init__(self, bus: Bus, steps: Sequence[str]) -> None:
+    Told are the bus, or a log where there is none, and the story of the run.
+    """
+
+    def __init__(
+        self, bus: Bus | None, steps: Sequence[str], story: list[StoreDamaged] | None = None
+    ) -> None:
         self._bus = bus
         self._steps = steps
+        self._story = [] if story is None else story
         self._waiting: list[Event] = []
         self._known: Collection[str] | None = None
 
@@ -41,4 +50,18 @@ class DamageTeller:
     def _tell(self, event: Event, lost: Sequence[str]) -> None:
         if isinstance(event, StoreDamaged):
             event = msgspec.structs.replace(event, lost=tuple(dict.fromkeys((*event.lost, *lost))))
-        self._bus.emit(event)
+            self._story.append(event)
+        if self._bus is not None:
+            self._bus.emit(event)
+        elif isinstance(event, StoreDamaged):
+            logging.getLogger("holdfast.engine").warning("%s", words(event))
+
+
+def words(event: StoreDamaged, most: int = 20) -> str:
+    """What happened to a store and what was lost, as one sentence without its full stop."""
+    said = f"{event.path} was damaged ({event.reason}) and set aside as {event.aside}"
+    said += f"; records of {event.kept} steps were kept" if event.kept else "; no record of a step was kept"
+    if event.lost:
+        more = f" and {len(event.lost) - most} more" if len(event.lost) > most else ""
+        said += f"; lost: {', '.join(event.lost[:most])}{more}"
+    return said

@@ -5,13 +5,11 @@ Looking may be done while a run writes; forgetting old runs may not. Not here: h
 
 from __future__ import annotations
 
-import os
-import socket
 from contextlib import contextmanager
 from glob import escape
 from typing import TYPE_CHECKING
 
-from holdfast.engine import files
+from holdfast.engine import files, process
 from holdfast.engine.journal import died
 from holdfast.engine.lock import FileLock, Holder, Lock, NoLock, locked_by
 from holdfast.engine.sqlite import SQLiteStore
@@ -82,12 +80,4 @@ def _settled(run: RunRecord, store: SQLiteStore) -> RunRecord:
 
 
 def _alive(run: RunRecord) -> bool:
-    if run.host != socket.gethostname():
-        return True  # nobody here can tell; its host can
-    try:
-        os.kill(run.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    return process.lives(run.pid, run.host, run.boot, run.born)

@@ -19,6 +19,7 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.engine import process
 from holdfast.errors import LockedError, LockLostError, StoreError, StoreFullError
 
 _LONGEST_HOLDER = 4096
@@ -36,15 +37,21 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     since: float = 0.0
     boot: str = ""
     ticks: float = 0.0
+    born: int = 0
 
     @classmethod
     def me(cls, command: str = "", run: str = "") -> Holder:
         ticks = time.clock_gettime(time.CLOCK_BOOTTIME)
-        return cls(os.getpid(), socket.gethostname(), command, run, time.time(), _boot_id(), ticks)
+        pid, boot = os.getpid(), process.boot_id()
+        return cls(pid, socket.gethostname(), command, run, time.time(), boot, ticks, process.born(pid))
+
+    def lives(self) -> bool:
+        """Whether that process is still there; of one on another host only that host can tell."""
+        return process.lives(self.pid, self.host, self.boot, self.born)
 
     def age(self) -> float:
         """Seconds that it has been held; a changed clock does not matter on the same boot."""
-        if self.boot and self.boot == _boot_id():
+        if self.boot and self.boot == process.boot_id():
             return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - self.ticks)
         return max(0.0, time.time() - self.since)
 
@@ -224,10 +231,3 @@ def _same_file(fd: int, path: Path) -> bool:
         return False
     here = os.fstat(fd)
     return (here.st_ino, here.st_dev) == (there.st_ino, there.st_dev)
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

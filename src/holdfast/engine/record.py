@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.engine.secret import Secret, Vault
 from holdfast.errors import ResultError, SecretLeakError
+from holdfast.events import StoreDamaged  # noqa: TC001  read by msgspec
 
 LARGEST_RESULT = 1024 * 1024
 NOTHING = msgspec.Raw(b"null")
@@ -71,6 +72,9 @@ class RunRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     tool: str = ""
     pid: int = 0
     host: str = ""
+    boot: str = ""
+    born: int = 0
+    """with `pid` and `boot`: which process it was, when its number was given to another one"""
     started: float = 0.0
     outcome: Literal["running", "finished", "failed", "interrupted", "died"] = "running"
     seconds: float = 0.0
@@ -80,6 +84,8 @@ class RunRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     hint: str = ""
     steps: list[StepLog] = []
     skipped: dict[str, list[str]] = {}
+    damage: list[StoreDamaged] = []
+    """what was wrong with the store when this run used it, and what was lost by that"""
 
 
 def new_run_id() -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import __version__
+from holdfast.engine import process
 from holdfast.engine.context import Session
 from holdfast.engine.damage import DamageTeller
 from holdfast.engine.examine import Examiner
@@ -24,7 +25,7 @@ from holdfast.engine.record import Record, RunRecord, new_run_id
 from holdfast.engine.schedule import Scheduler
 from holdfast.engine.store import MemoryStore, Store
 from holdfast.errors import CancelledError, HoldfastError
-from holdfast.events import Bus, RunFailed, RunFinished, RunStarted
+from holdfast.events import Bus, RunFailed, RunFinished, RunStarted, StoreDamaged
 
 if TYPE_CHECKING:
     import threading
@@ -43,6 +44,8 @@ class RunResult(msgspec.Struct, frozen=True):
     skipped: Mapping[str, str]
     """steps that did not, and why"""
     raw: Mapping[str, msgspec.Raw]
+    damage: tuple[StoreDamaged, ...] = ()
+    """what was wrong with the store, and what was lost by that"""
 
     def result(self, step: str) -> Any:
         """What a step returned, in this run or an earlier one."""
@@ -69,7 +72,6 @@ class Runner:
         self._store = store or MemoryStore()
         self._lock = lock or NoLock()
         self._bus = bus or Bus()
-        self._damage = DamageTeller(self._bus, workflow.graph.order)
         self._run = RunRecord(
             id=new_run_id(),
             workflow=workflow.name,
@@ -78,8 +80,11 @@ class Runner:
             tool=__version__,
             pid=os.getpid(),
             host=socket.gethostname(),
+            boot=process.boot_id(),
+            born=process.born(os.getpid()),
             started=time.time(),
         )
+        self._damage = DamageTeller(bus, workflow.graph.order, self._run.damage)
         self._session = Session(workflow.graph, params, self._bus, self._lock, self._run.id)
         self._session.lookup = lookup
         self._session.silent = bus is None
@@ -155,7 +160,7 @@ class Runner:
         changed = (*scheduler.changed, *performer.produced)
         self._bus.emit(RunFinished(run=run.id, seconds=run.seconds, changed=len(changed)))
         skipped = {name: reason for reason, names in run.skipped.items() for name in names}
-        return RunResult(run.id, run.seconds, changed, skipped, self._session.results)
+        return RunResult(run.id, run.seconds, changed, skipped, self._session.results, (*run.damage,))
 
     def _ended(self, journal: Journal, error: BaseException, step: str | None = None) -> BaseException:
         """Write down how a run failed, as far as the store still takes it, and hand the error on."""

@@ -49,6 +49,18 @@ def test_the_command_of_the_guide(publish, tmp_path):
     assert command(publish, world, "Q4").stdout == "done: 4 steps ran, 1 had nothing to do\n"
 
 
+def test_the_command_tells_of_a_damaged_store(publish, tmp_path):
+    world = tmp_path / "world"
+    world.mkdir()
+    assert command(publish, world, "Q3").stderr == ""
+    store = world / ".publish" / "state.db"
+    store.write_bytes(store.read_bytes()[:5000])
+    told = command(publish, world, "Q3").stderr
+    assert f"{store} was damaged" in told
+    assert "lost: reserve-id, build-archive, upload, list-in-index, announce" in told
+    assert "Traceback" not in told
+
+
 def test_a_failure_of_the_command_says_what_to_do(publish, tmp_path):
     world = tmp_path / "world"
     world.mkdir()

@@ -5,7 +5,15 @@ import json
 import pytest
 
 from holdfast.cli import progress
-from holdfast.events import RetryScheduled, StepFailed, StepFinished, StepProgress, StepSkipped, StepStarted
+from holdfast.events import (
+    RetryScheduled,
+    StepFailed,
+    StepFinished,
+    StepProgress,
+    StepSkipped,
+    StepStarted,
+    StoreDamaged,
+)
 
 
 def draw(subscriber, *events):
@@ -31,6 +39,22 @@ def test_plain_lines_say_what_was_done_skipped_and_failed(capsys):
         "x Start (0.1 s)",
         "  … reset; try 2 in 0.5 s",
     ]
+
+
+@pytest.mark.parametrize("draws", ["plain", "live"])
+def test_a_damaged_store_is_told_with_what_was_lost(capsys, monkeypatch, draws):
+    from holdfast.cli.live import LiveProgress
+
+    monkeypatch.setenv("COLUMNS", "400")
+    lost = tuple(f"step-{n}" for n in range(22))
+    draw(
+        progress.PlainProgress() if draws == "plain" else LiveProgress(),
+        StoreDamaged(path="s.db", aside="s.db.damaged-1", reason="malformed", kept=2, lost=lost),
+    )
+    said = capsys.readouterr().err
+    assert "! s.db was damaged (malformed) and set aside as s.db.damaged-1; records of 2 steps" in said
+    assert "lost: step-0, step-1, " in said
+    assert "step-19 and 2 more" in said
 
 
 def test_a_long_step_gives_a_sign_of_life_now_and_then(capsys, monkeypatch):

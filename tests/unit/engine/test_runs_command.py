@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.ending import exit_code_of
 from holdfast.cli.runs import runs
-from holdfast.engine import FileLock, Record, RunRecord, SQLiteStore, Step, Workflow
+from holdfast.engine import FileLock, Holder, Record, RunRecord, SQLiteStore, Step, StepLog, Workflow
 from holdfast.errors import HoldfastError, TemporaryError
+from holdfast.events import Bus
 from holdfast.retry import Policy, constant, testing_mode
 
 
@@ -138,7 +142,7 @@ def test_clean_keeps_the_newest_and_all_checkpoints(ran, home):
     assert copy.exists()
     assert len(call().output.splitlines()) == 2
     cleaned = json.loads(call("clean", "--keep", "0", "--damaged", "--json").output)
-    assert cleaned == {"runs": [ran[0].id], "deleted": [str(copy)], "set_aside": []}
+    assert cleaned == {"runs": [ran[0].id], "deleted": [str(copy)], "damage": []}
     assert flow([1, 1]).run(store=SQLiteStore(home / "blue" / "state.db")).changed == ()
 
 
@@ -154,6 +158,51 @@ def test_readable_while_a_run_is_at_work(home):
         Workflow("up", [Step("look", run=look, repeat="safe")]).run(store=store, command="up")
 
 
+@pytest.mark.parametrize("words", [[], ["show", "last"]])
+def test_one_damaged_store_does_not_hide_the_others(ran, home, words, capsys):
+    (home / "aaa").mkdir(parents=True)
+    (home / "aaa" / "state.db").write_bytes(b"\0" * 7000)
+    assert exit_code_of(runs, words) == 0
+    said = capsys.readouterr()
+    assert ran[0].id in said.out
+    assert f"{home / 'aaa' / 'state.db'} is damaged" in said.err
+    assert "its runs are left out" in said.err
+    assert exit_code_of(runs, ["-g", "aaa", *words]) == 3
+
+
+def test_a_running_one_has_all_fields_as_json(home):
+    store, seen = SQLiteStore(home / "blue" / "state.db"), []
+    look = Step("look", run=lambda ctx: seen.append(call("show", "last", "--json").output), repeat="safe")
+    Workflow("up", [look]).run(store=store, command="up")
+    (running,) = map(json.loads, seen)
+    assert set(running) == {*RunRecord.__struct_fields__}
+    assert (running["outcome"], running["steps"], running["error"]) == ("running", [], "")
+    (log,) = json.loads(call("show", "last", "--json").output)["steps"]
+    assert set(log) == {*StepLog.__struct_fields__}
+
+
+@pytest.mark.parametrize(
+    "other", [{"born": 1}, {"boot": "00000000-0000-0000-0000-000000000000"}], ids=["reused pid", "reboot"]
+)
+def test_a_process_that_was_given_the_same_number_is_another_one(home, other):
+    path = home / "blue" / "state.db"
+    store, me = SQLiteStore(path), Holder.me()
+    run = RunRecord(
+        id="20260101-000000-dead00", workflow="up", command="up", pid=me.pid, host=me.host, boot=me.boot,
+        born=me.born,
+    )  # fmt: skip
+    store.open()
+    store.begin(run)
+    store.close()
+    assert "outcome   running" in call("show", "last").output
+    assert exit_code_of(runs, ["clean"]) == 4
+    store.open()
+    store.begin(msgspec.structs.replace(run, **other))
+    store.close()
+    assert "outcome   died" in call("show", "last").output
+    assert "Forgot 1 runs" in call("clean", "--keep", "0").output
+
+
 def test_a_damaged_store_is_one_clear_error(home, capsys):
     (home / "blue").mkdir(parents=True)
     (home / "blue" / "state.db").write_bytes(b"\0" * 7000)
@@ -167,10 +216,60 @@ def test_clean_keeps_and_names_what_it_sets_aside_itself(ran, home):
     path.write_bytes(path.read_bytes()[:5000])
     cleaned = json.loads(call("clean", "--damaged", "--json").output)
     assert cleaned["deleted"] == []
-    (aside,) = cleaned["set_aside"]
-    assert Path(aside).exists()
+    (damage,) = cleaned["damage"]
+    assert Path(damage["aside"]).exists()
     path.write_bytes(b"")
     assert "was damaged" in call("clean").output
+
+
+def spoil(path, step):
+    con = sqlite3.connect(path, isolation_level=None)
+    con.execute("UPDATE steps SET digest = x'00' WHERE name = ?", (step,))
+    con.close()
+
+
+def test_clean_names_what_was_lost(ran, home):
+    (home / "blue" / "lock").touch()
+    path = home / "blue" / "state.db"
+    spoil(path, "first")
+    # A run that died is told from the records of its steps: so they are read here.
+    store = SQLiteStore(path)
+    store.open()
+    store.begin(RunRecord(id="20260101-000000-dead00", workflow="up", command="up", pid=2**22 - 1,
+                          host=os.uname().nodename))  # fmt: skip
+    store.close()
+    said = call("clean").output
+    assert "records of 1 steps were kept; lost: first." in said
+
+
+def test_a_run_says_what_was_wrong_with_its_store(home):
+    path, tries = home / "blue" / "state.db", [1, 1]
+    flow(tries).run(store=SQLiteStore(path), command="up", subject="blue")
+    spoil(path, "first")
+    result = flow([1, 1]).run(store=SQLiteStore(path), command="up", subject="blue")
+    assert [event.lost for event in result.damage] == [("first",)]
+    shown = call("show", "last").output
+    assert f"! {path} was damaged" in shown
+    assert "lost: first" in shown
+    assert json.loads(call("show", "last", "--json").output)["damage"][0]["lost"] == ["first"]
+
+
+def test_a_run_that_died_says_it_too(home):
+    """It is written with the first word of the run, not with the last."""
+    path = home / "blue" / "state.db"
+    flow([1, 1]).run(store=SQLiteStore(path), command="up", subject="blue")
+    spoil(path, "first")
+    pid = os.fork()
+    if pid == 0:
+        die = Step("first", run=lambda ctx: os.kill(os.getpid(), signal.SIGKILL), repeat="safe")
+        try:
+            Workflow("up", [die]).run(store=SQLiteStore(path), command="up", subject="blue", bus=Bus())
+        finally:
+            os._exit(1)
+    os.waitpid(pid, 0)
+    shown = call("show", "last").output
+    assert "outcome   died" in shown
+    assert "lost: first" in shown
 
 
 def test_clean_without_a_lock_leaves_a_damaged_store_alone(ran, home, capsys):

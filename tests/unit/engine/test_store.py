@@ -186,6 +186,17 @@ def test_the_run_tells_of_the_damage_and_goes_on_from_what_it_sees(tmp_path, wor
     assert world.of(StoreDamaged)[0].lost == ("a", "b")
 
 
+def test_where_nobody_listens_the_damage_is_logged(tmp_path, world: World, caplog):
+    flow = Workflow("w", [Make(world, "a"), Make(world, "b", ("a",))])
+    flow.run(store=SQLiteStore(tmp_path / "s.db"))
+    (tmp_path / "s.db").write_bytes(b"\0" * 8192)
+    outcome = flow.run(store=SQLiteStore(tmp_path / "s.db"))
+    assert [event.lost for event in outcome.damage] == [("a", "b")]
+    (told,) = caplog.records
+    assert (told.name, told.levelname) == ("holdfast.engine", "WARNING")
+    assert told.message.endswith("no record of a step was kept; lost: a, b")
+
+
 def test_a_step_log_names_what_was_lost_with_its_record(tmp_path, world: World):
     path = tmp_path / "s.db"
     Workflow("w", [Make(world, "a"), Make(world, "b", ("a",))]).run(store=SQLiteStore(path))

@@ -74,6 +74,7 @@ def _set_mode(case: Case, finding: Finding, bus: Bus) -> str:
 def _set_store_aside(case: Case, finding: Finding, bus: Bus) -> str:
     """Open it as a run does: what is damaged is moved away, and what can be believed is kept."""
     from holdfast.engine import SQLiteStore
+    from holdfast.engine.damage import words
     from holdfast.events import StoreDamaged
 
     del finding
@@ -81,7 +82,7 @@ def _set_store_aside(case: Case, finding: Finding, bus: Bus) -> str:
 
     def tell(event: Event) -> None:
         if isinstance(event, StoreDamaged):
-            aside.append(event.aside)
+            aside.append(words(event))
         bus.emit(event)
 
     with _alone(case):
@@ -93,7 +94,7 @@ def _set_store_aside(case: Case, finding: Finding, bus: Bus) -> str:
             store.runs()
         finally:
             store.close()
-    return f"set aside as {', '.join(aside)}" if aside else "opened, and found to be well"
+    return "; ".join(aside) or "opened, and found to be well"
 
 
 def _set_metadata_aside(case: Case, finding: Finding, bus: Bus) -> str:

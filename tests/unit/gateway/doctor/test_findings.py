@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.engine import SQLiteStore
-from holdfast.engine.record import Record
+from holdfast.engine.record import Record, RunRecord, StepLog
 from holdfast.errors import TemporaryError, UsageError
 from holdfast.events import Bus, StepFinished
 from holdfast.gateway.clocks import skew
@@ -178,6 +178,8 @@ def damaged_gateway():
     files.kubeconfig.chmod(0o644)
     store = SQLiteStore(files.state)
     store.open()
+    steps = [StepLog(step=f"s{n}", outcome="finished") for n in range(60)]
+    store.begin(RunRecord(id="r", workflow="up", command="up", outcome="finished", steps=steps))
     store.commit("up", {f"s{n}": Record(state="done", run="r", note="x" * 400) for n in range(60)})
     store.close()
     content = bytearray(files.state.read_bytes())
@@ -206,6 +208,9 @@ def test_fix_without_an_engine_mends_what_is_on_this_machine_and_deletes_nothing
     found = diagnose("dev", Bus(), fix=True)
     mended = {each.code for each in found.repairs if each.repaired}
     assert {"kubeconfig-mode", "store-damaged", "metadata-damaged"} <= mended
+    (how,) = [each.how for each in found.repairs if each.code == "store-damaged"]
+    assert "was damaged" in how
+    assert "lost: s0, s1" in how
     assert files.kubeconfig.stat().st_mode & 0o777 == 0o600
     assert [path.read_text() for path in files.folder.glob("metadata.json.damaged-*")] == ["{half"]
     assert before in [path.read_bytes() for path in files.state.parent.glob("state.db.damaged-*")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING
 
 from holdfast.errors import StoreError, StoreVersionError
@@ -12,7 +11,7 @@ from holdfast.gateway.doctor.findings import Finding, note, problem, warning
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.engine import Holder, RunRecord
+    from holdfast.engine import RunRecord
     from holdfast.gateway.doctor.case import Case
 
 SCOPES = ("up", "start", "stop", "upgrade", "destroy")
@@ -56,7 +55,7 @@ def lock(case: Case) -> Iterator[Finding]:
     if case.work.place.remote:
         _ = case.engine  # without the host there is nobody to ask
     holder = case.work.place.lock(case.work.name).holder()
-    if holder is None or not _lives(holder):
+    if holder is None or holder.pid == os.getpid() or not holder.lives():
         return
     yield note(
         "lock-held",
@@ -80,18 +79,3 @@ def read_store(case: Case) -> tuple[list[RunRecord], int]:
         return runs, opened.unreadable
     finally:
         opened.close()
-
-
-def _lives(holder: Holder) -> bool:
-    """Whether the process that wrote its name there is still alive; on another host only that host knows."""
-    if holder.host != socket.gethostname():
-        return True
-    if holder.pid == os.getpid():
-        return False
-    try:
-        os.kill(holder.pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
