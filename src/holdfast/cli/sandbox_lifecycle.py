@@ -45,6 +45,7 @@ _GONE = "deleted"
 @click.option("--memory", metavar="AMOUNT", help="Memory limit, such as 512Mi.")
 @click.option("--workspace-size", metavar="AMOUNT", help="Size of /sandbox, such as 10Gi; 2Gi by default.")
 @click.option("--workspace-class", metavar="CLASS", help="Storage class of /sandbox.")
+@click.option("--no-seed", is_flag=True, help="Begin with an empty /sandbox; for images without a shell.")
 @click.option("--no-workspace", is_flag=True, help="Without a workspace: nothing in it outlives its pod.")
 @click.option("--label", "-l", multiple=True, metavar="KEY=VALUE", help="A label to find it by.")
 @click.option(
@@ -66,6 +67,7 @@ def create(  # noqa: PLR0913 (one for each option)
     env: tuple[str, ...],
     workspace_size: str | None,
     workspace_class: str | None,
+    no_seed: bool,
     no_workspace: bool,
     label: tuple[str, ...],
     keep_failed: bool,
@@ -89,7 +91,9 @@ def create(  # noqa: PLR0913 (one for each option)
         "command": _words(command),
         "env": _variables(env) or None,
         "labels": _pairs(label, "--label") or None,
-        "workspace": workspace_for(size=workspace_size, storage_class=workspace_class, without=no_workspace),
+        "workspace": workspace_for(
+            size=workspace_size, storage_class=workspace_class, seed=not no_seed, without=no_workspace
+        ),
         "failed_pods": "Keep" if keep_failed else None,
     }
     request_for(name, image=image, **options)  # what is off is said before a gateway is brought up

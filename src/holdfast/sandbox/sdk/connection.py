@@ -52,6 +52,8 @@ class Connection:
 
     def __init__(self, find: Find, *, on_retry: Sink | None = None) -> None:
         self._find = find
+        self.on_retry = on_retry
+        """told of every request that is made again, and of every wait that goes on over a new stream"""
         self._access: Access | None = None
         self._session: aiohttp.ClientSession | None = None
         self._opening = asyncio.Lock()

@@ -36,17 +36,18 @@ def request_for(name: str, *, image: str | None = None, **options: Any) -> Sandb
         raise UsageError(f"the sandbox cannot be asked for like that: {_words(error)}") from error
 
 
-def workspace_for(*, size: str | None, storage_class: str | None, without: bool) -> Workspace | bool | None:
+def workspace_for(
+    *, size: str | None, storage_class: str | None, seed: bool, without: bool
+) -> Workspace | bool | None:
     """The workspace that options name; None where nothing was said."""
     if without:
-        if size or storage_class:
+        if size or storage_class or not seed:
             raise UsageError("--no-workspace and the options of a workspace exclude each other")
         return False
-    if size is None and storage_class is None:
-        return None
-    given = {"size": size, "storage_class": storage_class}
+    given = {"size": size, "storage_class": storage_class, "seed": None if seed else False}
+    said = {key: value for key, value in given.items() if value is not None}
     try:
-        return msgspec.convert({key: value for key, value in given.items() if value}, Workspace)
+        return msgspec.convert(said, Workspace) if said else None
     except msgspec.ValidationError as error:
         raise UsageError(f"the workspace cannot be asked for like that: {_words(error)}") from error
 

@@ -64,6 +64,7 @@ async def until(
         backoff=exponential(0.2, cap=5.0),
         retry_on=may_be_sent_again,
         retry_after=asked_wait,
+        on_retry=connection.on_retry,
         operation=f"wait for sandbox {name}",
     )
     try:
@@ -88,7 +89,14 @@ async def until_gone(connection: Connection, name: str, *, within: float) -> Non
         except SandboxMissingError:
             return
 
-    policy = Policy(attempts=None, deadline=Deadline.after(within), retry_on=may_be_sent_again)
+    policy = Policy(
+        attempts=None,
+        deadline=Deadline.after(within),
+        retry_on=may_be_sent_again,
+        retry_after=asked_wait,
+        on_retry=connection.on_retry,
+        operation=f"wait until sandbox {name} is gone",
+    )
     try:
         async with asyncio.timeout(within):
             await policy.acall(follow)

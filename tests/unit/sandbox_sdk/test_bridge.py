@@ -1,0 +1,110 @@
+"""The plain SDK's thread: results, errors, Ctrl-C, deadlines, forks and iterators come through it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from holdfast.errors import UsageError
+from holdfast.retry import Deadline, current_deadline
+from holdfast.sandbox.sdk import bridge
+
+INTERRUPTED = """
+import asyncio, os, signal, threading
+from holdfast.sandbox.sdk import bridge
+
+async def work():
+    print("begun", flush=True)
+    try:
+        await asyncio.sleep(600)
+    finally:
+        await asyncio.sleep(0.2)
+        print("cleaned up", flush=True)
+
+try:
+    bridge.run(work())
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+async def value(given):
+    await asyncio.sleep(0)
+    return given
+
+
+def test_results_and_errors_are_the_coroutines_own():
+    async def fail():
+        raise ValueError("mine")
+
+    assert bridge.run(value(7)) == 7
+    with pytest.raises(ValueError, match="mine"):
+        bridge.run(fail())
+
+
+def test_many_threads_share_one_loop():
+    loops = []
+
+    async def which():
+        loops.append(asyncio.get_running_loop())
+
+    threads = [threading.Thread(target=lambda: bridge.run(which())) for _ in range(10)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(10)
+    assert len(loops) == 10
+    assert len(set(loops)) == 1
+
+
+def test_ctrl_c_cancels_the_work_and_waits_until_it_has_cleaned_up():
+    running = subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, text=True)
+    assert running.stdout.readline() == "begun\n"
+    running.send_signal(signal.SIGINT)
+    assert running.communicate(timeout=30)[0] == "cleaned up\ninterrupted\n"
+    assert running.returncode == 0
+
+
+def test_a_deadline_around_a_call_holds_inside_it():
+    async def left():
+        return current_deadline().remaining()
+
+    with Deadline.after(5):
+        assert 0 < bridge.run(left()) <= 5
+
+
+def test_an_iterator_is_closed_with_its_reader():
+    closed = []
+
+    async def count():
+        try:
+            for number in range(100):
+                yield number
+        finally:
+            closed.append(True)
+
+    found = bridge.iterate(count())
+    assert [next(found), next(found)] == [0, 1]
+    found.close()
+    assert closed == [True]
+    assert list(bridge.iterate(count())) == list(range(100))
+
+
+def test_a_forked_child_has_a_loop_of_its_own():
+    bridge.run(value(1))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if bridge.run(value(2)) == 2 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_call_from_inside_the_loop_is_refused_instead_of_waiting_for_itself():
+    async def inside():
+        bridge.run(value(1))
+
+    with pytest.raises(UsageError, match="inside its own callbacks"):
+        bridge.run(inside())
