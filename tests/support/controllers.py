@@ -57,6 +57,7 @@ class Controller:
         words += ["--port", str(self.port), "--lease-namespace", self.namespace]
         words += [] if self._all else ["--namespace", self.namespace]
         words += ["--identity", self._identity] if self._identity else []
+        words += ["--network-policies", "ignored"]
         self.child = Child("controller", words, log=self._log, env=dict(os.environ))
         if state is not None:
             self.wait_state(state)

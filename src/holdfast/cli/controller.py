@@ -47,6 +47,14 @@ def controller() -> None:
     default="",
     help="What this one is called in the Lease. Default: a new name each time.",
 )
+@click.option(
+    "--network-policies",
+    envvar="HOLDFAST_CONTROLLER_NETWORK_POLICIES",
+    type=click.Choice(["enforced", "ignored"]),
+    default="enforced",
+    show_default=True,
+    help="What the cluster's network makes of them; where they are ignored, sandboxes say so.",
+)
 @click.option("--host", envvar="HOLDFAST_CONTROLLER_HOST", default="0.0.0.0", show_default=True)  # noqa: S104
 @click.option("--port", envvar="HOLDFAST_CONTROLLER_PORT", type=_port, default=8082, show_default=True)
 def run(
@@ -55,6 +63,7 @@ def run(
     lease_namespace: str,
     lease_name: str,
     identity: str,
+    network_policies: str,
     host: str,
     port: int,
 ) -> None:
@@ -69,6 +78,7 @@ def run(
             lease_namespace=lease_namespace,
             lease_name=lease_name,
             identity=identity,
+            enforces_policies=network_policies == "enforced",
             host=host,
             port=port,
         )

@@ -29,9 +29,15 @@ log = logging.getLogger("holdfast.controller")
 class Desk:
     """One cache, one queue and the looks between them."""
 
-    def __init__(self, writer: Writer, *, workers: int = 16) -> None:
+    def __init__(self, writer: Writer, *, workers: int = 16, enforces_policies: bool = True) -> None:
         self.cache, self.metrics = Cache(), Metrics()
-        self._looks = Looks(self.cache, writer, told=self._written, counted=self.metrics.writes.add)
+        self._looks = Looks(
+            self.cache,
+            writer,
+            told=self._written,
+            counted=self.metrics.writes.add,
+            enforces_policies=enforces_policies,
+        )
         self._queue = Queue(self._look, workers=workers, failed=self._failed)
         self._named_at: dict[Hashable, float] = {}
         self.metrics.gauge("holdfast_controller_queue", "Objects that wait.", lambda: len(self._queue))

@@ -19,6 +19,7 @@ from holdfast.sandbox.api import NAME_HASH, Condition
 from holdfast.sandbox.claim import Claimed, decide_claim
 from holdfast.sandbox.decide import Observed, decide
 from holdfast.sandbox.names import claim_name, pod_name
+from holdfast.sandbox.network import Guarded, decide_template, policy_name
 from holdfast.sandbox.pool import Pool, condition, decide_pool
 
 if TYPE_CHECKING:
@@ -59,10 +60,12 @@ class Looks:
         *,
         told: Callable[[dict[str, Any], Key], bool],
         counted: Callable[[str], None] = lambda _: None,
+        enforces_policies: bool = True,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._cache, self._writer = cache, writer
         self._told, self._counted, self._clock = told, counted, clock
+        self._enforces_policies = enforces_policies
 
     async def look(self, key: Key) -> float | None:
         """Look at one object; seconds until it wants to be looked at again by itself."""
@@ -74,6 +77,8 @@ class Looks:
                 return await self._sandbox(found)
             if key[0] == "SandboxWarmPool":
                 return await self._pool(found)
+            if key[0] == "SandboxTemplate":
+                return await self._template(found)
             return await self._claim(found)
         except ObjectConflictError:
             if key[0] == "Sandbox":
@@ -105,6 +110,12 @@ class Looks:
         if await self._carry_out(decision.actions, pool):
             return NOW
         await self._write_status(pool, decision.status)
+        return None
+
+    async def _template(self, template: dict[str, Any]) -> float | None:
+        namespace, name = template["metadata"]["namespace"], policy_name(template["metadata"]["name"])
+        seen = Guarded(template=template, policy=self._cache.get("NetworkPolicy", namespace, name))
+        await self._carry_out(decide_template(seen), template)
         return None
 
     async def _claim(self, claim: dict[str, Any]) -> float | None:
@@ -152,8 +163,14 @@ class Looks:
             pods=tuple(pods.values()),
             claims=claims,
             service=self._cache.get("Service", namespace, name),
+            policies=() if self._enforces_policies else self._policies(namespace),
             now=self._clock(),
             failure=failure,
+        )
+
+    def _policies(self, namespace: str) -> tuple[dict[str, Any], ...]:
+        return tuple(
+            each for each in self._cache.all("NetworkPolicy") if each["metadata"]["namespace"] == namespace
         )
 
     async def _carry_out(self, actions: Sequence[Action], of: dict[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.controller.cache import key_of
-from holdfast.sandbox.api import NAME_HASH
+from holdfast.sandbox.api import NAME_HASH, TEMPLATE_REF
 from holdfast.sandbox.ownership import controller_of
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.controller.cache import Cache, Key
 
-LOOKED_AT = ("Sandbox", "SandboxWarmPool", "SandboxClaim")
+LOOKED_AT = ("Sandbox", "SandboxWarmPool", "SandboxClaim", "SandboxTemplate")
 
 
 def touched(found: Mapping[str, Any], cache: Cache) -> Iterator[Key]:
@@ -34,12 +34,27 @@ def touched(found: Mapping[str, Any], cache: Cache) -> Iterator[Key]:
         yield from (key_of(sandbox) for sandbox in cache.sandboxes_with_hash(namespace, label))
     if kind == "SandboxWarmPool":
         yield from _claims_of(namespace, name, cache)
+    if kind == "NetworkPolicy" and owner is not None:
+        yield from _made_from(namespace, owner["name"], cache)
     if kind == "SandboxTemplate":
-        for pool in cache.all("SandboxWarmPool"):
-            _, where, called = key_of(pool)
-            if where == namespace and pool["spec"]["sandboxTemplateRef"]["name"] == name:
-                yield key_of(pool)
-                yield from _claims_of(where, called, cache)
+        yield from _pools_of(namespace, name, cache)
+
+
+def _made_from(namespace: str, template: str, cache: Cache) -> Iterator[Key]:
+    """Sandboxes of a template: they say whether its policy is kept to."""
+    for sandbox in cache.all("Sandbox"):
+        annotations = sandbox["metadata"].get("annotations") or {}
+        if annotations.get(TEMPLATE_REF) == template and key_of(sandbox)[1] == namespace:
+            yield key_of(sandbox)
+
+
+def _pools_of(namespace: str, template: str, cache: Cache) -> Iterator[Key]:
+    """Pools of a template, and the claims that wait for them."""
+    for pool in cache.all("SandboxWarmPool"):
+        _, where, called = key_of(pool)
+        if where == namespace and pool["spec"]["sandboxTemplateRef"]["name"] == template:
+            yield key_of(pool)
+            yield from _claims_of(where, called, cache)
 
 
 def _claims_of(namespace: str, pool: str, cache: Cache) -> Iterator[Key]:

@@ -47,6 +47,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "0.0.0.0"  # noqa: S104 - the kubelet asks from outside the pod
     port: int = 8082
     workers: int = 16
+    enforces_policies: bool = True
+    """whether the cluster's network keeps to network policies"""
 
 
 def run(options: Options) -> None:
@@ -68,7 +70,11 @@ class _Process:
 
         self._api, self._options, self._stop = api, options, stop
         self._objects = AsyncObjects(api)
-        self._desk = Desk(ClusterWriter(self._objects), workers=options.workers)
+        self._desk = Desk(
+            ClusterWriter(self._objects),
+            workers=options.workers,
+            enforces_policies=options.enforces_policies,
+        )
         self._health = Health(self._desk.metrics)
         self._lease = Lease(
             self._objects, options.lease_namespace, options.lease_name, options.identity or _identity()

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, NAME_HASH
+from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, GROUP, NAME_HASH
+from holdfast.sandbox.network import MANAGED_BY
+
+_OWN_POLICIES = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
 
 
 class Kind(NamedTuple):
@@ -33,10 +36,11 @@ WATCHED = (
     Kind(EXTENSIONS_API_VERSION, "SandboxWarmPool", "sandboxwarmpools"),
     Kind(EXTENSIONS_API_VERSION, "SandboxClaim", "sandboxclaims"),
     Kind(API_VERSION, "Sandbox", "sandboxes"),
+    Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", _OWN_POLICIES),
     Kind("v1", "Pod", "pods", NAME_HASH),
     Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims", NAME_HASH),
     Kind("v1", "Service", "services", NAME_HASH),
 )
 """Owners before what they own, so that a list of all finds each object's owner known."""
 
-CRDS = tuple(f"{each.plural}.{each.group}" for each in WATCHED if each.group)
+CRDS = tuple(f"{each.plural}.{each.group}" for each in WATCHED if each.group.endswith(GROUP))

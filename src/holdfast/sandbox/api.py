@@ -28,6 +28,8 @@ TEMPLATE_REF = f"{GROUP}/sandbox-template-ref"
 """Annotation of a sandbox: the template that it was made from."""
 TEMPLATE_HASH = f"{GROUP}/sandbox-pod-template-hash"
 """Label of a sandbox in a pool: what its template said when it was made."""
+TEMPLATE_REF_HASH = f"{GROUP}/sandbox-template-ref-hash"
+"""Label of a pod whose sandbox was made from a template: the hash of the template's name."""
 WARM_POOL = f"{GROUP}/warm-pool-sandbox"
 """Label of a sandbox that waits in a pool: the hash of the pool's name."""
 LAUNCH_TYPE = f"{GROUP}/launch-type"
@@ -66,6 +68,8 @@ class Condition(StrEnum):
     SUSPENDED = "Suspended"
     POD_SCHEDULED = "PodScheduled"
     FINISHED = "Finished"
+    NETWORK_POLICY_ENFORCED = "holdfast.dev/NetworkPolicyEnforced"
+    """ours, and only there to say that it is not so"""
 
 
 class Reason(StrEnum):

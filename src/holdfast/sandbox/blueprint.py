@@ -10,7 +10,14 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from holdfast.sandbox.api import API_VERSION, LAUNCH_TYPE, TEMPLATE_HASH, TEMPLATE_REF, WARM_POOL
+from holdfast.sandbox.api import (
+    API_VERSION,
+    LAUNCH_TYPE,
+    TEMPLATE_HASH,
+    TEMPLATE_REF,
+    TEMPLATE_REF_HASH,
+    WARM_POOL,
+)
 from holdfast.sandbox.names import name_hash
 from holdfast.sandbox.ownership import owner_reference
 
@@ -33,6 +40,11 @@ def sandbox_spec(template: Mapping[str, Any]) -> dict[str, Any]:
     """The spec of a sandbox of this template; without a service account's token unless the template asks."""
     spec = {key: copy.deepcopy(template["spec"][key]) for key in _SHARED if key in template["spec"]}
     spec["podTemplate"]["spec"].setdefault("automountServiceAccountToken", False)
+    metadata = spec["podTemplate"].setdefault("metadata", {})
+    metadata["labels"] = {
+        **(metadata.get("labels") or {}),
+        TEMPLATE_REF_HASH: name_hash(template["metadata"]["name"]),
+    }
     return spec
 
 

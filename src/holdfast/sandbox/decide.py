@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.sandbox import lifetime, parts, status
+from holdfast.sandbox import lifetime, network, parts, status
 from holdfast.sandbox.actions import Action, Adopt, Create, Delete, Patch
 from holdfast.sandbox.api import Condition, Mode, Reason, Shutdown
 from holdfast.sandbox.names import pod_name, selector
@@ -32,6 +32,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[dict[str, Any], ...] = ()
     claims: dict[str, dict[str, Any]] = {}
     service: dict[str, Any] | None = None
+    policies: tuple[dict[str, Any], ...] = ()
+    """network policies that nobody in this cluster keeps to"""
     failure: str = ""
     """What the API server said to the last thing that was tried; then only the status says so."""
 
@@ -174,6 +176,10 @@ def _of_that_name(seen: Observed) -> dict[str, Any] | None:
     return next((pod for pod in seen.pods if pod["metadata"]["name"] == wanted), None)
 
 
+def _pod_labels(seen: Observed) -> dict[str, str]:
+    return parts.pod_metadata(seen.sandbox)["labels"]
+
+
 def _not_ready(reason: Reason, words: str) -> Said:
     return Said(Condition.READY, "False", reason, words)
 
@@ -190,6 +196,8 @@ def _ended(
     metadata, old = seen.sandbox["metadata"], seen.sandbox.get("status") or {}
     if unknown:
         said = (*said, Said(Condition.SUSPENDED, "Unknown", Reason.POD_STATE_UNKNOWN))
+    if seen.policies and (unkept := network.not_enforced(_pod_labels(seen), seen.policies)):
+        said = (*said, unkept)
     new: dict[str, Any] = {
         "conditions": status.merged(
             old.get("conditions") or (), said, generation=metadata.get("generation", 0), now=seen.now

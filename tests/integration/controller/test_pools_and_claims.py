@@ -188,3 +188,22 @@ def test_a_claim_goes_some_seconds_after_its_sandbox_finished(place):
     place.patch("Pod", "ttl", {"status": ended("Succeeded", 0)}, subresource="status")
     place.wait_gone("SandboxClaim", "ttl")
     place.wait_gone("Sandbox", "ttl")
+
+
+def test_a_template_has_its_network_policy_and_its_sandboxes_say_that_nobody_keeps_to_it(place):
+    ready_pool(place, "guarded", 1, networkPolicy={"egress": [{"ports": [{"port": 443}]}]})
+    found = place.wait("NetworkPolicy", "guarded-network-policy", bool)
+    assert found["spec"]["egress"][0]["ports"][0]["port"] == 443
+    (box,) = waiting(place, "guarded")
+    told = place.wait_said(
+        "Sandbox", box["metadata"]["name"], **{"holdfast.dev/NetworkPolicyEnforced": "False NotEnforced"}
+    )
+    assert any("does not enforce it" in row["message"] for row in told["status"]["conditions"])
+    pod = place.get("Pod", box["metadata"]["name"])
+    selected = found["spec"]["podSelector"]["matchLabels"].items()
+    assert selected <= pod["metadata"]["labels"].items()
+    place.delete("NetworkPolicy", "guarded-network-policy")
+    place.wait("NetworkPolicy", "guarded-network-policy", bool)
+    place.patch("SandboxTemplate", "guarded", {"spec": {"networkPolicyManagement": "Unmanaged"}})
+    place.wait_gone("NetworkPolicy", "guarded-network-policy")
+    place.wait_said("Sandbox", box["metadata"]["name"], **{"holdfast.dev/NetworkPolicyEnforced": None})

@@ -85,7 +85,7 @@ def test_a_template_wakes_its_pools_and_a_pool_the_claims_that_still_wait(cache)
     for one in (pool, waiting, served):
         cache.put(one)
     woken = {("SandboxWarmPool", "ns", "p"), ("SandboxClaim", "ns", "c")}
-    assert set(touched(made("SandboxTemplate", "t"), cache)) == woken
+    assert set(touched(made("SandboxTemplate", "t"), cache)) == woken | {("SandboxTemplate", "ns", "t")}
     assert set(touched(pool, cache)) == woken
     fresh = made("Sandbox", "warm", owner=pool)
     assert set(touched(fresh, cache)) == woken | {("Sandbox", "ns", "warm")}

@@ -173,7 +173,7 @@ def test_a_claim_takes_the_oldest_ready_sandbox_with_one_write_on_the_version_it
     assert take.patch["metadata"]["ownerReferences"][0]["uid"] == "claim-1"
     assert take.patch["metadata"]["labels"]["agents.x-k8s.io/warm-pool-sandbox"] is None
     pod = take.patch["spec"]["podTemplate"]["metadata"]
-    assert pod["labels"] == {"agents.x-k8s.io/claim-uid": "claim-1"}
+    assert pod["labels"]["agents.x-k8s.io/claim-uid"] == "claim-1"
     assert isinstance(remember, Patch)
     assert remember.patch["metadata"]["annotations"] == {"agents.x-k8s.io/sandbox-name": "old"}
     assert ready(decision) == ("False", "SandboxNotReady")

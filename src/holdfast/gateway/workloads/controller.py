@@ -146,6 +146,8 @@ def _container(blueprint: Blueprint) -> dict[str, Any]:
                 "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}},
             },
             {"name": "HOLDFAST_CONTROLLER_PORT", "value": str(HEALTH_PORT)},
+            # The node's own network has no part that would keep to them.
+            {"name": "HOLDFAST_CONTROLLER_NETWORK_POLICIES", "value": "ignored"},
         ],
         "ports": [{"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"}],
         "startupProbe": _asks("/healthz", every=1, failures=60),

@@ -1,0 +1,116 @@
+"""The network policy around the sandboxes of a template: one for each template that has it managed.
+
+Pure, as decide.py is. Where a template says nothing, the published default holds: in come only routers, out
+goes only what is public. Whether anything keeps to a policy is the cluster's matter: where nobody does, the
+sandbox says so. Not here: policies of single sandboxes (creation.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.sandbox.actions import Action, Create, Delete, Patch
+from holdfast.sandbox.api import TEMPLATE_REF_HASH, Condition
+from holdfast.sandbox.names import name_hash
+from holdfast.sandbox.ownership import is_owned, owner_reference
+from holdfast.sandbox.status import Said, is_leaving
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MANAGED_BY = {"holdfast.dev/managed-by": "holdfast"}
+"""Label of the policies that holdfast made: only those are watched."""
+_ROUTER = {"app": "sandbox-router"}
+_PRIVATE = {
+    "0.0.0.0/0": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"],
+    "::/0": ["fc00::/7"],
+}
+
+
+class Guarded(msgspec.Struct, frozen=True, kw_only=True):
+    """A template, and the object that has its policy's name."""
+
+    template: dict[str, Any]
+    policy: dict[str, Any] | None = None
+
+
+def policy_name(template: str) -> str:
+    """What the policy of a template is called."""
+    return f"{template}-network-policy"
+
+
+def template_label(template: str) -> dict[str, str]:
+    """The label by which the pods of a template are found."""
+    return {TEMPLATE_REF_HASH: name_hash(template)}
+
+
+def decide_template(seen: Guarded) -> tuple[Action, ...]:
+    """The policy as the template has it, or none; one that is somebody else's is left alone."""
+    if is_leaving(seen.template):
+        return ()
+    there, managed = seen.policy, _is_managed(seen.template)
+    if there is None:
+        return (Create(manifest=policy(seen.template)),) if managed else ()
+    if not is_owned(there, seen.template) or is_leaving(there):
+        return ()
+    if not managed:
+        return (Delete.of(there),)
+    wanted = policy(seen.template)["spec"]
+    return () if _alike(there["spec"], wanted) else (Patch.of(there, {"spec": wanted}),)
+
+
+def policy(template: Mapping[str, Any]) -> dict[str, Any]:
+    """The NetworkPolicy of a template."""
+    metadata, rules = template["metadata"], template["spec"].get("networkPolicy")
+    if rules is None:
+        rules = _usual()
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": policy_name(metadata["name"]),
+            "namespace": metadata["namespace"],
+            "labels": dict(MANAGED_BY),
+            "ownerReferences": [owner_reference(template)],
+        },
+        "spec": {
+            "podSelector": {"matchLabels": template_label(metadata["name"])},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": list(rules.get("ingress") or ()),
+            "egress": list(rules.get("egress") or ()),
+        },
+    }
+
+
+def not_enforced(pod_labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]]) -> Said | None:
+    """What a sandbox says where policies around its pod are there and nobody keeps to them."""
+    names = [each["metadata"]["name"] for each in policies if _selects(each, pod_labels)]
+    if not names:
+        return None
+    words = f"the network policy {', '.join(sorted(names))} is there, but this cluster's network does not "
+    words += "enforce it: every pod reaches every other"
+    return Said(Condition.NETWORK_POLICY_ENFORCED, "False", "NotEnforced", words)
+
+
+def _is_managed(template: Mapping[str, Any]) -> bool:
+    return bool(template["spec"].get("networkPolicyManagement", "Managed") != "Unmanaged")
+
+
+def _selects(found: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    wanted = (found["spec"].get("podSelector") or {}).get("matchLabels") or {}
+    return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
+
+
+def _alike(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """The server leaves empty lists out."""
+    return all((there.get(key) or None) == (value or None) for key, value in wanted.items())
+
+
+def _usual() -> dict[str, Any]:
+    public = [{"ipBlock": {"cidr": cidr, "except": list(private)}} for cidr, private in _PRIVATE.items()]
+    return {
+        "ingress": [{"from": [{"podSelector": {"matchLabels": dict(_ROUTER)}}]}],
+        "egress": [{"to": public}],
+    }
