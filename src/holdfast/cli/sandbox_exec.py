@@ -108,7 +108,12 @@ def _attached(box: Sandbox, words: tuple[str, ...], *, tty: bool, stdin: bool, c
 def _collected(box: Sandbox, words: tuple[str, ...], *, sends: bool, container: str | None) -> ExecResult:
     import sys
 
-    data = sys.stdin.buffer.read(_LONGEST_INPUT) if sends else None
+    data = sys.stdin.buffer.read(_LONGEST_INPUT + 1) if sends else None
+    if data is not None and len(data) > _LONGEST_INPUT:
+        raise UsageError(
+            f"with --json no more than {_LONGEST_INPUT >> 20} MiB can be piped in; nothing was run",
+            hint="Leave out --json.",
+        )
     with box:
         return box.exec(*words, stdin=data, container=container)
 

@@ -133,3 +133,23 @@ def test_what_is_not_there_is_said_before_anybody_is_asked(peer, box, tmp_path):
     with pytest.raises(UsageError, match="there is no folder"):
         box.download("x", tmp_path / "no" / "where")
     assert peer.seen == []
+
+
+def test_a_link_that_is_named_itself_stands_for_what_it_leads_to(peer, box, tmp_path):
+    (tmp_path / "real").write_bytes(b"x" * 5000)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    peer.answers[FILES] = take_all
+    assert box.upload(tmp_path / "link", "d/").bytes > 5000
+    (tmp_path / "real").unlink()
+    with pytest.raises(UsageError, match="there is no"):
+        box.upload(tmp_path / "link", "d/")
+
+
+def test_odd_names_of_folders(peer, box, tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    assert own_name(Path("..")) == tmp_path.name
+    assert own_name(Path("../sub")) == "sub"
+    with pytest.raises(UsageError, match="whole of a sandbox"):
+        box.download("/", tmp_path)
+    assert peer.seen == []

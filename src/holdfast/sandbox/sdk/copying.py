@@ -55,8 +55,8 @@ def local_target(source: PurePosixPath, target: str | Path) -> tuple[Path, str]:
 
 
 def own_name(source: Path) -> str:
-    """What a file or folder is called, also where it is given as `.`."""
-    return source.name or source.resolve().name
+    """What a file or folder is called, also where it is given as `.` or `..`."""
+    return source.name if source.name not in ("", "..") else source.resolve().name
 
 
 async def send(
@@ -68,11 +68,11 @@ async def send(
     progress: Callable[[int], None] = lambda _: None,
 ) -> Copied:
     """Copy `source` so that it is called `target` in the sandbox."""
-    await asyncio.to_thread(_refuse_missing, source)
+    found = await asyncio.to_thread(_found, source)
     left_out: list[str] = []
 
     async def chunks() -> AsyncIterator[bytes]:
-        made = packed(source, target.name, left_out.append)
+        made = packed(found, target.name, left_out.append)
         while (chunk := await asyncio.to_thread(next, made, None)) is not None:
             yield chunk
             progress(len(chunk))
@@ -93,6 +93,8 @@ async def fetch(
     progress: Callable[[int], None] = lambda _: None,
 ) -> Copied:
     """Copy `source` out of the sandbox, to `folder`, under the name `called`."""
+    if not source.name:
+        raise UsageError("the whole of a sandbox's files cannot be copied", hint="Name a folder in it.")
     await asyncio.to_thread(_refuse_no_folder, folder)
     async with connection.stream("GET", f"/v1/sandboxes/{name}/files", query={"path": str(source)}) as answer:
         archive = cast("BinaryIO", _Blocking(answer, asyncio.get_running_loop()))
@@ -102,9 +104,11 @@ async def fetch(
     return Copied(entries=done.entries, bytes=done.bytes, target=str(folder / called), left_out=done.refused)
 
 
-def _refuse_missing(source: Path) -> None:
-    if not source.exists() and not source.is_symlink():
+def _found(source: Path) -> Path:
+    """What is to be copied; a link that was named itself stands for what it leads to, as with `cp`."""
+    if not source.exists():
         raise UsageError(f"there is no {source}")
+    return source.resolve() if source.is_symlink() else source
 
 
 def _refuse_no_folder(folder: Path) -> None:
