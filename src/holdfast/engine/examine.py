@@ -59,7 +59,9 @@ class Examiner:
         """Ask a step for its inputs and fingerprint them; its needs must have been prepared before."""
         step = self.session.graph.steps[name]
         context = Context(self.session, step)
-        inputs = _checked(step, step.inputs(context))
+        inputs = step.inputs(context)
+        if inputs or type(inputs) is not dict:
+            _check_inputs(step, inputs)
         fingerprint = self.fingerprint(step, inputs)
         record = self.records.get(name)
         if record is None:
@@ -154,7 +156,7 @@ class Examiner:
         return {name: self.digests.result(bytes(now[name])) for name in sorted(context.reads) if name in now}
 
 
-def _checked(step: Step, inputs: object) -> Mapping[str, Any]:
+def _check_inputs(step: Step, inputs: object) -> None:
     if not isinstance(inputs, Mapping):
         raise WorkflowError(
             f"inputs of step {step.name!r} must be a mapping, not {type(inputs).__name__}",
@@ -163,7 +165,6 @@ def _checked(step: Step, inputs: object) -> Mapping[str, Any]:
     for name in inputs:
         if not isinstance(name, str):
             raise WorkflowError(f"inputs of step {step.name!r} must have texts for names, not {name!r}")
-    return inputs
 
 
 def cannot_tell(error: Exception) -> Verdict:

@@ -59,7 +59,7 @@ class Performer:
         with self._producing, self._interrupts.acting():
             if name in self._session.results:
                 return
-            began, task = time.monotonic(), self._examiner.prepare(name)
+            task = self._examiner.prepare(name)
             verdict = self._ask(task)
             if verdict is not None and verdict.state == "done" and verdict.result is not None:
                 raw = self._session.results[name] = pack(name, verdict.result, self._session.vault)
@@ -67,16 +67,25 @@ class Performer:
                 return
             if verdict is not None and verdict.state == "done" and task.step.repeat is None:
                 raise _nobody_kept(name, reader)
-            outcome = self._run(task, f"its result is not known, and {reader!r} reads it", began)
-            self._journal.take(outcome)
-            self._journal.not_skipped(name)
-            self._journal.flush()
-            self.produced.append(name)
+            self._run_for_result(task, reader)
             if name not in self._session.results:
                 raise _nobody_kept(name, reader)
 
-    def _perform(self, task: Task, began: float) -> Outcome:
+    def _run_for_result(self, task: Task, reader: str) -> None:
+        name, began = task.step.name, time.monotonic()
         self._go_on(task)
+        self._journal.not_skipped(name)
+        try:
+            outcome = self._run(task, f"its result is not known, and {reader!r} reads it", began)
+        except Exception as error:  # noqa: BLE001  a step may raise anything; the reader is told
+            outcome = self._failed(task, error, began)
+        self._journal.take(outcome)
+        self._journal.flush()
+        if outcome.error is not None:
+            raise outcome.error
+        self.produced.append(name)
+
+    def _perform(self, task: Task, began: float) -> Outcome:
         step = task.step
         decision = self._examiner.decide(task, self._ask(task))
         if decision.action == "run":
@@ -93,15 +102,16 @@ class Performer:
     def _ask(self, task: Task) -> Verdict | None:
         if task.step.name not in self._session.graph.probed or task.step.repeat == "always":
             return None
+        self._go_on(task)
         with self._interrupts.looking():
             return self._examiner.ask_patiently(task, self._patient())
 
     def _go_on(self, task: Task) -> None:
         """Raise if nothing new may begin; asked right before each effect, for a probe may have been slow."""
         if self._session.stop.is_set():
-            raise CancelledError(f"stopped {self._interrupts.by}, and {task.step.name!r} was not begun")
+            raise CancelledError(f"stopped {self._interrupts.by}; {task.step.name!r} was left as it is")
         if self._session.halted:
-            raise CancelledError(f"the run is ending, and {task.step.name!r} was not begun")
+            raise CancelledError(f"the run is ending; {task.step.name!r} was left as it is")
 
     def _patient(self) -> Policy:
         if self._patience is None:
@@ -136,8 +146,9 @@ class Performer:
     def _run(self, task: Task, reason: str, began: float) -> Outcome:
         step, context = task.step, task.context
         looks = step.repeat == "always"
-        if context.verdict is not None and context.verdict.state == "done":
-            task.stale = True
+        if context.verdict is not None and context.verdict.state in {"done", "absent"}:
+            # What is seen later is from this run, if nothing was there before it.
+            task.stale = context.verdict.state == "done"
         if not task.intended and not looks:
             self._journal.intend(self._examiner, [task])
         self._session.bus.emit(StepStarted(step=step.name, title=label(step)))
@@ -165,13 +176,14 @@ class Performer:
         return Outcome(step.name, record=record, log=log, forgets=getattr(step, "forgets", ""))
 
     def _attempts(self, task: Task) -> Any:
-        step, context = task.step, task.context
+        step, context, session = task.step, task.context, self._session
 
         def attempt() -> Any:
             if context.attempt and self._is_there(task):
                 return context.verdict.result if context.verdict is not None else None
-            self._go_on(task)
-            self._session.lock.check()
+            if session.halted or session.stop.is_set():
+                self._go_on(task)
+            session.lock.check()
             context.attempt += 1
             return step.run(context)
 
@@ -221,7 +233,7 @@ class Performer:
             reads=self._examiner.read_marks(task.context),
             retries=tuple(task.context.retries),
             at_least_once=task.step.repeat == "at-least-once",
-            begun_before=begun_before(task.record),
+            begun_before=task.record is not None and begun_before(task.record),
             **more,
         )
 
@@ -235,7 +247,7 @@ class Performer:
             tries=context.attempt,
             retries=tuple(context.retries),
             at_least_once=task.step.repeat == "at-least-once",
-            begun_before=begun_before(task.record),
+            begun_before=task.record is not None and begun_before(task.record),
             **more,
         )
 

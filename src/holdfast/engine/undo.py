@@ -154,6 +154,9 @@ def _reverse(workflow: Workflow, kept: _Kept) -> Workflow:
 
     if not any(has(step, "undo") for step in workflow.graph):
         raise WorkflowError(f"nothing of {workflow.name!r} can be undone: none of its steps has an `undo`")
+    for name in workflow.graph.order:
+        if f"undo-{name}" in workflow.graph.steps:
+            raise WorkflowError(f"a step is called 'undo-{name}', as is the undo of {name!r}")
     steps = _reversed(workflow.graph, kept)
     if not steps:
         raise WorkflowError(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from holdfast.engine import Step, Workflow, absent, done, unknown
-from holdfast.errors import ResultError, UnknownStateError
+from holdfast.errors import CancelledError, ResultError, StepError, UnknownStateError
 from holdfast.events import StepFinished
 from holdfast.retry import Policy, constant, testing_mode
 
@@ -134,6 +136,39 @@ def test_an_unknown_state_stops_a_step_from_being_run_for_its_result(store, worl
     flow = Workflow("w", [pay, book], patience=Policy(attempts=3, backoff=constant(1)))
     with testing_mode(), pytest.raises(UnknownStateError, match="no answer"):
         flow.run(store=store)
+    assert world.made == []
+
+
+def test_a_step_that_fails_when_it_is_run_for_its_result_is_the_one_that_failed(store, world: World):
+    world.things["net"] = "there before"
+
+    class Broken(Safe):
+        def run(self, ctx):
+            raise OSError("no route")
+
+    mail = Step("mail", needs=["net"], repeat="safe", run=lambda ctx: ctx.result("net"))
+    with pytest.raises(StepError, match="step 'net' failed: OSError: no route"):
+        Workflow("w", [Broken(world, "net"), mail]).run(store=store)
+    store.open()
+    assert [(log.step, log.outcome) for log in store.runs()[0].steps] == [
+        ("net", "failed"),
+        ("mail", "failed"),
+    ]
+    assert store.load("w")["net"].state == "failed"
+    assert Workflow("w", [Safe(world, "net"), mail]).run(store=store).changed == ("net", "mail")
+
+
+def test_a_stop_comes_before_a_step_is_run_for_its_result(store, world: World):
+    world.things["net"] = "there before"
+    stop = threading.Event()
+
+    def mail(ctx):
+        stop.set()
+        return ctx.result("net")
+
+    steps = [Safe(world, "net"), Step("mail", needs=["net"], repeat="safe", run=mail)]
+    with pytest.raises(CancelledError):
+        Workflow("w", steps).run(store=store, stop=stop)
     assert world.made == []
 
 

@@ -319,6 +319,32 @@ def test_a_probe_that_sees_the_old_effect_does_not_end_the_attempts_of_a_change(
     assert world.made == ["red", "blue"]
 
 
+def test_what_was_not_there_before_an_attempt_is_from_it_though_an_input_changed(store, world: World):
+    def flow(colour, *, fail):
+        def run(ctx):
+            world.made.append(colour)
+            if fail:
+                raise ConnectionResetError("reset after the effect")
+
+        return Workflow(
+            "w",
+            [
+                Step(
+                    "x",
+                    inputs={"colour": colour},
+                    probe=lambda ctx: done("there") if colour in world.made else absent(),
+                    run=run,
+                    policy=Policy(attempts=3, backoff=constant(1)),
+                )
+            ],
+        )
+
+    with testing_mode():
+        flow("red", fail=False).run(store=store)
+        flow("blue", fail=True).run(store=store)
+    assert world.made == ["red", "blue"]
+
+
 def test_a_success_is_not_asked_about(store, world: World):
     step = Make(world, "x")
     step.policy = Policy(attempts=3)

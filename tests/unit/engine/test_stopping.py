@@ -184,6 +184,7 @@ def test_a_store_that_is_removed_under_a_run_is_noticed_before_the_next_effect(t
     def remove(ctx):
         for each in path.parent.glob("s.db*"):
             each.unlink()
+        threading.Event().wait(0.05)  # the name is looked at now and then, not at every write
 
     steps = [Step("remove", repeat="safe", run=remove), Make(world, "after", ("remove",))]
     with pytest.raises(StoreError, match="was removed or replaced while a run was at work"):
