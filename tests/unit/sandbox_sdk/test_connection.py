@@ -1,7 +1,10 @@
 """Requests that are made again, streams that are not, and the ways in which a gateway cannot be reached."""
 
 import asyncio
+import gc
 import json
+import subprocess
+import sys
 
 import pytest
 from aiohttp import web
@@ -16,6 +19,7 @@ from holdfast.kube.reach import ApiRefusedError
 from holdfast.sandbox.sdk.connection import Connection
 from holdfast.sandbox.sdk.handle import AsyncSandbox
 from holdfast.sandbox.sdk.problems import AnswerLostError, NotReachedError, ServerTroubleError
+from holdfast.sandbox.sdk.sync import Sandbox
 from holdfast.sandbox.wire import SandboxView
 from holdfast.testing.throwaway_pki import Authority
 
@@ -221,3 +225,26 @@ def test_a_certificate_that_the_server_stopped_trusting_is_looked_up_again(peer)
 
     assert asyncio.run(work()).name == "a"
     assert len(peer.seen) == 2
+
+
+def test_a_handle_that_nobody_closed_lets_go_of_its_connection(peer):
+    peer.answers[PATH] = answering(OK)
+    box = Sandbox("a", peer.access)
+    connection = box._connection
+    assert box.get().name == "a"
+    assert connection.is_open
+    del box
+    gc.collect()
+    assert not connection.is_open
+
+
+def test_a_program_that_closes_nothing_ends_without_a_word(peer):
+    peer.answers[PATH] = answering(OK)
+    access = peer.access()
+    fields = {name: getattr(access, name) for name in ("gateway", "url", "ca", "certificate", "key")}
+    program = (
+        "from holdfast.sandbox.sdk import Access, Sandbox\n"
+        f"box = Sandbox('a', lambda: Access(**{fields!r}))\nprint(box.get().name)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("a\n", "")

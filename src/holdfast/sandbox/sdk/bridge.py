@@ -43,6 +43,8 @@ class _Loop:
 
 
 _LOOP = _Loop()
+_LAST: set[asyncio.Task[None]] = set()
+"""Clean-ups under way: a loop itself holds its tasks only weakly."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -70,6 +72,17 @@ def run(work: Coroutine[Any, Any, T]) -> T:
             loop.call_soon_threadsafe(lambda: [each.cancel() for each in task])
             _wait_for_cleanup(ended)
         raise
+
+
+def let_go(work: Coroutine[Any, Any, None]) -> None:
+    """Run a last clean-up from wherever an object dies: in a plain thread, or in the loop's own."""
+    loop = _LOOP.get()
+    if _running_here() is loop:
+        task = loop.create_task(work)
+        _LAST.add(task)
+        task.add_done_callback(_LAST.discard)
+    else:
+        run(work)
 
 
 def iterate(source: AsyncIterator[T]) -> Iterator[T]:

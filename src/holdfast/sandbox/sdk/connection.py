@@ -157,6 +157,11 @@ class Connection:
         finally:
             await opened.close()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything to close."""
+        return self._session is not None
+
     async def close(self) -> None:
         """Let go of everything; the next call opens it again."""
         session, self._session = self._session, None

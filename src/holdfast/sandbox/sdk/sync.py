@@ -11,6 +11,7 @@ connection; the sandbox itself stays until `delete()`. Not here: what any call d
 
 from __future__ import annotations
 
+import weakref
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -45,6 +46,8 @@ class _Facade:
         self._on_retry = on_retry
         self._connection = self._connect()
         self._twin: Connection | None = None
+        # Whoever forgets to close gets no complaint of the library, and no socket stays open.
+        weakref.finalize(self, _let_go, self._connection)
 
     def close(self) -> None:
         """Close the connection; nothing else ends with it."""
@@ -71,6 +74,11 @@ class _Facade:
     def _own(self) -> Connection:
         self._twin = self._connect()
         return self._twin
+
+
+def _let_go(connection: Connection) -> None:
+    if connection.is_open:
+        bridge.let_go(connection.close())
 
 
 class Sandbox(_Facade):
