@@ -62,7 +62,7 @@ def check(proxy, began, held_up, say, what):
     bound = BURST + RATE * (1 + held_up.longest)
     say(
         f"{what}: {CALLERS} calls, outage {OUTAGE:g} s, {len(proxy.log)} requests; peak in any second "
-        f"{during:g} during and {after:g} after it, bound {bound:.1f} (held up {held_up.longest:.2f} s at most)"
+        f"{during:g} during and {after:g} after it, bound {bound:.1f} (held up {held_up.longest:.2f} s)"
     )
     assert 0 < during <= bound
     assert 0 < after <= bound
