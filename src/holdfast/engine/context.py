@@ -47,7 +47,7 @@ class Session:
         """where results come from that are not of steps of this graph (an undo)"""
         self.produce: Callable[[str, str], None] | None = None
         """has the result of a step that nobody kept, for a reader, or raises; a preview has none"""
-        self.vault = Vault()
+        self.vault = Vault(self.results)
         self.stop = threading.Event()
         self.halted = False
         """the run is ending: what has not begun does not begin"""
@@ -163,16 +163,12 @@ class Context:
 
     def retry(self, policy: Policy) -> Policy:
         """The same policy, telling of its retries on the bus and ending its waits on Ctrl-C."""
-        from holdfast.retry import describe
-
-        vault = self._session.vault
+        vault, describe = self._session.vault, policy.describe
         return policy.with_(
             stop=policy.stop or self._session.stop,
             on_retry=self._told(policy.on_retry),
             operation=policy.operation or self.step.name,
-            describe=policy.describe
-            if policy.describe is not describe
-            else lambda e: vault.redact(describe(e)),
+            describe=lambda error: vault.redact(describe(error)),
         )
 
     def _told(self, also: Callable[[RetryScheduled], None] | None) -> Callable[[RetryScheduled], None]:

@@ -28,6 +28,7 @@ _MAGIC = b"SQLite format 3\0"
 _MARK = APPLICATION_ID.to_bytes(4, "big")
 _MARK_AT = 68
 _PART = 65_536
+_LONGEST_PATH, _LONGEST_NAME = 470, 220
 _MOST_WRONG = 3
 """A few bytes of the header may be damaged; another program's database differs in all four of the mark."""
 
@@ -44,14 +45,16 @@ def check(path: Path, *, readonly: bool) -> None:
     """Raise one clear error for a path that cannot be a store; tighten the mode of one that can."""
     try:
         if not readonly:
+            _check_length(path)
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = path.stat()
     except FileNotFoundError:
         if readonly:
             raise _missing(path) from None
         found = None
-    except OSError as error:
-        raise StoreError(f"the store {path} cannot be reached: {error.strerror}", cause=error) from error
+    except (OSError, ValueError) as error:  # a path may hold what no file system takes
+        reason = getattr(error, "strerror", error)
+        raise StoreError(f"the store {str(path)!r} cannot be reached: {reason}", cause=error) from error
     if found is not None:
         _check_file(path, found, readonly=readonly)
     if not readonly and not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):
@@ -64,7 +67,7 @@ def check(path: Path, *, readonly: bool) -> None:
 def identity(path: Path) -> tuple[int, int] | None:
     """Which file it is that bears a name; None if there is none."""
     try:
-        found = os.stat(path)  # noqa: PTH116  asked before each write: `Path.stat` takes twice as long
+        found = path.stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino
@@ -77,6 +80,16 @@ def vanished(path: Path) -> StoreError:
         hint="Find out what removes that file, then run the same command again: it goes on from what it can "
         "observe.",
     )
+
+
+def _check_length(path: Path) -> None:
+    """SQLite takes paths of half a kilobyte; the names of what is put beside the store are longer yet."""
+    whole = os.fsencode(os.path.realpath(path))
+    if len(whole) > _LONGEST_PATH or len(os.fsencode(path.name)) > _LONGEST_NAME:
+        raise StoreError(
+            f"the path of the store is too long: {len(whole)} bytes, {str(path)[:60]}…",
+            hint=f"At most {_LONGEST_PATH} bytes, and {_LONGEST_NAME} for the name alone: put it elsewhere.",
+        )
 
 
 def _missing(path: Path) -> StoreError:

@@ -16,6 +16,7 @@ from holdfast.engine.record import NOTHING, Record, RunRecord, StepLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
 
     from holdfast.engine.examine import Examiner, Task
     from holdfast.engine.interrupt import Interrupts
@@ -60,7 +61,7 @@ class Journal:
                         stale=task.stale,
                         inputs=examiner.marks(task),
                         at_least_once=task.step.repeat == "at-least-once",
-                        begun_before=begun_before(task.record),
+                        begun_before=task.record is not None and begun_before(task.record),
                     )
             self._flush()
 
@@ -90,9 +91,16 @@ class Journal:
         with self._guard:
             self._flush()
 
-    def end(self, *, forget: Iterable[str] = ()) -> None:
-        """Have the last outcomes and the story of the run on disk, in one commit."""
+    def end(self, *, forget: Iterable[str] = (), strike: AbstractSet[str] = frozenset()) -> None:
+        """Have the last outcomes and the story of the run on disk, in one commit.
+
+        `strike` names steps whose results must not stay there; that they are done stays.
+        """
         with self._guard:
+            if strike:
+                there = {**self._store.load(self._scope), **self._records}
+                for name in strike & there.keys():
+                    self._records[name] = msgspec.structs.replace(there[name], result=NOTHING, adopted=True)
             gone = [*self._forget, *forget]
             kept = {name: record for name, record in self._records.items() if name not in set(gone)}
             self._interrupts.begin_write()
@@ -111,11 +119,9 @@ class Journal:
                 self._interrupts.end_write()
 
 
-def begun_before(record: Record | None) -> bool:
-    """Whether an earlier run died or failed in a step, after it had begun."""
-    return record is not None and (
-        record.state == "intent" or (record.state == "failed" and record.tries > 0)
-    )
+def begun_before(record: Record) -> bool:
+    """Whether the run that made a record died or failed in its step, after it had begun."""
+    return record.state == "intent" or (record.state == "failed" and record.tries > 0)
 
 
 def died(run: RunRecord, records: dict[str, Record]) -> RunRecord:

@@ -173,9 +173,9 @@ class FileLock:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             fd = self._open_or_make()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a path may hold what no file system takes
             raise StoreError(
-                f"the lock {self.path} cannot be opened: {error.strerror}",
+                f"the lock {str(self.path)!r} cannot be opened: {getattr(error, 'strerror', error)}",
                 hint="Its directory must be there and be writable, and the file no link and not another's "
                 "private one.",
                 cause=error,

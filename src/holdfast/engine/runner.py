@@ -174,7 +174,7 @@ class Runner:
         run.step, run.code, run.hint = step or "", told.code, self._session.vault.redact(told.hint)
         run.error = self._session.vault.redact(str(told))
         try:
-            journal.end()
+            journal.end(strike=self._session.vault.leaked)
         except HoldfastError as trouble:
             # The first error counts; that its record is missing makes the next run ask the world, no more.
             error.add_note(f"and the store could not be written: {trouble}")

@@ -8,7 +8,15 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+from urllib.parse import quote, quote_plus
+
+from holdfast.errors import SecretLeakError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from msgspec import Raw
 
 SHORTEST_SOUGHT = 6
 """Values shorter than this are not looked for in texts: they would be found in any."""
@@ -43,27 +51,35 @@ class Secret:
 
 
 class Vault:
-    """The secrets that a run has seen: finds their values in texts that are about to be kept."""
+    """The secrets that a run has seen: finds their values in texts that are about to be kept, or are already.
 
-    def __init__(self) -> None:
+    `kept` are the results of steps, by name; `leaked` names those that turned out to hold a secret.
+    """
+
+    def __init__(self, kept: Mapping[str, bytes | Raw] | None = None) -> None:
         self._known: dict[str, str] = {}
+        self._kept = {} if kept is None else kept
         self._lock = threading.Lock()
+        self.leaked: set[str] = set()
 
     def learn(self, secret: Secret) -> None:
-        value = secret.reveal()
-        if len(value) < SHORTEST_SOUGHT:
+        """Know a value from now on; raises if a step has returned it while nobody knew that it is one."""
+        if len(secret.reveal()) < SHORTEST_SOUGHT:
             return
-        forms = {base64.b64encode(value).decode()}
-        try:
-            text = value.decode()
-            forms |= {text, text.strip(), json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
-        except UnicodeDecodeError:
-            pass
         with self._lock:
-            self._known = {
-                **self._known,
-                **{form: secret.ref for form in forms if len(form) >= SHORTEST_SOUGHT},
-            }
+            new = {form: secret.ref for form in _forms(secret.reveal()) if form not in self._known}
+            self._known = {**self._known, **new}
+        if new:
+            kept = [(name, bytes(raw).decode(errors="replace")) for name, raw in list(self._kept.items())]
+            self.leaked |= {name for name, text in kept if any(form in text for form in new)}
+        if self.leaked:
+            names = ", ".join(map(repr, sorted(self.leaked)))
+            raise SecretLeakError(
+                f"what step {names} returned holds the value of a secret, which was not known to be one"
+                f" before {secret.ref!r} was read; it is struck from the store",
+                hint="Let the step that returns it know the secret (`ctx.secret`, or an input), and return"
+                " where it is found.",
+            )
 
     def found_in(self, text: str) -> str | None:
         """Which secret stands in a text, in words; None if none does."""
@@ -82,3 +98,16 @@ class Vault:
             if form in text:
                 text = text.replace(form, MASK)
         return text if _PRIVATE_KEY not in text else MASK
+
+
+def _forms(value: bytes) -> set[str]:
+    """How a value may stand in a text: as it is, and as JSON, base64 and addresses write it."""
+    forms = {coded(value).decode().rstrip("=") for coded in (base64.b64encode, base64.urlsafe_b64encode)}
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return forms
+    forms |= {text, text.strip(), quote(text), quote(text, safe=""), quote_plus(text)}
+    for _ in range(2):  # a result is JSON, and may hold a text that is JSON
+        forms |= {json.dumps(form, ensure_ascii=plain)[1:-1] for form in forms for plain in (True, False)}
+    return {form for form in forms if len(form) >= SHORTEST_SOUGHT}

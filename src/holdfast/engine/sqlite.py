@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from contextlib import suppress
+import time
+from contextlib import closing, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -37,6 +38,7 @@ _PUT_RUN = (
     "INSERT INTO runs (id, running, body, digest) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (id) DO UPDATE SET running=excluded.running, body=excluded.body, digest=excluded.digest"
 )
+_LOOKS_EVERY = 0.005  # seconds: a look at the name costs more than all else that a write adds to SQLite's own
 _CUT_OFF = "it was found damaged earlier, and the run that was to set it aside died"
 _decode_record = msgspec.json.Decoder(Record).decode
 _decode_run = msgspec.json.Decoder(RunRecord).decode
@@ -57,6 +59,7 @@ class SQLiteStore:
         self.unreadable = 0
         self._meta: dict[str, str] = {}
         self._file: tuple[int, int] | None = None
+        self._looks_at = 0.0
         self._con: sqlite3.Connection | None = None
         self._report: Report = _ignore
         self._guard = threading.RLock()
@@ -179,6 +182,7 @@ class SQLiteStore:
         if con.execute("PRAGMA journal_mode=WAL").fetchone()[0] != b"wal":
             raise StoreError(f"{self.path} is on a file system that cannot share memory between processes")
         con.execute("PRAGMA synchronous=FULL")
+        con.execute("PRAGMA secure_delete=ON")  # a result that had to be struck out leaves no trace
         self._file = files.identity(self.path)
         schema.migrate(con, int(self._meta["schema"]), __version__)
 
@@ -213,8 +217,11 @@ class SQLiteStore:
         forget: Sequence[str],
         runs: Sequence[RunRecord],
     ) -> None:
-        if files.identity(self.path) != self._file:
-            raise files.vanished(self.path)
+        now = time.monotonic()
+        if runs or now >= self._looks_at:
+            self._looks_at = now + _LOOKS_EVERY
+            if files.identity(self.path) != self._file:
+                raise files.vanished(self.path)
         con.execute("BEGIN IMMEDIATE")
         try:
             if records:
@@ -241,15 +248,13 @@ class SQLiteStore:
     def _create(self, key: bytes | None, fill: Callable[[sqlite3.Connection], None] | None = None) -> None:
         """Make a complete store beside the name and link it into place: an empty file can only be damage."""
         with files.new_beside(self.path) as beside:
-            con = sqlite3.connect(beside, isolation_level=None)
             try:
-                schema.create(con, __version__, key)
-                if fill is not None:
-                    fill(con)
+                with closing(sqlite3.connect(beside, isolation_level=None)) as con:
+                    schema.create(con, __version__, key)
+                    if fill is not None:
+                        fill(con)
             except sqlite3.Error as error:
                 raise files.judged(error, self.path, writing=True) from error
-            finally:
-                con.close()
 
     def _set_aside(self, reason: str) -> None:
         """Put the damaged file by, keep what can be believed, and tell.

@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from holdfast.engine import SQLiteStore, Step, Workflow, schema
+from holdfast.engine import FileLock, Holder, SQLiteStore, Step, Workflow, files, schema
 from holdfast.engine.record import Record, RunRecord
 from holdfast.errors import StoreError, StoreFullError, StoreVersionError
 from holdfast.events import StoreDamaged
@@ -37,6 +37,52 @@ def test_what_is_written_is_read_back(store):
     store.open()
     assert store.load("w") == {"x": record}
     assert store.load("other")["x"].error == "e"
+
+
+def at_length(tmp_path, length):
+    path = tmp_path.resolve()
+    while length - len(str(path)) > 200:
+        path /= "x" * 100
+    return path / ("s" * (length - len(str(path)) - 1))
+
+
+@pytest.mark.parametrize("length", [471, 504, 505, 720, 4090, 9000])
+def test_a_path_that_is_too_long_is_one_clear_error(tmp_path, world: World, length):
+    with pytest.raises(StoreError, match=f"too long: {length} bytes") as caught:
+        Workflow("w", [Make(world, "a")]).run(store=SQLiteStore(at_length(tmp_path, length)))
+    assert "470" in caught.value.hint
+    assert world.made == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["store", "reader", "lock"])
+def test_a_path_that_no_file_system_takes_is_one_clear_error(tmp_path, what):
+    path = tmp_path / "a\0b"
+    attempts = {
+        "store": SQLiteStore(path).open,
+        "reader": SQLiteStore(path, readonly=True).open,
+        "lock": lambda: FileLock(path).acquire(Holder.me()),
+    }
+    with pytest.raises(StoreError, match="null"):
+        attempts[what]()
+
+
+def test_the_longest_path_has_room_for_what_is_put_beside_it(tmp_path):
+    path, events = at_length(tmp_path, 470), []
+    filled(path)
+    with sqlite3.connect(path) as con:
+        con.execute("UPDATE steps SET digest = x'00' WHERE name = 's1'")
+    con.close()
+    assert set(damaged(path, events)) == {"s0", "s2"}
+    assert events[0].lost == ("s1",)
+
+
+def test_a_store_that_sqlite_cannot_make_is_one_clear_error(tmp_path, world: World, monkeypatch):
+    """Whatever else its library has against a path."""
+    monkeypatch.setattr(files, "_LONGEST_PATH", 10_000)
+    with pytest.raises(StoreError, match="unable to open database file"):
+        Workflow("w", [Make(world, "a")]).run(store=SQLiteStore(at_length(tmp_path, 600)))
+    assert world.made == []
 
 
 def test_private_from_the_first_moment_and_made_private_again(store):
