@@ -50,17 +50,21 @@ def image_of(gateway):
     return gateway.inspect()["Image"]
 
 
-def killed_after(gateway, step, *words, event="step.finished"):
-    """Start a command and kill it as soon as it says that a step has ended."""
+def killed_after(gateway, step, *words):
+    """Start a command and kill it as soon as it says that a step has ended, or had ended before.
+
+    A command that was to be killed after one step may come through the next before the signal reaches it.
+    """
     process = gateway.holdfast.start(*words, "--json", start_new_session=True)
+    told = []
     try:
         for line in process.stderr:
-            told = json.loads(line)
-            if (told["event"], told.get("step")) == (event, step):
+            told.append(json.loads(line))
+            if told[-1]["event"] in ("step.finished", "step.skipped") and told[-1]["step"] == step:
                 process.send_signal(signal.SIGKILL)
                 break
         else:
-            pytest.fail(f"holdfast {' '.join(words)} ended without {event} of {step}")
+            pytest.fail(f"holdfast {' '.join(words)} ended before the end of {step}: {told[-1]}")
     finally:
         process.kill()
         process.communicate()
