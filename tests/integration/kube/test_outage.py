@@ -12,6 +12,7 @@ from kubernetes import aio, client, config
 from holdfast.kube import resilient
 from holdfast.retry import Budget, Policy, exponential
 from holdfast.testing.faults import FaultProxy
+from tests.support.held_up import HeldUp
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
@@ -29,26 +30,6 @@ def policy():
 def names(server, namespace):
     _, listed = server.request("GET", f"/api/v1/namespaces/{namespace}/configmaps")
     return sorted(item["metadata"]["name"] for item in listed["items"])
-
-
-class HeldUp:
-    """For how long the machine held this process up at most: a thread that should wake all the time."""
-
-    def __enter__(self):
-        self.longest, self._over = 0.0, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def _watch(self):
-        due = time.monotonic() + 0.01
-        while not self._over.wait(max(0.0, due - time.monotonic())):
-            self.longest = max(self.longest, time.monotonic() - due)
-            due = time.monotonic() + 0.01
-
-    def __exit__(self, *_exc):
-        self._over.set()
-        self._thread.join()
 
 
 def check(proxy, began, held_up, say, what):
