@@ -8,11 +8,11 @@ import time
 
 import pytest
 from kubernetes import aio, client, config
+from tests.support.held_up import HeldUp
 
 from holdfast.kube import resilient
 from holdfast.retry import Budget, Policy, exponential
 from holdfast.testing.faults import FaultProxy
-from tests.support.held_up import HeldUp
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 

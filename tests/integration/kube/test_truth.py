@@ -9,12 +9,12 @@ import asyncio
 
 import pytest
 from kubernetes import aio, client, config
+from tests.support.held_up import HeldUp
 
 from holdfast.kube import Done, outcome_of, resilient
 from holdfast.retry import Budget, Policy, exponential
 from holdfast.testing.faults import rule
 from holdfast.testing.kube_workload import audit, run_tasks, run_threads
-from tests.support.held_up import HeldUp
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1200)]
 
