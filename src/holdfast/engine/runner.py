@@ -29,7 +29,7 @@ from holdfast.events import Bus, RunFailed, RunFinished, RunStarted, StoreDamage
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.engine.workflow import Workflow
 
@@ -67,6 +67,7 @@ class Runner:
         subject: str,
         stop: threading.Event | None = None,
         lookup: Callable[[Session, str], msgspec.Raw] | None = None,
+        damage: Sequence[StoreDamaged] = (),
     ) -> None:
         self._workflow = workflow
         self._store = store or MemoryStore()
@@ -83,6 +84,7 @@ class Runner:
             boot=process.boot_id(),
             born=process.born(os.getpid()),
             started=time.time(),
+            damage=[*damage],
         )
         self._damage = DamageTeller(bus, workflow.graph.order, self._run.damage)
         self._session = Session(workflow.graph, params, self._bus, self._lock, self._run.id)

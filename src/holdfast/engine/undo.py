@@ -19,7 +19,6 @@ from holdfast.engine.step import Step, has, label
 from holdfast.engine.store import MemoryStore
 from holdfast.engine.verdict import Verdict, absent, done
 from holdfast.errors import ResultError, WorkflowError
-from holdfast.events import Bus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.engine.runner import RunResult
     from holdfast.engine.store import Store
     from holdfast.engine.workflow import Workflow
+    from holdfast.events import StoreDamaged
 
 
 class _Undo(Step):
@@ -125,17 +125,21 @@ def undo(workflow: Workflow, params: Any, *, store: Store | None, lock: Lock | N
     lock.acquire(Holder.me(command))
     held = _Held(lock)
     try:
-        kept = _Kept(workflow.graph, _records(workflow, store, how["bus"] or Bus()))
+        told: list[StoreDamaged] = []
+        damage = DamageTeller(how["bus"], workflow.graph.order, told)
+        kept = _Kept(workflow.graph, _records(workflow, store, damage))
         reverse = _reverse(workflow, kept)
-        return Runner(reverse, params, store=store, lock=held, command=command, lookup=kept, **how).run()
+        return Runner(
+            reverse, params, store=store, lock=held, command=command, lookup=kept, damage=told, **how
+        ).run()
     finally:
         if held.free:
             lock.release()
 
 
-def _records(workflow: Workflow, store: Store, bus: Bus) -> dict[str, Record]:
+def _records(workflow: Workflow, store: Store, damage: DamageTeller) -> dict[str, Record]:
     """What is recorded; damage is told."""
-    damage, records = DamageTeller(bus, workflow.graph.order), {}
+    records: dict[str, Record] = {}
     try:
         store.open(damage)
         records = store.load(workflow.name)

@@ -207,14 +207,17 @@ def test_undo_lets_the_lock_go_whatever_happens(store, lock, world: World):
     lock.release()
 
 
-def test_undo_tells_of_damage(store, lock, world: World):
+@pytest.mark.parametrize("listens", [True, False])
+def test_undo_tells_of_damage(store, lock, world: World, caplog, listens):
     flow = Workflow("w", [Undoable(world, "a")])
     flow.run(store=store, lock=lock)
     con = sqlite3.connect(store.path, isolation_level=None)
     con.execute("UPDATE steps SET digest = x'00'")
     con.close()
-    flow.undo(store=store, lock=lock, bus=world.bus)
-    assert [event.lost for event in world.of(StoreDamaged)] == [("a",)]
+    outcome = flow.undo(store=store, lock=lock, bus=world.bus if listens else None)
+    assert [event.lost for event in world.of(StoreDamaged)] == ([("a",)] if listens else [])
+    assert [record.message.endswith("lost: a") for record in caplog.records] == ([] if listens else [True])
+    assert [event.lost for event in outcome.damage] == [("a",)]
 
 
 def test_undo_can_be_stopped(store, world: World):
