@@ -80,14 +80,21 @@ def execute(
 @click.option("--shell", metavar="PATH", help="The shell; bash by default, or sh where there is none.")
 @container_option
 @gateway_option
+@json_option
 @sandbox_argument
 @click.pass_context
 def connect(
-    ctx: click.Context, name: str, shell: str | None, container: str | None, gateway: str | None
+    ctx: click.Context,
+    name: str,
+    *,
+    shell: str | None,
+    container: str | None,
+    gateway: str | None,
+    as_json: bool,
 ) -> None:
-    """Open a shell in sandbox NAME."""
+    """Open a shell in sandbox NAME; --json is for what goes wrong, the shell stays a shell."""
     words = (shell,) if shell else ("/bin/sh", "-c", _SHELL)
-    with progress(as_json=False) as shown:
+    with progress(as_json=as_json) as shown:
         box = opened(gateway, shown).sandbox(name)
     tty = os.isatty(0) and os.isatty(1)
     ctx.exit(_attached(box, words, tty=tty, stdin=True, container=container))
