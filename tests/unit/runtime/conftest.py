@@ -1,7 +1,9 @@
 """The runtime's server as it runs in a sandbox, on a folder of a test's own."""
 
 import threading
+import time
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -32,3 +34,17 @@ def sandbox(tmp_path):
         requests.Session() as session,
     ):
         yield SimpleNamespace(root=root, port=port, url=f"http://127.0.0.1:{port}", session=session)
+
+
+def is_running(number):
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(true, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

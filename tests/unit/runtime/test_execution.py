@@ -3,29 +3,15 @@
 import os
 import socket
 import time
-from pathlib import Path
 
 import pytest
+from tests.unit.runtime.conftest import is_running, wait_until
 
 
 def run(sandbox, command, **more):
     answer = sandbox.session.post(f"{sandbox.url}/execute", json={"command": command, **more}, timeout=30)
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-def is_running(number):
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_until(true, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_output_and_exit_code(sandbox):
