@@ -157,15 +157,7 @@ class Performer:
                 value = self._attempts(task)
         else:
             value = self._attempts(task)
-        raw = pack(step.name, value, self._session.vault)
-        if raw == NOTHING and not task.adopted and step.name in self._session.graph.readers:
-            readers = ", ".join(map(repr, self._session.graph.readers[step.name]))
-            raise ResultError(
-                f"step {step.name!r} returned nothing, but {readers} reads its result",
-                hint=f"Return from {step.name!r} what is read there, or drop it from `reads`.",
-            )
-        if raw != NOTHING or not task.adopted:
-            self._session.results[step.name] = raw
+        raw = self._kept(task, value)
         seconds = round(time.monotonic() - began, 6)
         note = self._session.vault.redact(context.noted or reason)
         record = None
@@ -174,6 +166,22 @@ class Performer:
         log = self._log(task, "finished", seconds, note=note, reason=self._session.vault.redact(reason))
         self._session.bus.emit(StepFinished(step=step.name, title=label(step), seconds=seconds, note=note))
         return Outcome(step.name, record=record, log=log, forgets=getattr(step, "forgets", ""))
+
+    def _kept(self, task: Task, value: Any) -> msgspec.Raw:
+        """What a step returned, there for its readers; of an attempt that failed, what the world shows."""
+        step, session = task.step, self._session
+        raw = pack(step.name, value, session.vault)
+        if raw == NOTHING and not task.adopted and step.name in session.graph.readers:
+            readers = ", ".join(map(repr, session.graph.readers[step.name]))
+            raise ResultError(
+                f"step {step.name!r} returned nothing, but {readers} reads its result",
+                hint=f"Return from {step.name!r} what is read there, or drop it from `reads`.",
+            )
+        if raw != NOTHING or not task.adopted:
+            session.results[step.name] = raw
+        if task.adopted and step.name in session.graph.restored:
+            step.restore(task.context, _decode(raw))
+        return raw
 
     def _attempts(self, task: Task) -> Any:
         step, context, session = task.step, task.context, self._session

@@ -273,6 +273,24 @@ def test_the_world_is_asked_between_two_attempts(store, world: World):
     assert (store.load("w")["pay"].state, store.load("w")["pay"].tries) == ("done", 1)
 
 
+def test_what_a_failed_attempt_did_not_put_in_memory_is_restored(store, world: World):
+    class Connect(Make):
+        policy = Policy(attempts=3, backoff=constant(1))
+
+        def run(self, ctx):
+            super().run(ctx)
+            raise ConnectionResetError("reset after the effect, before the handle was kept")
+
+        def restore(self, ctx, result):
+            ctx.shared["handle"] = "restored"
+
+    seen = []
+    use = Step("use", needs=["connect"], repeat="safe", run=lambda ctx: seen.append(ctx.shared["handle"]))
+    with testing_mode():
+        Workflow("w", [Connect(world, "connect"), use]).run(store=store)
+    assert (world.made, seen) == (["connect"], ["restored"])
+
+
 def test_resolve_is_asked_between_attempts_where_there_is_one(store, world: World):
     def send(ctx):
         world.made.append("send")
