@@ -4,11 +4,13 @@ Not here: listening and TLS (serve.py). Whoever gets as far as a route has shown
 """
 
 # No `from __future__ import annotations`: the framework reads the handlers' annotations as they stand.
+import re
 from collections.abc import Callable
 from typing import Any
 
 from litestar import Litestar, Response, get
 from litestar.openapi.config import OpenAPIConfig
+from litestar.routes import HTTPRoute
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError
@@ -52,6 +54,26 @@ def api(name: str, service: Service) -> Litestar:
         request_max_body_size=1 << 20,
     )
     return app
+
+
+def answering_options(app: Litestar) -> Any:
+    """The application, with an answer to OPTIONS that knows all methods of a path."""
+    allowed = [
+        (re.compile(re.sub(r"\{[^}]*\}", "[^/]+", each.path)), ", ".join(sorted(each.methods)).encode())
+        for each in app.routes
+        if isinstance(each, HTTPRoute)
+    ]
+
+    async def layer(scope: Any, receive: Any, send: Any) -> None:
+        is_question = scope["type"] == "http" and scope["method"] == "OPTIONS"
+        words = next((words for path, words in allowed if path.fullmatch(scope["path"])), b"")
+        if not (is_question and words):
+            await app(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 204, "headers": [(b"allow", words)]})
+        await send({"type": "http.response.body", "body": b""})
+
+    return layer
 
 
 def health(is_ready: Callable[[], bool]) -> Any:

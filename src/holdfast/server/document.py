@@ -12,11 +12,18 @@ import msgspec
 
 from holdfast.sandbox.wire import Deletion, Problem, SandboxList, SandboxRequest, SandboxView, Unpacked
 from holdfast.server.models import GatewayInfo
+from holdfast.server.paths import PATTERN
 
 _MODELS = (GatewayInfo, SandboxRequest, SandboxView, SandboxList, Deletion, Unpacked, Problem)
 _TEMPLATE = "#/components/schemas/{name}"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _TEXT = {"schema": {"type": "string"}}
+_PATTERNS = {"path": {"pattern": PATTERN}}
+"""Of what is checked by hand, for better words than the framework's."""
+_BODIES = {
+    "uploadFiles": {"application/x-tar": _BINARY, "application/octet-stream": _BINARY},
+    "createSandbox": {"application/json": {"schema": {"$ref": _TEMPLATE.format(name="SandboxRequest")}}},
+}
 _STREAMS = {"application/x-tar": _BINARY, "text/event-stream": _TEXT, "text/plain": _TEXT}
 
 
@@ -46,11 +53,24 @@ def _operation(operation: dict[str, Any]) -> None:
     for kind, schema in _STREAMS.items():
         if any(each.startswith(kind) for each in success.get("content") or ()):
             success["content"] = {kind: schema}
-    if operation.get("operationId") == "uploadFiles":
-        operation["requestBody"] = {"required": True, "content": {"application/x-tar": _BINARY}}
+    for parameter in operation.get("parameters") or ():
+        parameter["schema"] = _parameter(parameter["schema"]) | _PATTERNS.get(parameter["name"], {})
+    body = _BODIES.get(operation.get("operationId", ""))
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": body}
     for status, response in operation["responses"].items():
         if status in ("429", "503"):
             about = "Seconds after which it may be tried again."
             response["headers"] = {
                 "Retry-After": {"description": about, "schema": {"type": "string", "pattern": "^[0-9]+$"}}
             }
+
+
+def _parameter(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter that may be left out is not one that may be null; and a bound of zero is a bound."""
+    kinds = [each for each in schema.get("oneOf") or () if each != {"type": "null"}]
+    if len(kinds) == 1:
+        schema = {**kinds[0], **{key: value for key, value in schema.items() if key != "oneOf"}}
+    if schema.get("type") == "integer":
+        schema.setdefault("minimum", 0)
+    return schema

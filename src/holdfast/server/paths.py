@@ -9,7 +9,9 @@ import posixpath
 
 from holdfast.server.problems import bad_request
 
-_LONGEST = 4096
+LONGEST = 4096
+PATTERN = r"^/(?!([\s\S]*/)?[.][.](/|$))[^\u0000]*$"
+"""The same as `checked`, for the document."""
 _UNPACK = 'tar -C "$1" -xof -; code=$?; echo "$code"; cat >/dev/null; exit "$code"'
 
 
@@ -17,7 +19,7 @@ def checked(path: str) -> str:
     """An absolute path without detours, or a refusal that says what is wrong with it."""
     if not path.startswith("/"):
         raise bad_request("bad-path", "path: it must begin with /", "Give the whole path in the sandbox.")
-    if "\0" in path or len(path.encode("utf-8", "surrogatepass")) > _LONGEST:
+    if "\0" in path or len(path) > LONGEST:
         raise bad_request("bad-path", "path: it is no path")
     if ".." in path.split("/"):
         raise bad_request("bad-path", "path: it must not hold '..'", "Give the path as it is in the end.")

@@ -5,6 +5,7 @@ Not here: who raises them.
 
 # No `from __future__ import annotations`: the framework reads the handlers' annotations as they stand.
 import logging
+import re
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from holdfast.retry import causes
 from holdfast.sandbox.wire import Problem
 
 _log = logging.getLogger("holdfast.server")
+_REGEX = re.compile(r"Expected `str` matching regex .*")
 _CODES = {
     400: "bad-request", 401: "unauthorized", 404: "not-found", 405: "method-not-allowed",
     406: "not-acceptable", 409: "conflict", 413: "too-large", 415: "media-type", 422: "invalid",
@@ -96,6 +98,7 @@ def _from_framework(error: HTTPException) -> ApiError:
         if isinstance(each, dict)
     ]
     message = "; ".join(details) or error.detail or "the request cannot be read"
+    message = _REGEX.sub("it does not have the form that is asked for", message)
     status = error.status_code
     code = _CODES.get(status, "refused" if status < _BROKEN else "internal")
     return ApiError(status, code, message.split("\n", 1)[0], "", dict(error.headers or {}))

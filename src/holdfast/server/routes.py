@@ -6,12 +6,14 @@ Not here: what they do (service.py) and the routes that stream (stream_routes.py
 # No `from __future__ import annotations`: the framework reads the handlers' annotations as they stand.
 from typing import Annotated, Any, Final
 
-from litestar import Controller, Response, delete, get, post
+import msgspec
+from litestar import Controller, Request, Response, delete, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from holdfast.sandbox.api import Mode
 from holdfast.sandbox.wire import Deletion, Problem, SandboxList, SandboxRequest, SandboxView
+from holdfast.server.problems import ApiError, bad_request
 from holdfast.server.service import Service
 
 _OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$(?!\n)"
@@ -76,7 +78,7 @@ class Sandboxes(Controller):
         operation_id="createSandbox",
         request_max_body_size=1 << 20,
         responses={
-            **problems(409, 413, 422),
+            **problems(409, 413, 415, 422),
             200: ResponseSpec(
                 data_container=SandboxView,
                 description="It was there, and is the same.",
@@ -84,8 +86,8 @@ class Sandboxes(Controller):
             ),
         },
     )
-    async def create(self, service: Service, data: SandboxRequest) -> Response[SandboxView]:
-        made, seen = await service.create(data)
+    async def create(self, service: Service, request: Request[Any, Any, Any]) -> Response[SandboxView]:
+        made, seen = await service.create(asked(request.headers.get("content-type"), await request.body()))
         return Response(seen, status_code=201 if made else 200)
 
     @get("/{name:str}", summary="One sandbox", operation_id="getSandbox", responses=problems(404))
@@ -121,6 +123,31 @@ class Sandboxes(Controller):
     )
     async def remove(self, service: Service, name: SandboxName, keep_workspace: _Keep = False) -> Deletion:
         return await service.delete(name, keep_workspace=keep_workspace)
+
+
+def asked(media_type: str | None, body: bytes) -> SandboxRequest:
+    """The request in a body; read here, for the framework would take a number for a time."""
+    if media_type is not None and media_type.partition(";")[0].strip().lower() != "application/json":
+        raise ApiError(415, "media-type", "the body has to be JSON", "Send it as application/json.")
+    try:
+        return msgspec.convert(_whole_numbers(msgspec.json.decode(body)), SandboxRequest)
+    except msgspec.ValidationError as error:
+        words, _, place = str(error).partition(" - at `")
+        field = place.rstrip("`").removeprefix("$").lstrip(".")
+        said = "it does not have the form that is asked for" if "matching regex" in words else words
+        raise bad_request("bad-request", f"{field}: {said}" if field else words) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise bad_request("bad-request", "the body is no JSON") from error
+
+
+def _whole_numbers(value: Any) -> Any:
+    """JSON has one kind of number: 60.0 is as whole as 60."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: int(each) if isinstance(each, float) and each.is_integer() else each
+        for key, each in value.items()
+    }
 
 
 def provided(value: Any) -> Any:

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.errors import PortTakenError
 from holdfast.sandbox.wire import Workspace
-from holdfast.server.app import api, health
+from holdfast.server.app import answering_options, api, health
 from holdfast.server.cluster import connected
 from holdfast.server.limits import Gate, Limits
 from holdfast.server.service import Service
@@ -116,7 +116,7 @@ async def _until_end(server: _Server) -> None:
 
 
 def _api_config(options: ServerOptions, trust: Trust, service: Service) -> uvicorn.Config:
-    app = Throttle(api(options.name, service), Gate(options.limits), trust.holds)
+    app = Throttle(answering_options(api(options.name, service)), Gate(options.limits), trust.holds)
     return _config(
         app,
         options.host,

@@ -13,6 +13,7 @@ from litestar.response import Stream
 
 from holdfast.sandbox.wire import Unpacked
 from holdfast.server import events, files, pods
+from holdfast.server.paths import LONGEST
 from holdfast.server.routes import SandboxName, problems
 from holdfast.server.service import Service
 
@@ -21,7 +22,12 @@ _Tail = Annotated[int | None, Parameter(ge=0, le=10_000_000, description="The la
 _Previous = Annotated[bool, Parameter(description="Of the container that ran before.")]
 _Container = Annotated[str | None, Parameter(min_length=1, max_length=63, description="Else the first one.")]
 _Path = Annotated[
-    str, Parameter(min_length=1, max_length=4096, pattern="^/", description="A whole path in the sandbox.")
+    str,
+    Parameter(
+        min_length=1,
+        max_length=LONGEST,
+        description="A whole path in the sandbox, without `..`.",
+    ),
 ]
 _TAR = "application/x-tar"
 

@@ -122,13 +122,11 @@ def test_a_stream_to_nobody_is_refused(server):
     assert asyncio.run(handshake(server, f"{ROOT}/nobody/exec?command=a")) == (404, "sandbox-missing")
 
 
-@pytest.mark.parametrize(
-    ("path", "code"), [("relative", "bad-request"), ("/a/../b", "bad-path"), ("/..", "bad-path")]
-)
-def test_paths_with_detours_are_refused(server, made, path, code):
+@pytest.mark.parametrize("path", ["relative", "/a/../b", "/.."])
+def test_paths_with_detours_are_refused(server, made, path):
     for method in ("GET", "PUT"):
         status, problem = server.call(method, f"{ROOT}/{made}/files?path={path}")
-        assert (status, problem["code"]) == (400, code)
+        assert (status, problem["code"]) == (400, "bad-path")
 
 
 def test_a_pod_of_that_name_that_is_not_the_sandboxs_is_not_reached(server, objects, namespace, made):
