@@ -29,7 +29,7 @@ log = logging.getLogger("holdfast.controller")
 class Desk:
     """One cache, one queue and the looks between them."""
 
-    def __init__(self, writer: Writer, *, workers: int = 16, enforces_policies: bool = True) -> None:
+    def __init__(self, writer: Writer, *, workers: int = 64, enforces_policies: bool = True) -> None:
         self.cache, self.metrics = Cache(), Metrics()
         self._looks = Looks(
             self.cache,

@@ -53,7 +53,11 @@ async def feed(
 def _settings() -> kopf.OperatorSettings:
     import kopf
 
+    from holdfast.controller.forgetful import NoDifferences, NoProgress
+
     settings = kopf.OperatorSettings()
+    settings.persistence.diffbase_storage = NoDifferences()
+    settings.persistence.progress_storage = NoProgress()
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.networking.connect_timeout = _CONNECT

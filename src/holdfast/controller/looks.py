@@ -8,11 +8,12 @@ object is known at once: the next decision needs no watch to tell of it. Not her
 from __future__ import annotations
 
 import secrets
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.controller.cache import key_of
-from holdfast.controller.status_patch import status_patch
+from holdfast.controller.status_patch import only_words, status_patch
 from holdfast.errors import ClusterRefusedError, ObjectConflictError
 from holdfast.sandbox.actions import Adopt, Create, Delete, Patch, Target
 from holdfast.sandbox.api import NAME_HASH, Condition
@@ -20,7 +21,7 @@ from holdfast.sandbox.claim import Claimed, decide_claim
 from holdfast.sandbox.decide import Observed, decide
 from holdfast.sandbox.names import claim_name, pod_name
 from holdfast.sandbox.network import Guarded, decide_template, policy_name
-from holdfast.sandbox.pool import Pool, condition, decide_pool
+from holdfast.sandbox.pool import Pool, condition, decide_pool, is_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +33,11 @@ NOW = 0.0
 """Look again at once: what was done is known, and more follows from it."""
 SOON = 0.05
 """When to look again after the world has moved on under a write, in case that no watch tells of it."""
+AFTER_POD = 0.25
+"""When a sandbox whose pod was just made is told of, if nothing has become of the pod by then."""
+WORDS_WAIT = 1.5
+"""How long a mere change of words waits for something that matters: most pods are ready by then."""
+_MOST_DUE = 4096
 UNWATCHED = 10.0
 """How often a name is tried again that an object without our label has: no watch tells when that one goes."""
 
@@ -66,6 +72,7 @@ class Looks:
         self._cache, self._writer = cache, writer
         self._told, self._counted, self._clock = told, counted, clock
         self._enforces_policies = enforces_policies
+        self._due: dict[str, float] = {}
 
     async def look(self, key: Key) -> float | None:
         """Look at one object; seconds until it wants to be looked at again by itself."""
@@ -95,9 +102,29 @@ class Looks:
             told = decide(self._observed(sandbox, failure=error.message))
             await self._write_status(sandbox, told.status)
             raise
-        await self._write_status(sandbox, decision.status)
-        waits = [wait for wait in (decision.again_in, self._forget_unwatched(sandbox)) if wait is not None]
+        if _made_pod(decision.actions) and not is_ready(sandbox):
+            # The scheduler answers in a moment: its word and ours are one write.
+            return AFTER_POD
+        later = self._can_wait(sandbox, decision.status)
+        if later is None:
+            await self._write_status(sandbox, decision.status)
+        wanted = (decision.again_in, self._forget_unwatched(sandbox), later)
+        waits = [wait for wait in wanted if wait is not None]
         return max(SOON, min(waits)) if waits else None
+
+    def _can_wait(self, sandbox: dict[str, Any], status: dict[str, Any] | None) -> float | None:
+        """How long a status may wait that says the same in other words; None when it is to be written."""
+        uid, now, old = sandbox["metadata"]["uid"], time.monotonic(), sandbox.get("status") or {}
+        if status is None or status == old or not old or not only_words(old, status):
+            self._due.pop(uid, None)
+            return None
+        if len(self._due) > _MOST_DUE:
+            self._due.clear()
+        due = self._due.setdefault(uid, now + WORDS_WAIT)
+        if now < due:
+            return due - now
+        del self._due[uid]
+        return None
 
     async def _pool(self, pool: dict[str, Any]) -> float | None:
         name, namespace = pool["spec"]["sandboxTemplateRef"]["name"], pool["metadata"]["namespace"]
@@ -237,6 +264,10 @@ class Looks:
                 for template in sandbox["spec"].get("volumeClaimTemplates") or ()
             ),
         ]
+
+
+def _made_pod(actions: Sequence[Action]) -> bool:
+    return any(isinstance(each, Create) and each.manifest["kind"] == "Pod" for each in actions)
 
 
 def _falls_asleep(sandbox: dict[str, Any], status: dict[str, Any] | None) -> bool:

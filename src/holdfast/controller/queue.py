@@ -25,7 +25,7 @@ class Queue:
         self,
         look: Callable[[Hashable], Awaitable[float | None]],
         *,
-        workers: int = 16,
+        workers: int = 64,
         failed: Callable[[Hashable, Exception], None] | None = None,
     ) -> None:
         self._look = look

@@ -46,7 +46,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     identity: str = ""
     host: str = "0.0.0.0"  # noqa: S104 - the kubelet asks from outside the pod
     port: int = 8082
-    workers: int = 16
+    workers: int = 64
     enforces_policies: bool = True
     """whether the cluster's network keeps to network policies"""
 

@@ -1,4 +1,4 @@
-"""The smallest merge patch from one status to another; empty when nothing has changed."""
+"""The smallest merge patch from one status to another, and whether it can wait."""
 
 from __future__ import annotations
 
@@ -20,3 +20,13 @@ def status_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, An
             patch[key] = value
     patch.update({key: None for key in old if key not in new})
     return patch
+
+
+def only_words(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a status says the same in other words: then it may change once more before it is written."""
+    return bool(_wordless(old) == _wordless(new))
+
+
+def _wordless(status: Mapping[str, Any]) -> dict[str, Any]:
+    rows = [{**row, "message": ""} for row in status.get("conditions") or ()]
+    return {**status, "conditions": rows}

@@ -7,6 +7,7 @@ import asyncio
 from tests.support.sandboxes import living_pod, sandbox
 
 from holdfast.controller.desk import Desk
+from holdfast.controller.looks import AFTER_POD, WORDS_WAIT
 
 
 class Recorder:
@@ -15,6 +16,7 @@ class Recorder:
     def __init__(self) -> None:
         self.wrote = []
         self.version = 100
+        self.status = {}
 
     def answer(self, verb, about):
         self.wrote.append((verb, about["kind"] if isinstance(about, dict) else about.kind))
@@ -30,7 +32,9 @@ class Recorder:
 
     async def patch_status(self, target, patch):
         self.answer("status", target)
-        return {**box(str(self.version)), "status": patch["status"]}
+        merged = {**self.status, **patch["status"]}
+        self.status = {key: value for key, value in merged.items() if value is not None}
+        return {**box(str(self.version)), "status": self.status}
 
     async def delete(self, target, propagation):
         self.answer("delete", target)
@@ -52,7 +56,7 @@ def pod(version, **status):
     return made
 
 
-def worked(*news):
+def worked(*news, pause=1.5 * AFTER_POD):
     """What is written when these news arrive, one after the other."""
 
     async def scenario():
@@ -61,6 +65,7 @@ def worked(*news):
         running = asyncio.create_task(desk.run())
         for each in news:
             each(desk)
+            await asyncio.sleep(pause)
             for _ in range(20):
                 await asyncio.sleep(0)
         running.cancel()
@@ -77,6 +82,25 @@ def test_the_watchs_echo_of_our_own_writes_wakes_nobody():
     first = [("create", "Pod"), ("status", "Sandbox")]
     echo = [lambda desk: desk.changed(box("102")), lambda desk: desk.changed(pod("101"))]
     assert worked(lambda desk: desk.changed(box()), *echo) == first
+
+
+def test_other_words_for_the_same_wait_and_are_written_in_the_end():
+    waiting = {"phase": "Pending", "podIP": None, "podIPs": None, "conditions": []}
+    image = {"name": "main", "state": {"waiting": {"reason": "ErrImagePull", "message": "none"}}}
+    news = [
+        lambda desk: desk.changed(box()),
+        lambda desk: desk.changed(pod("110", **waiting)),
+        lambda desk: desk.changed(pod("111", **waiting, containerStatuses=[image])),
+    ]
+    assert [verb for verb, _ in worked(*news)] == ["create", "status", "status"]
+    assert [verb for verb, _ in worked(*news, pause=1.5 * WORDS_WAIT)] == [
+        "create",
+        "status",
+        "status",
+        "status",
+    ]
+    ready = lambda desk: desk.changed(pod("112"))  # noqa: E731
+    assert [verb for verb, _ in worked(*news, ready)] == ["create", "status", "status", "status"]
 
 
 def test_a_pod_that_became_ready_is_one_status():

@@ -1,0 +1,269 @@
+"""From the create call to Ready: a sandbox against a bare pod with the very same spec, turn by turn.
+
+Brings up a gateway with the controller in it, or measures one that is there (--kubeconfig, for development).
+Pods are the node's own pause image: what is measured is the way to them. Medians; cleans up after itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+
+import measured
+
+from holdfast.kube import Objects, api_client
+from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION
+
+NAME = f"bench-{uuid.uuid4().hex[:6]}"
+HOLDFAST = (sys.executable, str(Path(sys.executable).parent / "holdfast"))
+IMAGE = "holdfast.dev/pause:1"
+LONGEST = 180.0
+SPEC = {
+    "automountServiceAccountToken": False,
+    "terminationGracePeriodSeconds": 0,
+    "containers": [{"name": "main", "image": IMAGE, "imagePullPolicy": "Never"}],
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller bursts")
+    parser.add_argument("--kubeconfig", help="measure this cluster, whose controller runs already")
+    parser.add_argument("--only", default="", help="only claims whose name has this in it")
+    given = parser.parse_args()
+    with gateway() if given.kubeconfig is None else given_one(given.kubeconfig) as kubeconfig:
+        bench = Bench(kubeconfig)
+        try:
+            return measured.report(bench.claims(quick=given.quick, only=given.only))
+        finally:
+            bench.clear()
+
+
+@contextmanager
+def given_one(kubeconfig):
+    yield kubeconfig
+
+
+@contextmanager
+def gateway():
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["HOLDFAST_HOME"] = home
+        try:
+            subprocess.run([*HOLDFAST, "up", NAME], check=True, stdout=sys.stderr)
+            found = subprocess.run(
+                [*HOLDFAST, "kubeconfig", NAME, "--path"], check=True, capture_output=True, text=True
+            )
+            yield found.stdout.strip()
+        finally:
+            subprocess.run([*HOLDFAST, "destroy", NAME, "--data", "--yes"], check=False, stdout=sys.stderr)
+
+
+class Bench:
+    def __init__(self, kubeconfig):
+        self.objects = Objects(api_client(kubeconfig))
+        self.namespace = os.environ.get("BENCH_NAMESPACE", NAME)
+        self.objects.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})
+        self.serial = 0
+
+    def claims(self, *, quick, only):
+        rounds = 3 if quick else 7
+        plans = [
+            ("single sandbox", lambda: self.against_pods("single sandbox", 1, 3 * rounds, 1.4)),
+            ("burst of 20", lambda: self.against_pods("burst of 20", 20, max(2, rounds // 2), 1.25)),
+            ("burst of 50", lambda: self.against_pods("burst of 50", 50, max(1, rounds // 3), 1.25)),
+            ("warm claim", lambda: self.warm_claims(4 * rounds)),
+            ("resume", lambda: self.resumes(2 * rounds)),
+        ]
+        for name, plan in plans:
+            if only in name and not (quick and name == "burst of 50"):
+                yield plan()
+
+    def against_pods(self, name, size, rounds, at_most):
+        ours, bare = [], []
+        for _ in range(rounds):
+            bare.append(self.pods(size))
+            ours.append(self.sandboxes(size))
+        base = (f"{size} bare pod(s) with the same spec, s", statistics.median(bare))
+        return measured.claim(
+            f"{name}: create to Ready", statistics.median(ours), "s", baseline=base, at_most=at_most,
+            spread=[round(min(ours), 3), round(max(ours), 3)],
+        )  # fmt: skip
+
+    def pods(self, size):
+        names = self.names("p", size)
+        took = self.timed("Pod", "v1", names, lambda name: self.objects.create(self.pod(name)), pod_is_ready)
+        self.remove("Pod", "v1", names)
+        return took
+
+    def sandboxes(self, size):
+        names = self.names("s", size)
+        make = lambda name: self.objects.create(self.sandbox(name))  # noqa: E731
+        took = self.timed("Sandbox", API_VERSION, names, make, is_ready)
+        self.remove("Sandbox", API_VERSION, names)
+        self.until_gone("Pod", "v1", names)
+        return took
+
+    def warm_claims(self, rounds):
+        pool, ready = f"pool-{uuid.uuid4().hex[:4]}", 4
+        blueprint = {"podTemplate": {"spec": SPEC}, "networkPolicyManagement": "Unmanaged"}
+        self.objects.create(self.extension("SandboxTemplate", pool, blueprint))
+        spec = {"replicas": ready, "sandboxTemplateRef": {"name": pool}}
+        self.objects.create(self.extension("SandboxWarmPool", pool, spec))
+        times = []
+        for name in self.names("c", rounds):
+            self.until(
+                "SandboxWarmPool", pool, lambda one: (one.get("status") or {}).get("readyReplicas") == ready
+            )
+            manifest = self.extension("SandboxClaim", name, {"warmPoolRef": {"name": pool}})
+            make = lambda _, manifest=manifest: self.objects.create(manifest)  # noqa: E731
+            times.append(self.timed("SandboxClaim", EXTENSIONS_API_VERSION, [name], make, is_ready))
+            self.remove("SandboxClaim", EXTENSIONS_API_VERSION, [name])
+        for kind in ("SandboxWarmPool", "SandboxTemplate"):
+            self.remove(kind, EXTENSIONS_API_VERSION, [pool])
+        return measured.claim(
+            "warm claim: create to Ready", statistics.median(times) * 1000, "ms", at_most=60,
+            spread=[round(min(times) * 1000, 1), round(max(times) * 1000, 1)],
+        )  # fmt: skip
+
+    def resumes(self, rounds):
+        [name] = self.names("r", 1)
+        self.objects.create(self.sandbox(name))
+        self.until("Sandbox", name, is_ready)
+        ours, bare = [], []
+        for _ in range(rounds):
+            bare.append(self.pods(1))
+            self.mode(name, "Suspended")
+            self.until("Sandbox", name, is_suspended)
+            resume = lambda name: self.mode(name, "Running")  # noqa: E731
+            ours.append(self.timed("Sandbox", API_VERSION, [name], resume, is_ready))
+        self.remove("Sandbox", API_VERSION, [name])
+        base = ("one bare pod with the same spec, s", statistics.median(bare))
+        return measured.claim(
+            "resume: call to Ready", statistics.median(ours), "s", baseline=base, at_most=1.3,
+            spread=[round(min(ours), 3), round(max(ours), 3)],
+        )  # fmt: skip
+
+    def mode(self, name, mode):
+        patch = {"spec": {"operatingMode": mode}}
+        self.objects.patch("Sandbox", name, patch, namespace=self.namespace, api_version=API_VERSION)
+
+    def timed(self, kind, api_version, names, make, is_done):
+        """Seconds from the first call until the last one is as wanted; a watch is there before the calls."""
+        done, waiting, listening = threading.Event(), set(names), threading.Event()
+
+        def until(found):
+            listening.set()
+            waiting.difference_update(one["metadata"]["name"] for one in found if is_done(one))
+            return not waiting
+
+        def watch():
+            self.objects.wait_many(
+                kind, until, labels="bench=yes", namespace=self.namespace, api_version=api_version,
+                deadline=LONGEST,
+            )  # fmt: skip
+            done.set()
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        listening.wait(10)
+        began = time.perf_counter()
+        for name in names:
+            make(name)
+        if not done.wait(LONGEST):
+            raise SystemExit(f"{kind} not ready in time: {sorted(waiting)}")
+        return time.perf_counter() - began
+
+    def until(self, kind, name, is_done):
+        version = API_VERSION if kind == "Sandbox" else EXTENSIONS_API_VERSION
+        self.objects.wait(
+            kind,
+            name,
+            lambda one: one is not None and is_done(one),
+            namespace=self.namespace,
+            api_version=version,
+            deadline=LONGEST,
+        )
+
+    def remove(self, kind, api_version, names):
+        for name in names:
+            self.objects.delete(
+                kind,
+                name,
+                namespace=self.namespace,
+                api_version=api_version,
+                propagation="Background" if kind == "Sandbox" else None,
+            )
+        self.until_gone(kind, api_version, names)
+
+    def until_gone(self, kind, api_version, names):
+        for name in names:
+            self.objects.wait(
+                kind,
+                name,
+                lambda one: one is None,
+                namespace=self.namespace,
+                api_version=api_version,
+                deadline=LONGEST,
+            )
+
+    def names(self, letter, size):
+        self.serial += 1
+        return [f"{letter}{self.serial}-{number}" for number in range(size)]
+
+    def about(self, name):
+        return {"name": name, "namespace": self.namespace, "labels": {"bench": "yes"}}
+
+    def pod(self, name):
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": self.about(name),
+            "spec": copy.deepcopy(SPEC),
+        }
+
+    def sandbox(self, name):
+        spec = {"podTemplate": {"spec": copy.deepcopy(SPEC)}}
+        return {"apiVersion": API_VERSION, "kind": "Sandbox", "metadata": self.about(name), "spec": spec}
+
+    def extension(self, kind, name, spec):
+        return {
+            "apiVersion": EXTENSIONS_API_VERSION,
+            "kind": kind,
+            "metadata": self.about(name),
+            "spec": spec,
+        }
+
+    def clear(self):
+        if "BENCH_NAMESPACE" not in os.environ:
+            self.objects.delete("Namespace", self.namespace, wait=LONGEST)
+
+
+def condition(found, kind):
+    rows = (found.get("status") or {}).get("conditions") or ()
+    return next((row["status"] for row in rows if row["type"] == kind), None)
+
+
+def pod_is_ready(pod):
+    return condition(pod, "Ready") == "True" and bool(pod["status"].get("podIP"))
+
+
+def is_ready(found):
+    return condition(found, "Ready") == "True"
+
+
+def is_suspended(found):
+    return condition(found, "Suspended") == "True"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
