@@ -85,6 +85,18 @@ def test_a_store_that_sqlite_cannot_make_is_one_clear_error(tmp_path, world: Wor
     assert world.made == []
 
 
+def test_a_reader_is_told_of_a_salvage_that_was_cut_off(tmp_path):
+    """Between the damaged file that was put by and the new one in its place there is no store at all."""
+    filled(tmp_path / "s.db")
+    files.put_by(tmp_path / "s.db")
+    with pytest.raises(StoreError, match="a run died before it had saved") as caught:
+        SQLiteStore(tmp_path / "s.db", readonly=True).open()
+    assert "The next run goes on" in caught.value.hint
+    events: list[StoreDamaged] = []
+    assert set(damaged(tmp_path / "s.db", events)) == {"s0", "s1", "s2"}
+    assert [event.kept for event in events] == [3]
+
+
 def test_private_from_the_first_moment_and_made_private_again(store):
     store.open()
     store.commit("w", {"x": Record(state="done", run="r")})
