@@ -146,15 +146,19 @@ class Looks:
         return None
 
     async def _claim(self, claim: dict[str, Any]) -> float | None:
+        """What its user waits for comes first: the sandbox, then the status, then the notes on the claim."""
         decision = decide_claim(self._claimed(claim))
-        news = await self._carry_out(decision.actions, claim)
-        if decision.actions:
-            # With the sandbox in hand the status is another one: it is not written twice.
-            return NOW if news else SOON
-        if await self._write_status(claim, decision.status):
+        notes = [each for each in decision.actions if isinstance(each, Patch)]
+        doing = [each for each in decision.actions if not isinstance(each, Patch)]
+        news = await self._carry_out(doing, claim)
+        if news and any(isinstance(each, Adopt) for each in doing):
+            decision = decide_claim(self._claimed(claim))
+        wrote = await self._write_status(claim, decision.status)
+        await self._carry_out(notes, claim)
+        if wrote or notes or news:
             # A claim's time may begin with what its own status says.
             return NOW
-        return SOON if decision.again_in == 0 else decision.again_in
+        return SOON if doing or decision.again_in == 0 else decision.again_in
 
     def _claimed(self, claim: dict[str, Any]) -> Claimed:
         namespace = claim["metadata"]["namespace"]

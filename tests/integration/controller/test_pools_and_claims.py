@@ -141,6 +141,26 @@ def test_a_claim_with_variables_gets_a_sandbox_of_its_own(place):
     assert place.get("Pod", "own")["spec"]["containers"][0]["env"] == [{"name": "A", "value": "1"}]
 
 
+def test_a_claim_that_finds_nothing_waiting_tells_each_step_on_its_way(place):
+    template(place, "steps")
+    pool(place, "steps", 0)
+    claim(place, "steps", "steps")
+    seen = []
+
+    def until(found):
+        seen.append(says(found, "Ready"))
+        return seen[-1] == "True DependenciesReady"
+
+    place.wait("SandboxClaim", "steps", until)
+    told = [each for each in seen if each is not None]
+    assert told[0] == "False SandboxCreatePending"
+    assert "False SandboxNotReady" in told
+    assert (
+        place.get("SandboxClaim", "steps")["metadata"]["annotations"]["agents.x-k8s.io/sandbox-name"]
+        == "steps"
+    )
+
+
 def test_a_name_that_is_taken_is_a_conflict(place):
     template(place, "named")
     pool(place, "named", 0)
