@@ -46,7 +46,7 @@ class Command:
         query += [("container", self._place.container), *(("command", word) for word in self._words)]
         try:
             self._socket = await self._cluster.connect(self._place.pod, "exec", query, EXEC_PROTOCOL)
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise CommandLostError(f"nothing can be run in the pod {self._place.pod}") from error
         return self
 

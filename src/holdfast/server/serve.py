@@ -84,13 +84,12 @@ async def _serve(options: ServerOptions) -> None:
     side = _Server(_config(health(lambda: main.started), options.host, options.health_port))
     watching = asyncio.ensure_future(trust.watch(lambda: main.server_state.connections))
     try:
-        await _both(main, side)
+        await _together(watching, main, side)
     finally:
-        watching.cancel()
         await cluster.close()
 
 
-async def _both(*servers: _Server) -> None:
+async def _together(watching: asyncio.Future[None], *servers: _Server) -> None:
     def leave() -> None:
         for server in servers:
             server.should_exit = True
@@ -100,11 +99,14 @@ async def _both(*servers: _Server) -> None:
         loop.add_signal_handler(each, leave)
     running = [asyncio.ensure_future(_until_end(server)) for server in servers]
     try:
-        # Whichever ends first, on purpose or not, takes the other one along.
-        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        # Whichever ends first, on purpose or not, takes the others along: nobody is let in unwatched.
+        await asyncio.wait([*running, watching], return_when=asyncio.FIRST_COMPLETED)
     finally:
         leave()
     await asyncio.gather(*running)
+    if watching.done():
+        watching.result()
+    watching.cancel()
 
 
 async def _until_end(server: _Server) -> None:

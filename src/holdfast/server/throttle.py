@@ -6,9 +6,12 @@ it. Not here: the counting (limits.py) and the certificates (trust.py).
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast.server.problems import ApiError, as_api_error, body
 
@@ -64,7 +67,7 @@ async def refuse(scope: Any, send: Any, error: Exception) -> None:
         **found.headers,
     }
     if scope["type"] == "websocket":
-        headers[PROBLEM_HEADER] = said.decode().encode("ascii", "backslashreplace").decode()
+        headers[PROBLEM_HEADER] = json.dumps(msgspec.to_builtins(found.problem))
     raw = [(key.lower().encode(), value.encode()) for key, value in headers.items()]
     await send({"type": f"{start}.start", "status": found.status, "headers": raw})
     await send({"type": f"{start}.body", "body": said})

@@ -37,16 +37,22 @@ class Client(msgspec.Struct, frozen=True):
     """under which CA it was let in"""
 
 
+class _Context(ssl.SSLContext):
+    """A TLS context that knows under which CA it lets clients in."""
+
+    generation = 0
+
+
 class Trust:
     """The TLS context that is listened with, kept as the files say."""
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path) -> None:
         self._files = (certificate, key, client_ca)
-        self._content = self._read()
-        self._current = self._made(self._content)
-        self._trouble = ""
         self.generation = 1
-        self.context = self._made(self._content)
+        self._content = self._read()
+        self._current = self._made(self._content, self.generation)
+        self._trouble = ""
+        self.context = self._made(self._content, self.generation)
         # Asked at the start of each handshake: certificate and CA are those of the context that is set here.
         self.context.sni_callback = self._choose
 
@@ -60,7 +66,8 @@ class Trust:
             name=names[0] if names else "",
             fingerprint=hashlib.sha256(connection.getpeercert(binary_form=True)).hexdigest(),
             ends=float(ssl.cert_time_to_seconds(shown["notAfter"])),
-            generation=self.generation,
+            # Not the newest: a CA may have been renewed while hands were shaken.
+            generation=connection.context.generation,
         )
 
     def holds(self, client: Client | None) -> bool:
@@ -73,7 +80,8 @@ class Trust:
             content = self._read()
             if content == self._content:
                 return False
-            made = self._made(content)
+            renewed = content[-1] != self._content[-1]
+            made = self._made(content, self.generation + renewed)
         except DamagedFileError as error:
             # Two Secrets do not change at the same moment: what does not fit together is looked at again.
             if str(error) != self._trouble:
@@ -81,8 +89,8 @@ class Trust:
             self._trouble = str(error)
             return False
         self._trouble = ""
-        if content[-1] != self._content[-1]:
-            self.generation += 1
+        if renewed:
+            self.generation = made.generation
             _log.info("the CA of the clients was renewed; those of the former one are not let in any more")
         self._content, self._current = content, made
         return True
@@ -105,8 +113,9 @@ class Trust:
         except OSError as error:
             raise _unusable(error) from error
 
-    def _made(self, content: tuple[bytes, ...]) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    def _made(self, content: tuple[bytes, ...], generation: int) -> _Context:
+        context = _Context(ssl.PROTOCOL_TLS_SERVER)
+        context.generation = generation
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
         # A resumed session would bring along a client that was believed once.

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+import http.client
 import json
+import ssl
 import uuid
+from contextlib import suppress
 
 import aiohttp
 import pytest
 from tests.integration.server.conftest import STREAMS
+from tests.support.api_servers import LOOPBACK, ApiServer
 
+from holdfast.pki import issue
 from holdfast.retry import Policy, constant
 from holdfast.sandbox.wire import Event
 
@@ -90,6 +96,20 @@ def test_only_so_many_streams_at_once_and_one_that_ends_makes_room(server, made)
     SOON.call(there_is_room)
     for stream in streams:
         stream.close()
+
+
+def test_a_renewed_ca_cuts_the_streams_of_who_came_in_before(kube_server, namespace, made, tmp_path):
+    old, new = (issue([LOOPBACK], at=dt.datetime.now(dt.UTC)) for _ in range(2))
+    server = ApiServer(tmp_path, old, kubeconfig=kube_server.kubeconfig, namespace=namespace)
+    try:
+        stream = Events(server.wait(), made)
+        assert stream.next()
+        server.use(new)
+        # One that is not cut goes on for ever: it says that it is alive.
+        with suppress(ConnectionError, ssl.SSLError, http.client.HTTPException):
+            assert stream.next() is None
+    finally:
+        server.stop()
 
 
 async def handshake(server, path):
