@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast.controller.desk import Desk
 
+_NAME: Any = "holdfast"
 _CONNECT = 10.0
 _REQUEST = 30.0
 
@@ -42,6 +43,8 @@ async def feed(
         registry=_registry(api_client, desk, began_anew),
         settings=_settings(),
         standalone=True,
+        # It would look for the user's name, and in a container the user may have none.
+        identity=_NAME,
         clusterwide=not namespaces,
         namespaces=list(namespaces),
         stop_flag=stop,

@@ -136,6 +136,8 @@ class _Process:
             return
         ended = next(task for task in parts if task in done)
         why = None if ended.cancelled() else ended.exception()
+        if why is not None:
+            log.error("%s: %s", parts[ended], type(why).__name__, exc_info=why)
         raise TemporaryError(f"the controller cannot go on: {parts[ended]}", cause=why) from why
 
     async def _unless_stopped(self, doing: Coroutine[Any, Any, None]) -> bool:

@@ -45,6 +45,8 @@ FAILURES = "holdfast.dev/failures"
 """Annotation of a sandbox, ours: how many of its pods failed in a row."""
 IDLE_SUSPEND_AFTER = "holdfast.dev/idle-suspend-after"
 """Annotation of a sandbox, ours: seconds without use after which it is suspended."""
+LAST_USED = "holdfast.dev/last-used"
+"""Annotation of a sandbox, ours: when somebody used it last, noted by whoever let them in."""
 
 
 class Mode(StrEnum):

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.sandbox import lifetime, network, parts, status
+from holdfast.sandbox import idle, lifetime, network, parts, status
 from holdfast.sandbox.actions import Action, Adopt, Create, Delete, Patch
 from holdfast.sandbox.api import Condition, Mode, Reason, Shutdown
 from holdfast.sandbox.names import pod_name, selector
@@ -89,8 +89,12 @@ def _with_pod(seen: Observed, pod: dict[str, Any], not_suspended: Said) -> Decis
     if status.phase(pod) in ("Succeeded", "Failed"):
         return _over(seen, pod, not_suspended)
     patch = metadata_patch(pod, seen.sandbox)
-    actions = (Patch.of(pod, patch),) if patch else ()
-    return _ended(seen, actions, _readiness(seen, pod), not_suspended, status.scheduled(pod), pod=pod)
+    actions: tuple[Action, ...] = (Patch.of(pod, patch),) if patch else ()
+    left = idle.seconds_until_sleep(seen.sandbox, seen.now)
+    if left == 0:
+        actions += (Patch.of(seen.sandbox, {"spec": {"operatingMode": Mode.SUSPENDED.value}}),)
+    said = (_readiness(seen, pod), not_suspended, status.scheduled(pod))
+    return _ended(seen, actions, *said, pod=pod, again_in=left or None)
 
 
 def _readiness(seen: Observed, pod: dict[str, Any]) -> Said:

@@ -274,3 +274,17 @@ def test_a_deleted_sandbox_leaves_nothing(place):
     place.delete("Sandbox", "gone")
     for kind, name in (("Pod", "gone"), ("Service", "gone"), ("PersistentVolumeClaim", "workspace-gone")):
         place.wait_gone(kind, name)
+
+
+def test_a_sandbox_that_nobody_uses_falls_asleep_and_wakes_when_asked(place):
+    used = {"holdfast.dev/idle-suspend-after": "2", "holdfast.dev/last-used": later(0)}
+    ready(place, "idle", metadata={"annotations": used})
+    place.wait_said("Sandbox", "idle", Ready="False SandboxSuspended", Suspended="True PodTerminated")
+    patch = {
+        "spec": {"operatingMode": "Running"},
+        "metadata": {"annotations": {"holdfast.dev/last-used": later(60)}},
+    }
+    place.patch("Sandbox", "idle", patch)
+    place.wait("Pod", "idle", bool)
+    place.run_pod("idle")
+    place.wait_said("Sandbox", "idle", Ready="True DependenciesReady")

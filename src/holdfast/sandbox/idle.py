@@ -1,0 +1,46 @@
+"""When a sandbox that nobody uses is to sleep: so long after its last use, where it asks for that.
+
+Use is what somebody has noted on the sandbox: whoever lets people in does that. Where nobody notes it, nobody
+knows, and the sandbox stays awake. Not here: noting the use, and what sleeping means (decide.py).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.sandbox.api import IDLE_SUSPEND_AFTER, LAST_USED, Condition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SOONEST_LOOK = 1.0
+
+
+def seconds_until_sleep(sandbox: Mapping[str, Any], now: datetime) -> float | None:
+    """How long it may still be idle; 0 when it is to sleep, None where that is not asked for or not ready."""
+    annotations = sandbox["metadata"].get("annotations") or {}
+    text, since = annotations.get(IDLE_SUSPEND_AFTER, ""), _ready_since(sandbox)
+    if not (text.isascii() and text.isdigit()) or int(text) == 0 or since is None:
+        return None
+    used = _time(annotations.get(LAST_USED))
+    if used is None:
+        return None
+    left = (max(since, used) + timedelta(seconds=int(text)) - now).total_seconds()
+    return 0.0 if left <= 0 else max(SOONEST_LOOK, left)
+
+
+def _ready_since(sandbox: Mapping[str, Any]) -> datetime | None:
+    for row in (sandbox.get("status") or {}).get("conditions") or ():
+        if row.get("type") == Condition.READY and row.get("status") == "True":
+            return _time(row.get("lastTransitionTime"))
+    return None
+
+
+def _time(text: str | None) -> datetime | None:
+    """A moment with its zone; what is no such thing counts as nothing, for people write annotations too."""
+    try:
+        found = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
