@@ -7,6 +7,7 @@ other one is ended. Not here: opening either side.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -59,9 +60,10 @@ async def exec_bridge(socket: WebSocket[Any, Any, Any], upstream: Upstream, *, s
             await upstream.send_bytes(data)
 
     ended = await _run(socket, upstream, to_client, to_pod)
-    if ended.code == NORMAL and not status_seen:
-        await _send(socket, frame(Channel.STATUS, msgspec.json.encode(_LOST)))
-    await _close(socket, ended)
+    with suppress(OSError):  # a client that has left hears nothing more
+        if ended.code == NORMAL and not status_seen:
+            await _send(socket, frame(Channel.STATUS, msgspec.json.encode(_LOST)))
+        await _close(socket, ended)
 
 
 async def forward_bridge(socket: WebSocket[Any, Any, Any], upstream: Upstream) -> None:
@@ -84,7 +86,9 @@ async def forward_bridge(socket: WebSocket[Any, Any, Any], upstream: Upstream) -
         if data:
             await upstream.send_bytes(b"\0" + data)
 
-    await _close(socket, await _run(socket, upstream, to_client, to_pod))
+    ended = await _run(socket, upstream, to_client, to_pod)
+    with suppress(OSError):
+        await _close(socket, ended)
 
 
 def _forward_words(said: str) -> str:
@@ -117,7 +121,7 @@ async def _run(
         await upstream.close()
     if isinstance(error, Ended):
         return error
-    if isinstance(error, aiohttp.ClientError | ConnectionError | TimeoutError):
+    if isinstance(error, aiohttp.ClientError | OSError):
         return Ended(NORMAL)
     if error is not None:
         raise error

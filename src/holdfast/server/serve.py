@@ -59,6 +59,8 @@ def serve(options: ServerOptions) -> None:
     """Serve until a signal ends it."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn.error").addFilter(_is_worth_a_line)
+    # It warns of each write to a client that has just left.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     asyncio.run(_serve(options))
 
 
