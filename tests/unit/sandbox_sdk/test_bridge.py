@@ -108,3 +108,43 @@ def test_a_call_from_inside_the_loop_is_refused_instead_of_waiting_for_itself():
 
     with pytest.raises(UsageError, match="inside its own callbacks"):
         bridge.run(inside())
+
+
+class Interrupted:
+    """The loop, with a Ctrl-C that falls right before or right after something is handed to it."""
+
+    def __init__(self, loop, begun=None):
+        self._loop, self._begun, self._left = loop, begun, 1
+
+    def __getattr__(self, name):
+        return getattr(self._loop, name)
+
+    def call_soon_threadsafe(self, work):
+        if not self._left:
+            return self._loop.call_soon_threadsafe(work)
+        self._left -= 1
+        if self._begun is not None:
+            self._loop.call_soon_threadsafe(work)
+            assert self._begun.wait(10)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("handed_over", [True, False])
+def test_ctrl_c_while_work_is_handed_over_leaves_nothing_running(monkeypatch, handed_over):
+    closed, begun = [], threading.Event()
+
+    async def waits():
+        try:
+            begun.set()
+            await asyncio.sleep(600)
+            yield 1
+        finally:
+            closed.append(True)
+
+    loop = Interrupted(bridge._LOOP.get(), begun if handed_over else None)
+    monkeypatch.setattr(bridge._LOOP, "get", lambda: loop)
+    source = waits()
+    with pytest.raises(KeyboardInterrupt):
+        list(bridge.iterate(source))
+    assert closed == ([True] if handed_over else [])
+    assert not source.ag_running

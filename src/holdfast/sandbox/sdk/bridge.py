@@ -12,6 +12,7 @@ import os
 import threading
 from concurrent.futures import CancelledError as FutureCancelled
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import UsageError
@@ -62,14 +63,22 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         task.append(made)
         made.add_done_callback(lambda done: _hand_over(done, ended))
 
-    loop.call_soon_threadsafe(begin)
+    def end() -> None:
+        for each in task:
+            each.cancel()
+        if not task:  # interrupted before it was even handed over
+            work.close()
+            ended.cancel()
+            ended.set_running_or_notify_cancel()
+
     try:
+        loop.call_soon_threadsafe(begin)
         return ended.result()
     except FutureCancelled:
         raise
     except BaseException:
         if not ended.done():
-            loop.call_soon_threadsafe(lambda: [each.cancel() for each in task])
+            loop.call_soon_threadsafe(end)
             _wait_for_cleanup(ended)
         raise
 
@@ -91,9 +100,7 @@ def iterate(source: AsyncIterator[T]) -> Iterator[T]:
         while (item := run(_next(source))) is not _END:
             yield item  # type: ignore[misc]
     finally:
-        close = getattr(source, "aclose", None)
-        if close is not None:
-            run(close())
+        run(_close(source))
 
 
 class Entered:
@@ -137,6 +144,14 @@ async def _next(source: AsyncIterator[T]) -> T | object:
         return await anext(source)
     except StopAsyncIteration:
         return _END
+
+
+async def _close(source: AsyncIterator[Any]) -> None:
+    close = getattr(source, "aclose", None)
+    if close is not None:
+        # After a second Ctrl-C the first one's cancellation may still be under way: it ends it as well.
+        with suppress(RuntimeError):
+            await close()
 
 
 def _running_here() -> asyncio.AbstractEventLoop | None:
