@@ -102,12 +102,17 @@ class Looks:
             told = decide(self._observed(sandbox, failure=error.message))
             await self._write_status(sandbox, told.status)
             raise
-        if _made_pod(decision.actions) and not is_ready(sandbox):
+        made_pod = _made_pod(decision.actions)
+        if _changed_spec(decision.actions, sandbox):
+            # Its watch will only echo that.
+            return NOW
+        if made_pod and not is_ready(sandbox):
             # The scheduler answers in a moment: its word and ours are one write.
             return AFTER_POD
         later = self._can_wait(sandbox, decision.status)
-        if later is None:
-            await self._write_status(sandbox, decision.status)
+        if later is None and await self._write_status(sandbox, decision.status):
+            # Some times begin with what the status says: that it is ready, or that its time is over.
+            return AFTER_POD if made_pod else NOW
         wanted = (decision.again_in, self._forget_unwatched(sandbox), later)
         waits = [wait for wait in wanted if wait is not None]
         return max(SOON, min(waits)) if waits else None
@@ -272,6 +277,13 @@ class Looks:
 
 def _made_pod(actions: Sequence[Action]) -> bool:
     return any(isinstance(each, Create) and each.manifest["kind"] == "Pod" for each in actions)
+
+
+def _changed_spec(actions: Sequence[Action], sandbox: dict[str, Any]) -> bool:
+    uid = sandbox["metadata"]["uid"]
+    return any(
+        isinstance(each, Patch) and each.target.uid == uid and "spec" in each.patch for each in actions
+    )
 
 
 def _falls_asleep(sandbox: dict[str, Any], status: dict[str, Any] | None) -> bool:
