@@ -5,7 +5,9 @@
     GET  download/<path>, list/<path>, exists/<path>, and / for whoever asks whether it is there
 
 Whoever reaches its port may use the sandbox, as with the published runtime: what stands in front decides who
-that is. Not here: what the requests do (execution.py, files.py).
+that is. A web page is never who: its browser would ask for it unseen, so a request that names an `Origin` is
+refused, and a command has to come as JSON, which no page may send elsewhere unasked. Not here: what the
+requests do (execution.py, files.py).
 """
 
 from __future__ import annotations
@@ -95,12 +97,17 @@ class Handler(BaseHTTPRequestHandler):
         self._body: Body | None = None
         try:
             self._body = Body(self.rfile, self.headers)  # type: ignore[arg-type]
+            self._refuse_pages()
             serve(self._body)
         except Refusal as refusal:
             self._skip_body()
             self._json({"message": refusal.message}, status=refusal.status)
         if not self._is_body_read():
             self.close_connection = True
+
+    def _refuse_pages(self) -> None:
+        if "Origin" in self.headers:
+            raise Refusal(403, "a web page may not use the sandbox's runtime")
 
     def _skip_body(self) -> None:
         """Read on for a while: a connection that is closed over unread bytes takes the answer with it."""
@@ -140,6 +147,8 @@ class Handler(BaseHTTPRequestHandler):
             raise Refusal(404, f"there is no {word!r} to post to")
 
     def _execute(self, body: Body) -> None:
+        if self.headers.get_content_type() != "application/json":
+            raise Refusal(415, "a command has to come as JSON, with `Content-Type: application/json`")
         try:
             asked = json.loads(body.read_all(_LONGEST_REQUEST))
         except ValueError as error:

@@ -7,6 +7,8 @@ import time
 import pytest
 from tests.unit.runtime.conftest import is_running, wait_until
 
+JSON = {"Content-Type": "application/json"}
+
 
 def run(sandbox, command, **more):
     answer = sandbox.session.post(f"{sandbox.url}/execute", json={"command": command, **more}, timeout=30)
@@ -82,7 +84,8 @@ def test_what_runs_in_the_background_holds_nobody_up_and_goes_on(sandbox):
 def test_a_client_that_leaves_takes_its_command_along(sandbox, capsys):
     with socket.create_connection(("127.0.0.1", sandbox.port)) as client:
         body = b'{"command": "echo $$ > own; exec sleep 600"}'
-        client.sendall(b"POST /execute HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        head = b"POST /execute HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         wait_until(lambda: (sandbox.root / "own").exists() and (sandbox.root / "own").read_text())
     own = int((sandbox.root / "own").read_text())
     wait_until(lambda: not is_running(own))
@@ -118,8 +121,35 @@ def test_several_at_the_same_time(sandbox):
     ],
 )
 def test_bad_requests_are_refused_with_a_sentence(sandbox, body, status):
-    answer = sandbox.session.post(f"{sandbox.url}/execute", data=body, timeout=30)
+    answer = sandbox.session.post(f"{sandbox.url}/execute", data=body, headers=JSON, timeout=30)
     assert answer.status_code == status
     assert answer.json()["message"]
     assert run(sandbox, "echo alive")["stdout"] == "alive\n"
     assert list(sandbox.root.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Content-Type": "text/plain; also=application/json"}, 415),
+        ({}, 415),
+        (JSON | {"Origin": "https://example.org"}, 403),
+        (JSON | {"Origin": "null"}, 403),
+        ({"Content-Type": "text/plain", "Origin": "https://example.org"}, 403),
+    ],
+)
+def test_a_web_page_runs_nothing(sandbox, headers, status):
+    body = b'{"command": "touch ran"}'
+    answer = sandbox.session.post(f"{sandbox.url}/execute", data=body, headers=headers, timeout=30)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["message"]
+    assert list(sandbox.root.iterdir()) == []
+
+
+def test_json_may_name_its_letters(sandbox):
+    headers = {"Content-Type": "Application/JSON; charset=utf-8"}
+    body = b'{"command": "echo ran"}'
+    answer = sandbox.session.post(f"{sandbox.url}/execute", data=body, headers=headers, timeout=30)
+    assert answer.json()["stdout"] == "ran\n"

@@ -273,3 +273,12 @@ def test_memory_stays_flat_with_a_large_file(sandbox):
 
 def test_whoever_asks_hears_that_it_is_there(sandbox):
     assert sandbox.session.get(sandbox.url, timeout=30).json()["status"] == "ok"
+
+
+def test_a_web_page_neither_writes_nor_reads(sandbox):
+    (sandbox.root / "plain").write_text("content")
+    origin = {"Origin": "https://example.org"}
+    assert upload(sandbox, "new", b"x", headers=origin).status_code == 403
+    answer = sandbox.session.get(f"{sandbox.url}/download/plain", headers=origin, timeout=30)
+    assert (answer.status_code, b"content" in answer.content) == (403, False)
+    assert [path.name for path in sandbox.root.iterdir()] == ["plain"]

@@ -117,7 +117,8 @@ def test_a_refusal_of_the_sandbox_comes_back(routed):
 def test_who_leaves_the_router_leaves_the_sandbox(routed):
     body = b'{"command": "echo $$ > own; exec sleep 600"}'
     lines = [f"{name}: {value}" for name, value in routed.session.headers.items() if name.startswith("X-")]
-    head = "\r\n".join(["POST /execute HTTP/1.1", *lines, f"Content-Length: {len(body)}", "", ""])
+    lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    head = "\r\n".join(["POST /execute HTTP/1.1", *lines, "", ""])
     with socket.create_connection(("127.0.0.1", routed.entry)) as client:
         client.sendall(head.encode() + body)
         wait_until(lambda: (routed.root / "own").exists() and (routed.root / "own").read_text())
