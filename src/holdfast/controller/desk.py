@@ -16,6 +16,7 @@ from holdfast.controller.metrics import Metrics
 from holdfast.controller.queue import Queue
 from holdfast.controller.router import LOOKED_AT, touched
 from holdfast.errors import HoldfastError
+from holdfast.sandbox.ownership import controller_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -70,12 +71,18 @@ class Desk:
                 self._drop(found)
                 self.metrics.swept.add(kind, "dropped")
 
-    def _put(self, found: dict[str, Any]) -> bool:
+    def _put(self, found: dict[str, Any], by: Key | None = None) -> bool:
         found["metadata"].pop("managedFields", None)  # half of an object's size, and no business of ours
+        before = self.cache.get(*key_of(found))
         if not self.cache.put(found):
             return False
-        for key in touched(found, self.cache):
-            self._name(key)
+        keys = set(touched(found, self.cache))
+        if before is not None and controller_of(before) != controller_of(found):
+            # Whoever had it has to know as well: a pool makes another one.
+            keys.update(touched(before, self.cache))
+        for key in keys:
+            if key != by:
+                self._name(key)
         return True
 
     def _drop(self, found: dict[str, Any]) -> None:
@@ -90,13 +97,7 @@ class Desk:
 
     def _written(self, found: dict[str, Any], by: Key) -> bool:
         """An answer to a write of a look: news for everybody but that look itself."""
-        found["metadata"].pop("managedFields", None)
-        if not self.cache.put(found):
-            return False
-        for key in touched(found, self.cache):
-            if key != by:
-                self._name(key)
-        return True
+        return self._put(found, by)
 
     def _name(self, key: Key) -> None:
         self._named_at.setdefault(key, time.monotonic())
