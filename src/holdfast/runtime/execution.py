@@ -67,6 +67,10 @@ class Execution:
             self._end_by = time.monotonic() + seconds
         with self._closing(), selectors.DefaultSelector() as selector:
             self._watch(selector)
+        if self._signalled:
+            # The shell may have gone before those of its group that did not listen. Until it is waited for,
+            # the number is still the group's.
+            self._signal(signal.SIGKILL)
         code = self._process.wait()
         stderr = self._err.text()
         for name, output in (("stdout", self._out), ("stderr", self._err)):

@@ -67,6 +67,14 @@ def test_who_ignores_the_polite_signal_is_killed(sandbox):
     assert not is_running(int((sandbox.root / "own").read_text()))
 
 
+def test_a_child_that_ignores_the_polite_signal_does_not_outlive_its_shell(sandbox):
+    script = "(trap '' TERM; while :; do sleep 0.05; done) & echo $! > child; wait"
+    ended = run(sandbox, script, timeout_seconds=0.5)
+    assert ended["timed_out"] is True
+    child = int((sandbox.root / "child").read_text())
+    wait_until(lambda: not is_running(child))
+
+
 def test_a_command_in_time_is_not_called_late(sandbox):
     assert run(sandbox, "echo quick", timeout_seconds=30)["timed_out"] is False
 
