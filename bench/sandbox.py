@@ -65,7 +65,9 @@ def gateway():
             )
             yield found.stdout.strip()
         finally:
-            subprocess.run([*HOLDFAST, "destroy", NAME, "--data", "--yes"], check=False, stdout=sys.stderr)
+            subprocess.run(
+                [*HOLDFAST, "destroy", NAME, "--data", "--yes", NAME], check=False, stdout=sys.stderr
+            )
 
 
 class Bench:
