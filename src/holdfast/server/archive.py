@@ -7,11 +7,21 @@ be what is unpacked there. Holds one header and one name at a time, never a file
 from __future__ import annotations
 
 import posixpath
+import sys
+from typing import TYPE_CHECKING
 
 from holdfast.server.problems import ApiError, bad_request
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _BLOCK = 512
-_LONGEST_NAME = 64 * 1024
+_LARGEST_META = 64 * 1024
+_LONGEST_NAME = 4096
+"""bytes; no system opens a longer path"""
+_MOST_ABOUT_LINKS = 8 * 1024 * 1024
+_COST_OF_A_LINK = 64
+"""bytes of a set for each of its members, about"""
 _FILES, _HARD_LINK, _SYMLINK, _FOLDER = (b"0", b"\0", b"7"), b"1", b"2", b"5"
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL = b"L", b"K", b"x", b"g"
 _META = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL)
@@ -33,6 +43,7 @@ class ArchiveCheck:
         self._zeros = 0
         self._pax: dict[str, str] = {}
         self._links: set[str] = set()
+        self._about_links = 0
 
     def feed(self, piece: bytes) -> None:
         """Look at the next piece."""
@@ -76,6 +87,8 @@ class ArchiveCheck:
         link = self._pax.get("linkpath") or _text(block[157:257])
         size = _pax_size(self._pax, size)
         self._pax = {}
+        if any(len(each.encode("utf-8", "surrogateescape")) > _LONGEST_NAME for each in (name, link)):
+            raise _refused("bad-archive", "a name in the archive is too long")
         self._entry(kind, name, link)
         if size and kind not in _FILES:
             # Programs differ in whether they would skip it.
@@ -84,7 +97,7 @@ class ArchiveCheck:
         self._skip = _padded(size)
 
     def _meta_header(self, kind: bytes, size: int) -> None:
-        if not 0 < size <= _LONGEST_NAME:
+        if not 0 < size <= _LARGEST_META:
             raise _refused("bad-archive", "a name in the archive is too long")
         self._meta, self._meta_size, self._skip = kind, size, _padded(size)
 
@@ -109,19 +122,30 @@ class ArchiveCheck:
         if self.entries > _MOST_ENTRIES:
             raise _refused("bad-archive", "the archive holds too many entries")
         inside = _inside(name, name)
-        if any(parent in self._links for parent in _parents(inside)):
+        if self._leads_through_a_link(inside):
             raise _refused("unsafe-archive", f"{_short(name)!r} would be written through a link")
         if kind in (*_FILES, _FOLDER):
             return
         if kind == _SYMLINK:
             _inside(posixpath.join(posixpath.dirname(inside), link) if link[:1] != "/" else link, name)
-            self._links.add(inside)
+            self._remember(inside)
         elif kind == _HARD_LINK:
             target = _inside(link, name)
-            if any(parent in self._links for parent in (target, *_parents(target))):
+            if target in self._links or self._leads_through_a_link(target):
                 raise _refused("unsafe-archive", f"{_short(name)!r} is a link through a link")
         else:
             raise _refused("unsafe-archive", f"{_short(name)!r} is neither a file, a folder nor a link")
+
+    def _leads_through_a_link(self, path: str) -> bool:
+        return bool(self._links) and any(parent in self._links for parent in _parents(path))
+
+    def _remember(self, link: str) -> None:
+        if link in self._links:
+            return
+        self._about_links += sys.getsizeof(link) + _COST_OF_A_LINK
+        if self._about_links > _MOST_ABOUT_LINKS:
+            raise _refused("bad-archive", "the archive holds too many links", "Send it in parts.")
+        self._links.add(link)
 
 
 def _inside(path: str, name: str) -> str:
@@ -138,9 +162,11 @@ def _inside(path: str, name: str) -> str:
     return normal
 
 
-def _parents(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:length]) for length in range(1, len(parts))]
+def _parents(path: str) -> Iterator[str]:
+    at = path.find("/")
+    while at >= 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
 
 
 def _own_name(block: bytes) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _GRACE_SECONDS = 3
 _LONGEST_HEAD = 128 * 1024
 """a command is part of the address"""
-_LARGEST_FRAME = 4 * 1024 * 1024
+_LARGEST_FRAME = 256 * 1024
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):

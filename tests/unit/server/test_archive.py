@@ -69,6 +69,30 @@ def test_long_names_are_read_in_both_ways_of_writing_them(form):
     assert refusal(packed(entry("l", tarfile.SYMTYPE, link=f"../{deep}"), form=form)) == "unsafe-archive"
 
 
+@pytest.mark.parametrize("form", ["gnu", "pax"])
+def test_a_name_that_no_system_opens_is_refused(form):
+    longest = "a/" * 2047 + "ab"
+    assert len(longest) == 4096
+    link = entry("l", tarfile.SYMTYPE, link="x")
+    assert check(packed(link, entry(longest), form=form)).entries == 2
+    assert refusal(packed(entry(longest + "c"), form=form)) == "bad-archive"
+    assert refusal(packed(entry("\u00e9" * 2049), form=form)) == "bad-archive"
+    assert refusal(packed(entry("s", tarfile.SYMTYPE, link="a" * 4097), form=form)) == "bad-archive"
+
+
+def test_what_is_remembered_of_links_has_a_bound():
+    found, most = ArchiveCheck(), 8 * 1024 * 1024 // 4000
+    with pytest.raises(ApiError) as caught:
+        for number in range(most + 1):
+            made, _ = entry(f"{number:04000}", tarfile.SYMTYPE, link="x")
+            found.feed(made.tobuf(tarfile.GNU_FORMAT))
+    assert (caught.value.problem.code, found.entries > most * 0.9) == ("bad-archive", True)
+    again = ArchiveCheck()
+    made, _ = entry("l" * 4000, tarfile.SYMTYPE, link="x")
+    for _ in range(most + 1):
+        again.feed(made.tobuf(tarfile.GNU_FORMAT))
+
+
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("name", ["..", "../a", "a/../../b", "a/..", "/etc/passwd", "//a", "./../a"])
 def test_names_that_leave_are_refused(name, form):
