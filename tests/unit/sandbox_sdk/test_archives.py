@@ -111,6 +111,25 @@ def test_names_that_lead_out_end_the_copy(tmp_path, name):
     assert names(goal) == ["ok"]
 
 
+@pytest.mark.parametrize("other", [".bashrc", ".ssh/authorized_keys", "./late", "out.txt.bak", "mine"])
+@pytest.mark.parametrize("kind", [FILE, FOLDER, LINK, HARD])
+def test_what_was_not_asked_for_ends_the_copy(tmp_path, other, kind):
+    more = {FILE: b"evil", LINK: "out.txt", HARD: "out.txt"}.get(kind, "")
+    with pytest.raises(ClusterRefusedError, match="leads out of the copy"):
+        unpack(archive(("out.txt", FILE, b"1"), (other, kind, more)), tmp_path, rename=("out.txt", "mine"))
+    assert names(tmp_path) == ["mine"]
+    assert (tmp_path / "mine").read_bytes() == b"1"
+
+
+def test_a_hard_link_to_what_was_there_before_ends_the_copy(tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    made = archive(("x", FOLDER, ""), ("x/got", HARD, "secret"))
+    with pytest.raises(ClusterRefusedError, match="leads out of the copy"):
+        unpack(made, tmp_path, rename=("x", "y"))
+    assert names(tmp_path) == ["secret", "y"]
+    assert names(tmp_path / "y") == []
+
+
 @pytest.mark.parametrize("target", ["/etc", "../..", "../../x", "d/../../..", "d/../x"])
 def test_links_that_lead_out_are_not_made(tmp_path, target):
     goal = tmp_path / "goal"

@@ -1,8 +1,9 @@
 """A tar archive from a sandbox onto this machine's disk, below one folder and nowhere else.
 
-A sandbox is not trusted: names that are absolute or lead upwards end the copy; links that lead out of the
-copy, and devices, are not made and are named. No step follows a link: every folder is entered by its parent's
-descriptor. A file has its name only once it is whole. Not here: receiving (copying.py).
+A sandbox is not trusted: names that are absolute, lead upwards or are not what was asked for end the copy;
+links that lead out of the copy, and devices, are not made and are named. No step follows a link: every folder
+is entered by its parent's descriptor. A file has its name only once it is whole. Not here: receiving
+(copying.py).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def unpack(
     rename: tuple[str, str] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Received:
-    """Write an archive's entries below `folder`; `rename` gives the top entry another name."""
+    """Write an archive's entries below `folder`; `rename`: the one top entry, and its new name."""
     try:
         root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -70,8 +71,10 @@ class _Tape:
     def parts(self, name: str) -> tuple[str, ...]:
         """Where an entry goes."""
         found = _parts(name)
-        if self.rename is None or not found or found[0] != self.rename[0]:
+        if self.rename is None or not found:
             return found
+        if found[0] != self.rename[0]:
+            raise _leads_out(name)
         return (self.rename[1], *found[1:])
 
 
@@ -93,11 +96,15 @@ def _write_all(root: int, tape: _Tape) -> None:
 def _parts(name: str) -> tuple[str, ...]:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise ClusterRefusedError(
-            f"the sandbox sent an entry {name!r} that leads out of the copy; nothing more was written",
-            hint="Do not trust what is in this sandbox.",
-        )
+        raise _leads_out(name)
     return path.parts
+
+
+def _leads_out(name: str) -> ClusterRefusedError:
+    return ClusterRefusedError(
+        f"the sandbox sent an entry {name!r} that leads out of the copy; nothing more was written",
+        hint="Do not trust what is in this sandbox.",
+    )
 
 
 def _write(root: int, parts: tuple[str, ...], tape: _Tape, entry: tarfile.TarInfo) -> None:
