@@ -164,6 +164,8 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     deleted: bool
     workspace: Literal["deleted", "kept", "none"]
     claim: str | None = None
+    claims: list[str] = []
+    """all that this is said of: a sandbox may have more than its workspace"""
 
 
 class Unpacked(msgspec.Struct, frozen=True, kw_only=True):

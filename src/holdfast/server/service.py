@@ -1,6 +1,7 @@
 """What clients can do to sandboxes: look, make once, suspend, resume and delete, with the data kept or not.
 
-Not here: routes (routes.py), streams (streams.py), and the objects that are made (the sandbox floor).
+Not here: routes (routes.py), streams (streams.py), volume claims (volumes.py), and the objects that are made
+(the sandbox floor).
 """
 
 from __future__ import annotations
@@ -13,12 +14,10 @@ import msgspec
 
 from holdfast.errors import ObjectConflictError
 from holdfast.sandbox import creation
-from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, NAME_HASH, WARM_POOL, Mode
-from holdfast.sandbox.names import claim_name, name_hash
+from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, WARM_POOL, Mode
 from holdfast.sandbox.ownership import owner_reference
 from holdfast.sandbox.wire import Deletion, SandboxList, SandboxRequest, SandboxView, Workspace
-from holdfast.sandbox.workspace import VOLUME
-from holdfast.server import views
+from holdfast.server import views, volumes
 from holdfast.server.problems import ApiError, conflict, missing
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 ASKED = "holdfast.dev/request"
 """Annotation of a sandbox: a digest of each part of the request that made it."""
-KEPT = "holdfast.dev/kept-workspace"
-"""Label of a volume claim whose sandbox was deleted without it: the hash of that sandbox's name."""
 _DIGEST_LENGTH = 12
 _INVALID = 422
 
@@ -95,7 +92,8 @@ class Service:
             manifest = creation.manifest(request, namespace=self._namespace, endpoint=self._endpoint)
             if (policy := creation.network_policy(request, namespace=self._namespace)) is not None:
                 await self.cluster.try_out(policy, "networkpolicies")
-            await self._take_up_kept_workspace(request.name)
+            if request.workspace is not False:
+                await volumes.take_up(self.cluster, request.name)
         manifest["metadata"].setdefault("annotations", {})[ASKED] = digests(request)
         try:
             result = await self.cluster.objects.ensure(manifest)
@@ -126,15 +124,13 @@ class Service:
         return await self.view(Found(sandbox, None))
 
     async def delete(self, name: str, *, keep_workspace: bool) -> Deletion:
-        """Delete it and say what became of the data. A workspace to be kept is disowned first."""
+        """Delete it and say what became of the data. Claims that are to be kept are disowned first."""
         sandbox, claim = await self.found(name)
-        volume = None
-        if sandbox is not None:
-            workspace = views.workspace_name(sandbox)
-            volume = await self.cluster.volume_claim(workspace) if workspace else None
-        owned = volume is not None and sandbox is not None and _owns(sandbox, volume)
-        if keep_workspace and owned and sandbox is not None and volume is not None:
-            await self._disown(sandbox, volume)
+        held = [] if sandbox is None else await volumes.held(self.cluster, sandbox)
+        owned = [each for each in held if sandbox is not None and volumes.owns(sandbox, each)]
+        if keep_workspace and sandbox is not None:
+            for each in owned:
+                await volumes.disown(self.cluster, sandbox, each)
         kind, target = await self._top(sandbox, claim)
         result = await self.cluster.objects.delete(
             kind,
@@ -144,13 +140,11 @@ class Service:
             uid=target["metadata"]["uid"],
             propagation="Background",
         )
-        gone = result.did == "deleted"
-        if volume is None:
-            return Deletion(deleted=gone, workspace="none")
-        about = volume["metadata"]["name"]
-        return Deletion(
-            deleted=gone, workspace="deleted" if owned and not keep_workspace else "kept", claim=about
-        )
+        lost = owned
+        if keep_workspace and sandbox is not None:
+            # Looked at once more: what is told as kept must not be on its way out.
+            lost = [each for each in held if not await volumes.is_kept(self.cluster, sandbox, each)]
+        return _told(held, lost, deleted=result.did == "deleted")
 
     async def _top(
         self, sandbox: dict[str, Any] | None, claim: dict[str, Any] | None
@@ -162,39 +156,6 @@ class Service:
             return "SandboxClaim", {**claim, "apiVersion": EXTENSIONS_API_VERSION}
         assert sandbox is not None  # noqa: S101 (one of the two is there)
         return "Sandbox", {**sandbox, "apiVersion": API_VERSION}
-
-    async def _disown(self, sandbox: dict[str, Any], volume: dict[str, Any]) -> None:
-        """Nobody's any more, and not to be adopted either: the controller would take it back at once."""
-        metadata, uid = volume["metadata"], sandbox["metadata"]["uid"]
-        others = [each for each in metadata.get("ownerReferences") or () if each.get("uid") != uid]
-        patch = {
-            "metadata": {
-                # Bound to the version that was seen: an owner that somebody adds meanwhile is not lost.
-                "resourceVersion": metadata["resourceVersion"],
-                "ownerReferences": others or None,
-                "labels": {NAME_HASH: None, KEPT: name_hash(sandbox["metadata"]["name"])},
-            }
-        }
-        await self._patch_volume(volume, patch)
-
-    async def _take_up_kept_workspace(self, name: str) -> None:
-        """A sandbox of the same name gets the workspace that was kept for it."""
-        volume = await self.cluster.volume_claim(claim_name(VOLUME, name))
-        labels = {} if volume is None else volume["metadata"].get("labels") or {}
-        if volume is None or labels.get(KEPT) != name_hash(name):
-            return
-        labels = {KEPT: None, NAME_HASH: name_hash(name)}
-        await self._patch_volume(volume, {"metadata": {"labels": labels}})
-
-    async def _patch_volume(self, volume: dict[str, Any], patch: dict[str, Any]) -> None:
-        metadata = volume["metadata"]
-        await self.cluster.objects.patch(
-            "PersistentVolumeClaim",
-            metadata["name"],
-            patch,
-            namespace=self._namespace,
-            uid=metadata["uid"],
-        )
 
     async def _restrict_network(self, request: SandboxRequest, sandbox: dict[str, Any]) -> None:
         """The policy is the sandbox's and goes with it; sent again, a request makes up for a lost one."""
@@ -249,6 +210,13 @@ class Service:
 _OTHER_NAME = "Choose another name, or delete that one first."
 
 
+def _told(held: list[dict[str, Any]], lost: list[dict[str, Any]], *, deleted: bool) -> Deletion:
+    names = [str(each["metadata"]["name"]) for each in lost or held]
+    if not names:
+        return Deletion(deleted=deleted, workspace="none")
+    return Deletion(deleted=deleted, workspace="deleted" if lost else "kept", claim=names[0], claims=names)
+
+
 def digests(request: SandboxRequest) -> str:
     """A short digest of each part of a request: tells what differs and shows nothing of it."""
     usual = msgspec.structs.asdict(SandboxRequest(name=request.name, workspace=Workspace()))
@@ -273,8 +241,3 @@ def differing(before: str, now: str) -> list[str]:
     except msgspec.MsgspecError:
         return []
     return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-
-
-def _owns(sandbox: dict[str, Any], volume: dict[str, Any]) -> bool:
-    uid = sandbox["metadata"]["uid"]
-    return any(each.get("uid") == uid for each in volume["metadata"].get("ownerReferences") or ())

@@ -139,14 +139,22 @@ def workspace_name(sandbox: Mapping[str, Any]) -> str | None:
     return None if template is None else claim_name(template["metadata"]["name"], sandbox["metadata"]["name"])
 
 
+def claim_names(sandbox: Mapping[str, Any]) -> list[str]:
+    """All claims with a sandbox's data, its workspace first."""
+    return [claim_name(each["metadata"]["name"], sandbox["metadata"]["name"]) for each in _templates(sandbox)]
+
+
 def _template(sandbox: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return next(iter(_templates(sandbox)), None)
+
+
+def _templates(sandbox: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     templates = [
         each
         for each in sandbox["spec"].get("volumeClaimTemplates") or ()
         if (each.get("metadata") or {}).get("name")
     ]
-    named = [each for each in templates if each["metadata"]["name"] == VOLUME]
-    return next(iter(named or templates), None)
+    return sorted(templates, key=lambda each: bool(each["metadata"]["name"] != VOLUME))
 
 
 def _workspace(sandbox: Mapping[str, Any], found: Mapping[str, Any] | None) -> WorkspaceView | None:

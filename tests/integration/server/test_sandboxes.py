@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
-from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION
+from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, NAME_HASH
+from holdfast.sandbox.names import name_hash
+from holdfast.server.volumes import KEPT
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 
@@ -135,7 +140,8 @@ def test_delete_says_what_becomes_of_the_data(server, objects, namespace, hand, 
     hand.look(name)
     assert server.call("GET", f"{ROOT}/{name}")[1]["workspace"]["phase"] == "Pending"
     status, said = server.call("DELETE", f"{ROOT}/{name}")
-    assert (status, said) == (200, {"deleted": True, "workspace": "deleted", "claim": f"workspace-{name}"})
+    named = {"claim": f"workspace-{name}", "claims": [f"workspace-{name}"]}
+    assert (status, said) == (200, {"deleted": True, "workspace": "deleted", **named})
     assert stored(objects, namespace, name) is None
     server.call("POST", ROOT, {"name": f"{name}-x", "workspace": False})
     assert server.call("DELETE", f"{ROOT}/{name}-x")[1]["workspace"] == "none"
@@ -180,6 +186,76 @@ def test_between_disowning_and_deleting_the_controller_does_not_take_it_back(
     )
 
 
+def test_a_create_in_the_middle_of_a_delete_does_not_take_the_data_along(
+    server, objects, namespace, hand, name
+):
+    """Disowned, and not deleted yet: the sandbox that is there must not get its claim back."""
+    assert server.call("POST", ROOT, {"name": name})[0] == 201
+    hand.look(name)
+    change = {"labels": {NAME_HASH: None, KEPT: name_hash(name)}, "ownerReferences": None}
+    objects.patch("PersistentVolumeClaim", f"workspace-{name}", {"metadata": change}, namespace=namespace)
+    assert server.call("POST", ROOT, {"name": name})[0] == 200
+    hand.look(name)
+    assert not claim(objects, namespace, name)["metadata"].get("ownerReferences")
+    said = server.call("DELETE", f"{ROOT}/{name}?keep_workspace=true")[1]
+    assert (said["workspace"], said["claims"]) == ("kept", [f"workspace-{name}"])
+    # One without a workspace leaves it to the next that wants one.
+    assert server.call("POST", ROOT, {"name": name, "workspace": False})[0] == 201
+    assert claim(objects, namespace, name)["metadata"]["labels"][KEPT] == name_hash(name)
+
+
+def test_the_same_create_many_times_at_once_takes_a_kept_workspace_up(server, objects, namespace, hand, name):
+    server.call("POST", ROOT, {"name": name})
+    hand.look(name)
+    server.call("DELETE", f"{ROOT}/{name}?keep_workspace=true")
+    connections = [server.connect(server.bundle.client) for _ in range(8)]
+
+    def post(connection):
+        with closing(connection):
+            connection.request("POST", ROOT, json.dumps({"name": name}), {"content-type": "application/json"})
+            return connection.getresponse().status
+
+    with ThreadPoolExecutor(len(connections)) as threads:
+        answers = list(threads.map(post, connections))
+    assert sorted(answers) == [200] * 7 + [201]
+    labels = claim(objects, namespace, name)["metadata"]["labels"]
+    assert (labels.get(KEPT), labels[NAME_HASH]) == (None, name_hash(name))
+
+
+def test_every_claim_of_a_sandbox_is_kept_and_named(server, objects, namespace, hand, name):
+    volume = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    templates = [{"metadata": {"name": each}, "spec": volume} for each in ("data", "workspace", "cache")]
+    spec = {
+        "podTemplate": {"spec": {"containers": [{"name": "x", "image": "y"}]}},
+        "volumeClaimTemplates": templates,
+    }
+    objects.ensure(
+        {"apiVersion": API_VERSION, "kind": "Sandbox", "metadata": {"name": name}, "spec": spec},
+        namespace=namespace,
+    )
+    hand.look(name)
+    names = [f"{each}-{name}" for each in ("workspace", "data", "cache")]
+    assert server.call("DELETE", f"{ROOT}/{name}?keep_workspace=true")[1] == {
+        "deleted": True, "workspace": "kept", "claim": names[0], "claims": names,
+    }  # fmt: skip
+    for each in names:
+        found = objects.get("PersistentVolumeClaim", each, namespace=namespace)
+        assert not found["metadata"].get("ownerReferences")
+
+
+def test_a_claim_that_is_on_its_way_out_is_not_told_as_kept(server, objects, namespace, hand, name):
+    server.call("POST", ROOT, {"name": name})
+    hand.look(name)
+    place = {"namespace": namespace}
+    waiting = {"metadata": {"finalizers": ["test.holdfast.dev/wait"]}}
+    objects.patch("PersistentVolumeClaim", f"workspace-{name}", waiting, **place)
+    objects.delete("PersistentVolumeClaim", f"workspace-{name}", **place)
+    said = server.call("DELETE", f"{ROOT}/{name}?keep_workspace=true")[1]
+    assert (said["workspace"], said["claims"]) == ("deleted", [f"workspace-{name}"])
+    gone = {"metadata": {"finalizers": None}}
+    objects.patch("PersistentVolumeClaim", f"workspace-{name}", gone, **place)
+
+
 def test_a_network_policy_is_the_sandboxs_own(server, objects, namespace, name):
     rules = {"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}], "ingress": []}
     body = {"name": name, "network_policy": rules}
@@ -216,5 +292,6 @@ def test_a_template_is_reached_through_a_claim_on_its_pool(server, objects, name
     made = stored(objects, namespace, name, "SandboxClaim", EXTENSIONS_API_VERSION)
     assert made["spec"]["warmPoolRef"]["name"] == f"p-{name}"
     assert server.call("GET", f"{ROOT}/{name}")[1]["claim"] == name
-    assert server.call("DELETE", f"{ROOT}/{name}")[1] == {"deleted": True, "workspace": "none", "claim": None}
+    nothing = {"workspace": "none", "claim": None, "claims": []}
+    assert server.call("DELETE", f"{ROOT}/{name}")[1] == {"deleted": True, **nothing}
     assert stored(objects, namespace, name, "SandboxClaim", EXTENSIONS_API_VERSION) is None
