@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 SANDBOX_ID = "holdfast.dev/sandbox-id"
 MANAGED_BY = "holdfast.dev/managed-by"
+RESTRICTED = {"holdfast.dev/network-policy": "own"}
+"""Label of pods that asked for a policy: one that was left behind closes nothing around the others."""
 OWN_IMAGE = "holdfast/sandbox"
 DEFAULT_IMAGE = f"{OWN_IMAGE}:{__version__}"
 CONTAINER = "sandbox"
@@ -63,8 +65,9 @@ def manifest(request: SandboxRequest, *, namespace: str, endpoint: str | None) -
     if request.idle_suspend_after is not None:
         annotations[IDLE_SUSPEND_AFTER] = str(request.idle_suspend_after)
     labels = _labels(request, namespace)
+    on_pods = labels | (RESTRICTED if _ways(request) else {})
     spec: dict[str, Any] = {
-        "podTemplate": {"metadata": {"labels": labels}, "spec": _pod(request, namespace, endpoint)}
+        "podTemplate": {"metadata": {"labels": on_pods}, "spec": _pod(request, namespace, endpoint)}
     }
     workspace = _workspace(request)
     if workspace is not None:
@@ -120,29 +123,31 @@ def claim(request: SandboxRequest, *, namespace: str, pool: str) -> dict[str, An
 
 
 def network_policy(request: SandboxRequest, *, namespace: str) -> dict[str, Any] | None:
-    """The NetworkPolicy that a request asks for, around the pods of its sandbox alone."""
-    asked = request.network_policy
-    if asked is None:
+    """The NetworkPolicy that a request asks for, around the pods of its sandbox alone; None without rules."""
+    ways = _ways(request)
+    if not ways:
         return None
-    ways = {
-        way: rules
-        for way, rules in (("ingress", asked.ingress), ("egress", asked.egress))
-        if rules is not None
-    }
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {
-            "name": request.name,
+            "name": f"{request.name}-sandbox-policy",
             "namespace": namespace,
             "labels": {MANAGED_BY: "holdfast", **tracking(request.name)},
         },
         "spec": {
-            "podSelector": {"matchLabels": tracking(request.name)},
+            "podSelector": {"matchLabels": {**tracking(request.name), **RESTRICTED}},
             "policyTypes": [way.capitalize() for way in ways],
             **ways,
         },
     }
+
+
+def _ways(request: SandboxRequest) -> dict[str, list[Any]]:
+    """The directions that a request speaks of: an empty list closes one, no list leaves it open."""
+    asked = request.network_policy
+    said = {} if asked is None else {"ingress": asked.ingress, "egress": asked.egress}
+    return {way: rules for way, rules in said.items() if rules is not None}
 
 
 def sandbox_id(name: str, *, namespace: str) -> str:

@@ -1,7 +1,7 @@
 """What clients can do to sandboxes: look, make once, suspend, resume and delete, with the data kept or not.
 
-Not here: routes (routes.py), streams (streams.py), volume claims (volumes.py), and the objects that are made
-(the sandbox floor).
+Not here: routes (routes.py), streams (streams.py), volume claims (volumes.py), network policies
+(policies.py), and the objects that are made (the sandbox floor).
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import msgspec
 from holdfast.errors import ObjectConflictError
 from holdfast.sandbox import creation
 from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, WARM_POOL, Mode
-from holdfast.sandbox.ownership import owner_reference
 from holdfast.sandbox.wire import Deletion, SandboxList, SandboxRequest, SandboxView, Workspace
-from holdfast.server import views, volumes
+from holdfast.server import policies, views, volumes
 from holdfast.server.problems import ApiError, conflict, missing
 
 if TYPE_CHECKING:
@@ -83,6 +82,7 @@ class Service:
         """Make a sandbox once: whether it was made now, and how it is; one that differs is a conflict."""
         if request.workspace is True and request.template is None:
             request = msgspec.structs.replace(request, workspace=self._workspace)
+        policy = None
         if request.template is not None:
             manifest = creation.claim(
                 request, namespace=self._namespace, pool=await self._pool_of(request.template)
@@ -90,8 +90,9 @@ class Service:
             await self._refuse_taken(request.name)
         else:
             manifest = creation.manifest(request, namespace=self._namespace, endpoint=self._endpoint)
-            if (policy := creation.network_policy(request, namespace=self._namespace)) is not None:
-                await self.cluster.try_out(policy, "networkpolicies")
+            policy = creation.network_policy(request, namespace=self._namespace)
+            if policy is not None:
+                await self._prepare_network(manifest, policy)
             if request.workspace is not False:
                 await volumes.take_up(self.cluster, request.name)
         manifest["metadata"].setdefault("annotations", {})[ASKED] = digests(request)
@@ -100,7 +101,8 @@ class Service:
         except ObjectConflictError as error:
             raise await self._difference(manifest, error) from error
         if request.template is None:
-            await self._restrict_network(request, result.object)
+            if policy is not None:
+                await policies.hand_over(self.cluster, policy, result.object)
             return result.did == "created", await self.view(Found(result.object, None))
         return result.did == "created", await self.get(request.name)
 
@@ -157,14 +159,13 @@ class Service:
         assert sandbox is not None  # noqa: S101 (one of the two is there)
         return "Sandbox", {**sandbox, "apiVersion": API_VERSION}
 
-    async def _restrict_network(self, request: SandboxRequest, sandbox: dict[str, Any]) -> None:
-        """The policy is the sandbox's and goes with it; sent again, a request makes up for a lost one."""
-        policy = creation.network_policy(request, namespace=self._namespace)
-        if policy is None:
-            return
-        owner = owner_reference({**sandbox, "apiVersion": API_VERSION, "kind": "Sandbox"})
-        policy["metadata"]["ownerReferences"] = [owner]
-        await self.cluster.objects.apply(policy, force=True)
+    async def _prepare_network(self, manifest: dict[str, Any], policy: dict[str, Any]) -> None:
+        """The policy first; but nothing is made for a sandbox that would be refused, or is there already."""
+        name = manifest["metadata"]["name"]
+        await self.cluster.try_out(policy, "networkpolicies")
+        if await self.cluster.sandbox(name) is None:
+            await self.cluster.try_out(manifest, "sandboxes")
+            await policies.prepare(self.cluster, policy, name)
 
     async def _pool_of(self, template: str) -> str:
         pools = [

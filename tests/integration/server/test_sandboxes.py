@@ -9,8 +9,10 @@ from contextlib import closing
 
 import pytest
 
+from holdfast.sandbox import creation
 from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, NAME_HASH
 from holdfast.sandbox.names import name_hash
+from holdfast.sandbox.wire import NetworkPolicy, SandboxRequest
 from holdfast.server.volumes import KEPT
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
@@ -25,6 +27,10 @@ def name():
 
 def claim(objects, namespace, name):
     return objects.get("PersistentVolumeClaim", f"workspace-{name}", namespace=namespace)
+
+
+def own_policy(objects, namespace, name):
+    return objects.get("NetworkPolicy", f"{name}-sandbox-policy", namespace=namespace)
 
 
 def stored(objects, namespace, name, kind="Sandbox", version=API_VERSION):
@@ -261,10 +267,64 @@ def test_a_network_policy_is_the_sandboxs_own(server, objects, namespace, name):
     body = {"name": name, "network_policy": rules}
     assert server.call("POST", ROOT, body)[0] == 201
     assert server.call("POST", ROOT, body)[0] == 200
-    policy = objects.get("NetworkPolicy", name, namespace=namespace)
+    policy = own_policy(objects, namespace, name)
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     owner = stored(objects, namespace, name)["metadata"]["uid"]
-    assert policy["metadata"]["ownerReferences"][0]["uid"] == owner
+    assert [each["uid"] for each in policy["metadata"]["ownerReferences"]] == [owner]
+    # Lost or changed, the same request makes up for it.
+    changed = {"spec": {"egress": [], "policyTypes": ["Egress"]}}
+    objects.patch("NetworkPolicy", f"{name}-sandbox-policy", changed, namespace=namespace)
+    assert server.call("POST", ROOT, body)[0] == 200
+    assert own_policy(objects, namespace, name)["spec"] == policy["spec"]
+    objects.delete("NetworkPolicy", f"{name}-sandbox-policy", namespace=namespace)
+    assert server.call("POST", ROOT, body)[0] == 200
+    again = own_policy(objects, namespace, name)
+    assert [each["uid"] for each in again["metadata"]["ownerReferences"]] == [owner]
+
+
+def test_a_network_policy_of_somebody_else_is_left_alone(server, objects, namespace, name):
+    made = {}
+    for each in (name, f"{name}-sandbox-policy"):
+        manifest = {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": {"name": each},
+            "spec": {"podSelector": {}, "policyTypes": ["Egress"]},
+        }
+        made[each] = objects.ensure(manifest, namespace=namespace).object
+    status, problem = server.call("POST", ROOT, {"name": name, "network_policy": {"egress": []}})
+    assert (status, problem["code"]) == (409, "policy-taken")
+    assert stored(objects, namespace, name) is None
+    for each, before in made.items():
+        assert objects.get("NetworkPolicy", each, namespace=namespace) == before
+
+
+def test_the_network_policy_of_an_attempt_that_was_cut_is_taken_over(server, objects, namespace, name):
+    asked = SandboxRequest(name=name, network_policy=NetworkPolicy(egress=[]))
+    left = objects.ensure(creation.network_policy(asked, namespace=namespace)).object
+    other = {"name": name, "network_policy": {"ingress": []}}
+    assert server.call("POST", ROOT, other)[1]["code"] == "policy-taken"
+    assert server.call("POST", ROOT, {"name": name, "network_policy": {"egress": []}})[0] == 201
+    policy = own_policy(objects, namespace, name)
+    assert policy["metadata"]["uid"] == left["metadata"]["uid"]
+    assert policy["metadata"]["ownerReferences"][0]["name"] == name
+    # That sandbox is gone, and its policy goes soon: no sandbox may rely on it.
+    server.call("DELETE", f"{ROOT}/{name}")
+    again = server.call("POST", ROOT, {"name": name, "network_policy": {"egress": []}})
+    assert (again[0], again[1]["code"]) == (409, "policy-taken")
+    assert stored(objects, namespace, name) is None
+
+
+def test_a_network_policy_without_rules_is_none(server, objects, namespace, name):
+    assert server.call("POST", ROOT, {"name": name, "network_policy": {}})[0] == 201
+    assert own_policy(objects, namespace, name) is None
+
+
+def test_a_sandbox_that_is_refused_leaves_no_network_policy(server, objects, namespace, name):
+    body = {"name": name, "network_policy": {"egress": []}}
+    assert server.call("POST", ROOT, {"name": name})[0] == 201
+    assert server.call("POST", ROOT, body)[0] == 409
+    assert own_policy(objects, namespace, name) is None
 
 
 def test_a_network_policy_that_the_cluster_refuses_leaves_nothing_behind(server, objects, namespace, name):

@@ -279,4 +279,13 @@ def test_a_network_policy_is_around_this_sandbox_alone():
     box["metadata"]["uid"] = "u"
     labels = parts.pod(box)["metadata"]["labels"]
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert policy["metadata"]["name"] == "a-sandbox-policy"
     assert network_policy(SandboxRequest(name="a"), namespace="ns") is None
+    # Nothing said is no policy: one without a direction would close the way in.
+    empty = SandboxRequest(name="a", network_policy=NetworkPolicy())
+    assert network_policy(empty, namespace="ns") is None
+    for open_one in (empty, SandboxRequest(name="a")):
+        box = manifest(open_one, namespace="ns", endpoint=None)
+        box["metadata"]["uid"] = "u"
+        unasked = parts.pod(box)["metadata"]["labels"]
+        assert not policy["spec"]["podSelector"]["matchLabels"].items() <= unasked.items()
