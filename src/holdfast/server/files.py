@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from holdfast.server.service import Service
 
-_CHANGED = ("file changed as we read it", "File removed before we read it", "socket ignored")
+_FILES_DIFFER = 1
+_CHANGED = ("file changed as we read it", "File removed before we read it")
 _NO_TAR = ("executable file not found", "no such file or directory: unknown")
 _BLOCK = 512
 _DRAIN_SECONDS = 10.0
@@ -110,9 +111,14 @@ async def _pieces(opened: AsyncExitStack, command: Command, head: bytes, path: s
         while piece := await command.read():
             yield piece
         code = await command.code()
-        if code != 0 and not any(words in command.stderr for words in _CHANGED):
+        if not _is_whole(code, command.stderr):
             # The answer has begun: to break it off is the only way left to say that it is not whole.
             raise CommandLostError(f"packing {path} failed: {command.stderr}")
+
+
+def _is_whole(code: int | None, said: str) -> bool:
+    """Whether everything was packed; a file that changes meanwhile is packed as it was read."""
+    return code == 0 or (code == _FILES_DIFFER and any(words in said for words in _CHANGED))
 
 
 def _failed(path: str, code: int | None, said: str, *, unpacking: bool) -> ApiError:
