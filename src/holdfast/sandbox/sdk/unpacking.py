@@ -3,26 +3,29 @@
 A sandbox is not trusted: names that are absolute, lead upwards or are not what was asked for end the copy;
 links that lead out of the copy, and devices, are not made and are named. No step follows a link: every folder
 is entered by its parent's descriptor. A file has its name only once it is whole. Not here: receiving
-(copying.py).
+(copying.py), and reading the archive itself (tape.py).
 """
 
 from __future__ import annotations
 
 import os
-import tarfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
-from holdfast.errors import ClusterRefusedError, DiskFullError, HoldfastError, TemporaryError, UsageError
+from holdfast.errors import ClusterRefusedError, DiskFullError, HoldfastError, UsageError
 from holdfast.sandbox.sdk.links import leads_out
+from holdfast.sandbox.sdk.tape import Kind, Tape, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_CHUNK = 1 << 20
+    from holdfast.sandbox.sdk.tape import Entry
+
+_MOST_NAMED = 1000
+_LONGEST_PARTIAL = 200
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_SPACE = (28, 122)
@@ -35,7 +38,16 @@ class Received:
     entries: int = 0
     bytes: int = 0
     refused: list[str] = field(default_factory=list)
-    """what was not made, and why"""
+    """what was not made, and why; beyond a thousand of them, only how many more"""
+    _unnamed: int = 0
+
+    def refuse(self, text: str) -> None:
+        """Note what is not made, in bounded memory."""
+        if len(self.refused) < _MOST_NAMED:
+            self.refused.append(text)
+            return
+        self._unnamed += 1
+        self.refused[_MOST_NAMED:] = [f"and {self._unnamed} more"]
 
 
 def unpack(
@@ -51,19 +63,21 @@ def unpack(
     except OSError as error:
         raise UsageError(f"{folder} cannot be written to: {error.strerror}") from error
     try:
-        with _translated(folder), tarfile.open(fileobj=archive, mode="r|", bufsize=_CHUNK) as reader:
-            tape = _Tape(reader, rename, progress)
-            _write_all(root, tape)
-            return tape.done
+        with _translated(folder):
+            copy = _Copy(Tape(archive), rename, progress)
+            for entry in copy.tape.entries():
+                if parts := copy.parts(entry.name):
+                    _write(root, parts, copy, entry)
+            return copy.done
     finally:
         os.close(root)
 
 
 @dataclass(slots=True)
-class _Tape:
-    """An archive that is being read."""
+class _Copy:
+    """A copy that is being made."""
 
-    reader: tarfile.TarFile
+    tape: Tape
     rename: tuple[str, str] | None
     progress: Callable[[int], None]
     done: Received = field(default_factory=Received)
@@ -76,21 +90,6 @@ class _Tape:
         if found[0] != self.rename[0]:
             raise _leads_out(name)
         return (self.rename[1], *found[1:])
-
-
-def _write_all(root: int, tape: _Tape) -> None:
-    modes: list[tuple[tuple[str, ...], int]] = []
-    for entry in tape.reader:
-        parts = tape.parts(entry.name)
-        if not parts:
-            continue
-        _write(root, parts, tape, entry)
-        if entry.isdir():
-            modes.append((parts, entry.mode & 0o777))
-    # Folders get their modes last: one that nobody may write to must be filled first.
-    for parts, mode in reversed(modes):
-        with _opened(root, parts) as here:
-            os.fchmod(here, mode | 0o700)
 
 
 def _parts(name: str) -> tuple[str, ...]:
@@ -107,62 +106,68 @@ def _leads_out(name: str) -> ClusterRefusedError:
     )
 
 
-def _write(root: int, parts: tuple[str, ...], tape: _Tape, entry: tarfile.TarInfo) -> None:
-    if entry.isdir():
-        with _opened(root, parts, make=True):
-            tape.done.entries += 1
+def _write(root: int, parts: tuple[str, ...], copy: _Copy, entry: Entry) -> None:
+    if entry.kind is Kind.FOLDER:
+        with _opened(root, parts, make=True) as here:
+            os.fchmod(here, entry.mode | 0o700)  # what is in it is still to be written
+        copy.done.entries += 1
         return
     reason = _refusal(entry, parts)
     if reason:
-        tape.done.refused.append(f"{'/'.join(parts)}: {reason}")
+        copy.done.refuse(f"{'/'.join(parts)}: {reason}")
         return
     with _opened(root, parts[:-1], make=True) as here:
-        if entry.issym():
+        if entry.kind is Kind.SYMLINK:
             _remove(here, parts[-1])
-            os.symlink(entry.linkname, parts[-1], dir_fd=here)
-        elif entry.islnk():
-            _link(root, tape.parts(entry.linkname), here, parts[-1])
+            os.symlink(entry.link, parts[-1], dir_fd=here)
+        elif entry.kind is Kind.HARD_LINK:
+            _link(root, copy.parts(entry.link), here, parts[-1])
         else:
-            tape.done.bytes += _file(here, parts[-1], tape, entry)
-    tape.done.entries += 1
+            copy.done.bytes += _file(here, parts[-1], copy, entry)
+    copy.done.entries += 1
 
 
-def _refusal(entry: tarfile.TarInfo, parts: tuple[str, ...]) -> str:
+def _refusal(entry: Entry, parts: tuple[str, ...]) -> str:
     """Why an entry is not made; empty when it may be."""
-    if entry.isreg() or entry.islnk():
-        return ""
-    if not entry.issym():
+    if entry.kind is Kind.DEVICE:
         return "it is a device or a pipe"
-    if leads_out(entry.linkname, parts):
-        return f"it is a link that leads out of the copy, to {entry.linkname}"
+    if entry.kind is Kind.SYMLINK and (not entry.link or leads_out(entry.link, parts)):
+        return f"it is a link that leads out of the copy, to {entry.link}"
     return ""
 
 
 def _link(root: int, source: tuple[str, ...], here: int, name: str) -> None:
+    if not source:
+        raise refused("a link in it leads nowhere")
     with _opened(root, source[:-1]) as there:
         _remove(here, name)
         os.link(source[-1], name, src_dir_fd=there, dst_dir_fd=here, follow_symlinks=False)
 
 
-def _file(here: int, name: str, tape: _Tape, entry: tarfile.TarInfo) -> int:
-    source = tape.reader.extractfile(entry)
-    assert source is not None  # noqa: S101 (it is a regular file)
-    partial = f".{name[:200]}.holdfast-partial"
+def _file(here: int, name: str, copy: _Copy, entry: Entry) -> int:
+    short = os.fsencode(name)[:_LONGEST_PARTIAL].decode("utf-8", "ignore")
+    partial = f".{short}.holdfast-partial"
     _remove(here, partial)
     written = 0
     try:
         with os.fdopen(os.open(partial, _FILE, 0o600, dir_fd=here), "wb", buffering=0) as target:
-            while chunk := source.read(_CHUNK):
-                target.write(chunk)
-                written += len(chunk)
-                tape.progress(len(chunk))
-            os.fchmod(target.fileno(), entry.mode & 0o777)
-            os.utime(target.fileno(), (entry.mtime, entry.mtime))
+            for piece in copy.tape.content():
+                _write_whole(target.fileno(), piece)
+                written += len(piece)
+                copy.progress(len(piece))
+            os.fchmod(target.fileno(), entry.mode)
+            os.utime(target.fileno(), (entry.time, entry.time))
         os.replace(partial, name, src_dir_fd=here, dst_dir_fd=here)
     except BaseException:
         _remove(here, partial)
         raise
     return written
+
+
+def _write_whole(descriptor: int, piece: memoryview) -> None:
+    """A disk that is nearly full takes a part first, and says why only when asked again."""
+    while piece:
+        piece = piece[os.write(descriptor, piece) :]
 
 
 @contextmanager
@@ -193,10 +198,8 @@ def _translated(folder: Path) -> Iterator[None]:
         yield
     except HoldfastError:
         raise
-    except tarfile.TarError as error:
-        raise TemporaryError(
-            f"the copy was cut short: {error}", hint="Run the same command again; it begins anew."
-        ) from error
+    except (ValueError, OverflowError) as error:
+        raise refused(f"a name or time in it cannot be had on this machine ({error})") from error
     except OSError as error:
         if error.errno in _NO_SPACE:
             raise DiskFullError(f"there is no space left for the copy in {folder}") from error
