@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from holdfast.server.limits import Gate
     from holdfast.server.trust import Client
 
-_STREAM = re.compile(r"/v1/sandboxes/[^/]+/(?:events|logs|exec|forward|files)/?")
+_STREAM = re.compile(r"/*v1/+sandboxes/+[^/]+/+(?:events|logs|exec|forward|files)/*")
+"""Every spelling that the router takes: it makes one slash of many."""
 PROBLEM_HEADER = "holdfast-problem"
 """The problem once more in a header: many WebSocket clients do not show the body of a refusal."""
 

@@ -85,6 +85,8 @@ def test_only_so_many_streams_at_once_and_one_that_ends_makes_room(server, made)
     refused = Events(server, made)
     assert (refused.answer.status, refused.answer.getheader("Retry-After")) == (429, "1")
     assert json.loads(refused.answer.read())["code"] == "too-many-requests"
+    for spelling in (f"{made}/", f"/{made}", f"{made}%2F"):
+        assert Events(server, spelling).answer.status == 429
     assert server.call("GET", f"{ROOT}/{made}")[0] == 200
     streams.pop().close()
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from litestar.utils import normalize_path
 
 from holdfast.errors import (
     ClusterRefusedError,
@@ -150,3 +151,14 @@ def test_streams_are_told_apart_from_other_requests(path):
     assert _STREAM.fullmatch(f"/v1/sandboxes/a/{path}")
     assert not _STREAM.fullmatch(f"/v1/sandboxes/{path}")
     assert not _STREAM.fullmatch("/v1/sandboxes/a/suspend")
+    assert not _STREAM.fullmatch(f"/v1/sandboxes//{path}")
+
+
+@given(
+    st.lists(st.integers(1, 3), min_size=4, max_size=4), st.integers(0, 3), st.sampled_from(["exec", "files"])
+)
+def test_a_stream_is_one_however_many_slashes_its_address_has(slashes, ending, stream):
+    words = ("v1", "sandboxes", "a", stream)
+    path = "".join("/" * number + word for number, word in zip(slashes, words, strict=True)) + "/" * ending
+    assert normalize_path(path) == f"/v1/sandboxes/a/{stream}"
+    assert _STREAM.fullmatch(path)
