@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.errors import ObjectConflictError
+from holdfast.errors import ObjectConflictError, TemporaryError
 from holdfast.kube import AsyncObjects
 from holdfast.kube.exchange import exchange, link
 from holdfast.kube.manifest import Target
@@ -18,6 +18,7 @@ from holdfast.kube.result import translated
 from holdfast.kube.steps import adrive
 from holdfast.kube.verbs import Verb
 from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION
+from holdfast.server.problems import AnswerLostError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -32,6 +33,7 @@ _CONNECT_SECONDS = 15.0
 EXEC_PROTOCOL = "v5.channel.k8s.io"
 FORWARD_PROTOCOL = "v4.channel.k8s.io"
 _LARGEST_FRAME = 8 * 1024 * 1024
+_SWITCHING = 101
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -111,7 +113,10 @@ class Cluster:
     async def connect(
         self, pod: str, subresource: str, query: list[tuple[str, str]], protocol: str
     ) -> aiohttp.ClientWebSocketResponse[bool]:
-        """A WebSocket into a pod. Made once: nobody can know what a lost attempt has started."""
+        """A WebSocket into a pod. Made once: nobody can know what a lost attempt has started.
+
+        A failure is temporary only where nothing has begun: there was no connection, or the answer is no.
+        """
         import aiohttp
 
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/{subresource}"
@@ -119,18 +124,25 @@ class Cluster:
             "GET", path, query_params=query, header_params={}, auth_settings=["BearerToken"]
         )
         session = await self._session()
-        return await session.ws_connect(  # type: ignore[no-any-return]
-            url,
-            headers=headers,
-            protocols=(protocol,),
-            max_msg_size=_LARGEST_FRAME,
-            timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
-        )
+        try:
+            return await session.ws_connect(  # type: ignore[no-any-return]
+                url,
+                headers=headers,
+                protocols=(protocol,),
+                max_msg_size=_LARGEST_FRAME,
+                timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if _has_not_begun(error):
+                raise TemporaryError(f"the cluster did not open the stream into the pod {pod}") from error
+            raise AnswerLostError(f"the connection to the pod {pod} was lost as it was opened") from error
 
     async def _session(self) -> Any:
         rest = self._client.rest_client
         if rest.pool_manager is None:
             rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001 (as its own request() would)
+        # The library would send a GET again by itself when its connection was cut, and run a command twice.
+        rest.pool_manager._retry_connection = False  # noqa: SLF001
         return rest.pool_manager
 
     async def _open(self, request: Request) -> Any:
@@ -163,6 +175,14 @@ class Cluster:
 
     def _policy(self, verb: Verb, doing: str) -> Policy:
         return self._link.policy_for(verb, f"{doing} for a client")
+
+
+def _has_not_begun(error: Exception) -> bool:
+    import aiohttp
+
+    if isinstance(error, aiohttp.WSServerHandshakeError):
+        return error.status != _SWITCHING
+    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
 
 
 async def _pieces(raw: Any) -> AsyncIterator[bytes]:

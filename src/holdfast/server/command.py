@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Self
 
 import aiohttp
 
-from holdfast.errors import TemporaryError
 from holdfast.sandbox.wire import Channel, exit_code, frame
 from holdfast.server.cluster import EXEC_PROTOCOL
+from holdfast.server.problems import AnswerLostError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 
 _MOST_STDERR = 4096
 _LARGEST_WRITE = 64 * 1024
-
-
-class CommandLostError(TemporaryError):
-    """The connection to a command in a pod was lost before the command ended."""
-
-    code = "command-lost"
 
 
 class Command:
@@ -44,10 +38,7 @@ class Command:
     async def __aenter__(self) -> Self:
         query = [("stdin", str(self._stdin).lower()), ("stdout", "true"), ("stderr", "true")]
         query += [("container", self._place.container), *(("command", word) for word in self._words)]
-        try:
-            self._socket = await self._cluster.connect(self._place.pod, "exec", query, EXEC_PROTOCOL)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise CommandLostError(f"nothing can be run in the pod {self._place.pod}") from error
+        self._socket = await self._cluster.connect(self._place.pod, "exec", query, EXEC_PROTOCOL)
         return self
 
     async def __aexit__(
@@ -66,7 +57,7 @@ class Command:
         while self._status is None:
             message = await self._opened.receive()
             if message.type is not aiohttp.WSMsgType.BINARY:
-                raise CommandLostError("the connection to the pod was lost")
+                raise AnswerLostError("the connection to the pod was lost before the command ended")
             data: bytes = message.data
             if data[:1] == bytes((Channel.STDOUT,)) and len(data) > 1:
                 return data[1:]

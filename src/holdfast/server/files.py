@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.sandbox.wire import Unpacked
 from holdfast.server import paths, pods
 from holdfast.server.archive import ArchiveCheck
-from holdfast.server.command import Command, CommandLostError
-from holdfast.server.problems import ApiError, conflict
+from holdfast.server.command import Command
+from holdfast.server.problems import AnswerLostError, ApiError, conflict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -113,7 +113,7 @@ async def _pieces(opened: AsyncExitStack, command: Command, head: bytes, path: s
         code = await command.code()
         if not _is_whole(code, command.stderr):
             # The answer has begun: to break it off is the only way left to say that it is not whole.
-            raise CommandLostError(f"packing {path} failed: {command.stderr}")
+            raise AnswerLostError(f"packing {path} failed: {command.stderr}")
 
 
 def _is_whole(code: int | None, said: str) -> bool:

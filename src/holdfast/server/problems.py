@@ -30,7 +30,7 @@ _CODES = {
     406: "not-acceptable", 409: "conflict", 413: "too-large", 415: "media-type", 422: "invalid",
     429: "too-many-requests",
 }  # fmt: skip
-_BAD, _MISSING, _CONFLICT, _GONE, _INVALID, _BROKEN, _NOT_NOW = 400, 404, 409, 410, 422, 500, 503
+_BAD, _MISSING, _CONFLICT, _GONE, _INVALID, _BROKEN, _LOST, _NOT_NOW = 400, 404, 409, 410, 422, 500, 502, 503
 _RETRY_AFTER = "1"
 
 
@@ -43,6 +43,14 @@ class ApiError(Exception):
         super().__init__(message)
         self.status, self.headers = status, headers or {}
         self.problem = Problem(code=code, message=message, hint=hint)
+
+
+class AnswerLostError(ApiError):
+    """It may have been carried out, and nobody knows: no client is told to send it again."""
+
+    def __init__(self, message: str) -> None:
+        hint = "It may have been carried out: look before you send it again."
+        super().__init__(_LOST, "answer-lost", message, hint)
 
 
 def missing(name: str) -> ApiError:

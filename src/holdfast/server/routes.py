@@ -52,6 +52,7 @@ def problems(*statuses: int) -> dict[int, ResponseSpec]:
         422: "The request can be read, but not be carried out.",
         429: "Too many requests or streams of this client.",
         500: "The server failed.",
+        502: "The connection to the pod was lost; it may have been carried out.",
         503: "The cluster does not answer just now.",
     }
     return {

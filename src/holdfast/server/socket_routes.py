@@ -11,7 +11,6 @@ from typing import Any
 import aiohttp
 from litestar import WebSocket, websocket
 
-from holdfast.errors import TemporaryError
 from holdfast.server import bridge, pods
 from holdfast.server.cluster import EXEC_PROTOCOL, FORWARD_PROTOCOL
 from holdfast.server.problems import bad_request
@@ -64,7 +63,7 @@ async def _exec(socket: Socket, service: Service, name: str) -> Opened:
     query = [("stdin", str(stdin).lower()), ("stdout", "true"), ("stderr", str(not tty).lower())]
     query += [("tty", str(tty).lower()), ("container", place.container)]
     query += [("command", word) for word in words]
-    return await _connected(service, place.pod, "exec", query, EXEC_PROTOCOL)
+    return await service.cluster.connect(place.pod, "exec", query, EXEC_PROTOCOL)
 
 
 async def _forward(socket: Socket, service: Service, name: str) -> Opened:
@@ -73,16 +72,7 @@ async def _forward(socket: Socket, service: Service, name: str) -> Opened:
     if not 1 <= port <= _HIGHEST_PORT:
         raise bad_request("bad-port", f"port: give a number from 1 to {_HIGHEST_PORT}")
     place = await pods.running(service, name, None)
-    return await _connected(service, place.pod, "portforward", [("ports", str(port))], FORWARD_PROTOCOL)
-
-
-async def _connected(
-    service: Service, pod: str, what: str, query: list[tuple[str, str]], protocol: str
-) -> Opened:
-    try:
-        return await service.cluster.connect(pod, what, query, protocol)
-    except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        raise TemporaryError(f"the cluster did not open the stream into the pod {pod}") from error
+    return await service.cluster.connect(place.pod, "portforward", [("ports", str(port))], FORWARD_PROTOCOL)
 
 
 def _flag(socket: Socket, name: str) -> bool:

@@ -80,7 +80,7 @@ class Streams(Controller):
         summary="A file or folder as a tar archive",
         operation_id="downloadFiles",
         media_type=_TAR,
-        responses=problems(404, 409),
+        responses=problems(404, 409, 502),
     )
     async def download(self, service: Service, name: SandboxName, path: _Path) -> Stream:
         return Stream(await files.download(service, name, path), media_type=_TAR)
@@ -91,7 +91,7 @@ class Streams(Controller):
         operation_id="uploadFiles",
         request_max_body_size=None,
         responses={
-            **problems(404, 409),
+            **problems(404, 409, 502),
             200: ResponseSpec(
                 data_container=Unpacked, description="It is unpacked.", generate_examples=False
             ),
