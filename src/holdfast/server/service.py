@@ -96,15 +96,12 @@ class Service:
             if request.workspace is not False:
                 await volumes.take_up(self.cluster, request.name)
         manifest["metadata"].setdefault("annotations", {})[ASKED] = digests(request)
-        try:
-            result = await self.cluster.objects.ensure(manifest)
-        except ObjectConflictError as error:
-            raise await self._difference(manifest, error) from error
+        made, live = await self._made_once(manifest)
         if request.template is None:
             if policy is not None:
-                await policies.hand_over(self.cluster, policy, result.object)
-            return result.did == "created", await self.view(Found(result.object, None))
-        return result.did == "created", await self.get(request.name)
+                await policies.hand_over(self.cluster, policy, live)
+            return made, await self.view(Found(live, None))
+        return made, await self.get(request.name)
 
     async def set_mode(self, name: str, mode: Mode) -> SandboxView:
         """Suspend or resume; nothing happens to one that is so already."""
@@ -189,23 +186,32 @@ class Service:
                 "sandbox-differs", f"a sandbox {name} is there, and is of no template", _OTHER_NAME
             )
 
-    async def _difference(self, manifest: dict[str, Any], error: ObjectConflictError) -> ApiError:
-        """In the words of the request: what is not as it was when the sandbox was made."""
-        name, kind = manifest["metadata"]["name"], manifest["kind"]
-        live = await self.cluster.objects.get(
-            kind, name, namespace=self._namespace, api_version=manifest["apiVersion"]
-        )
-        about = {} if live is None else live["metadata"].get("annotations") or {}
-        if live is not None and live["metadata"].get("deletionTimestamp"):
-            return conflict(
-                "sandbox-deleting", f"the sandbox {name} is being deleted", "Wait until it is gone."
+    async def _made_once(self, manifest: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+        """Whether it was made now, and how it is; what was asked for decides whether one is another.
+
+        Not what came of it: another version of holdfast makes another object of the same request.
+        """
+        try:
+            result = await self.cluster.objects.ensure(manifest)
+        except ObjectConflictError as error:
+            name = manifest["metadata"]["name"]
+            live = await self.cluster.objects.get(
+                manifest["kind"], name, namespace=self._namespace, api_version=manifest["apiVersion"]
             )
-        unlike = differing(about.get(ASKED, ""), manifest["metadata"]["annotations"][ASKED])
-        if not unlike:
-            return conflict("sandbox-differs", error.message, _OTHER_NAME)
-        return conflict(
-            "sandbox-differs", f"the sandbox {name} is there, and differs in {', '.join(unlike)}", _OTHER_NAME
-        )
+            if live is None:
+                raise
+            if live["metadata"].get("deletionTimestamp"):
+                words = f"the sandbox {name} is being deleted"
+                raise conflict("sandbox-deleting", words, "Wait until it is gone.") from error
+            before = (live["metadata"].get("annotations") or {}).get(ASKED, "")
+            unlike = differing(before, manifest["metadata"]["annotations"][ASKED])
+            if unlike is None:
+                raise conflict("sandbox-differs", error.message, _OTHER_NAME) from error
+            if unlike:
+                words = f"the sandbox {name} is there, and differs in {', '.join(unlike)}"
+                raise conflict("sandbox-differs", words, _OTHER_NAME) from error
+            return False, live
+        return result.did == "created", result.object
 
 
 _OTHER_NAME = "Choose another name, or delete that one first."
@@ -235,10 +241,10 @@ def digests(request: SandboxRequest) -> str:
     return msgspec.json.encode(made, order="sorted").decode()
 
 
-def differing(before: str, now: str) -> list[str]:
-    """The parts of two requests that are not alike; none where the former cannot be read."""
+def differing(before: str, now: str) -> list[str] | None:
+    """The parts of two requests that are not alike; None where the former cannot be read."""
     try:
         old, new = (msgspec.json.decode(each, type=dict[str, str]) for each in (before, now))
     except msgspec.MsgspecError:
-        return []
+        return None
     return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))

@@ -13,6 +13,7 @@ from holdfast.sandbox import creation
 from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, NAME_HASH
 from holdfast.sandbox.names import name_hash
 from holdfast.sandbox.wire import NetworkPolicy, SandboxRequest
+from holdfast.server.service import ASKED
 from holdfast.server.volumes import KEPT
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
@@ -66,6 +67,21 @@ def test_another_one_of_that_name_is_a_conflict_that_says_what_differs(server, n
     status, problem = server.call("POST", ROOT, body | change)
     assert (status, problem["code"]) == (409, "sandbox-differs")
     assert words in problem["message"]
+
+
+def test_the_same_request_to_another_version_finds_what_the_former_made(server, objects, namespace, name):
+    """Their default images differ, and what else an object is made of may, too."""
+    body = {"name": name, "env": {"A": "1"}}
+    assert server.call("POST", ROOT, body)[0] == 201
+    spec = stored(objects, namespace, name)["spec"]
+    spec["podTemplate"]["spec"]["containers"][0]["image"] = "holdfast/sandbox:0.0.1"
+    objects.patch("Sandbox", name, {"spec": spec}, namespace=namespace, api_version=API_VERSION)
+    status, shown = server.call("POST", ROOT, body)
+    assert (status, shown["image"]) == (200, "holdfast/sandbox:0.0.1")
+    assert "differs in env" in server.call("POST", ROOT, {"name": name})[1]["message"]
+    said = {"metadata": {"annotations": {ASKED: "rubbish"}}}
+    objects.patch("Sandbox", name, said, namespace=namespace, api_version=API_VERSION)
+    assert server.call("POST", ROOT, body)[1]["code"] == "sandbox-differs"
 
 
 def test_one_that_somebody_else_made_is_a_conflict_too(server, objects, namespace, name):
