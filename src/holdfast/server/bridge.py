@@ -14,6 +14,7 @@ import aiohttp
 import msgspec
 
 from holdfast.sandbox.wire import Channel, frame
+from holdfast.server.leaving import lost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 NORMAL, PROTOCOL_ERROR, NOT_TAKEN, BROKEN = 1000, 1002, 1003, 1011
 _LONGEST_REASON = 120
+_GOOD_BYE_SECONDS = 5.0
 _MAY_SEND = (Channel.STDIN, Channel.RESIZE, Channel.CLOSE)
 _LOST = {
     "kind": "Status",
@@ -109,16 +111,21 @@ async def _run(
         asyncio.ensure_future(_from_pod(upstream, to_client)),
         asyncio.ensure_future(_from_client(socket, to_pod)),
     ]
+    left = lost(socket.scope)
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        ends = tasks if left is None else [*tasks, left]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         # The pod's side counts first: its last words may be there together with the client's end.
-        over = next(task for task in tasks if task.done())
-        error = over.exception()
+        over = next((task for task in tasks if task.done()), None)
+        error = Ended(0) if over is None else over.exception()
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await upstream.close()
+        # A pod that takes no input takes no good-bye either; given up, its connection is cut.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GOOD_BYE_SECONDS):
+                await upstream.close()
     if isinstance(error, Ended):
         return error
     if isinstance(error, aiohttp.ClientError | OSError):

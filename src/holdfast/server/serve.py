@@ -20,6 +20,7 @@ from holdfast.errors import PortTakenError
 from holdfast.sandbox.wire import Workspace
 from holdfast.server.app import answering_options, api, health
 from holdfast.server.cluster import connected
+from holdfast.server.leaving import Sockets, keep_alive
 from holdfast.server.limits import Gate, Limits
 from holdfast.server.service import Service
 from holdfast.server.throttle import Throttle
@@ -126,7 +127,7 @@ def _api_config(options: ServerOptions, trust: Trust, service: Service) -> uvico
         options.host,
         options.port,
         http=_protocol(trust),
-        ws="websockets-sansio",
+        ws=Sockets,
         ws_max_size=_LARGEST_FRAME,
         ws_per_message_deflate=False,
         # A client whose frames wait for a slow pod cannot answer a ping: that is no reason to cut it off.
@@ -142,6 +143,7 @@ def _protocol(trust: Trust) -> type[asyncio.Protocol]:
     class Known(H11Protocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            keep_alive(transport)
             client = trust.client(transport.get_extra_info("ssl_object"))
             self.app_state = {**self.app_state, "client": client}
 
