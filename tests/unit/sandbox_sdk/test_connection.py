@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -193,6 +194,48 @@ def test_a_stream_that_is_cut_is_an_error_for_its_reader(peer):
     with pytest.raises(AnswerLostError):
         ask(peer, work)
     assert len(peer.seen) == 1
+
+
+@pytest.mark.parametrize(
+    "own",
+    [FileNotFoundError(2, "x"), BrokenPipeError(32, "x"), ConnectionResetError(104, "x"), TimeoutError()],
+)
+@pytest.mark.parametrize("way", ["stream", "socket"])
+def test_what_the_callers_own_work_raises_is_not_the_connections(peer, own, way):
+    async def greet(request):
+        opened = web.WebSocketResponse()
+        await opened.prepare(request)
+        await opened.receive()
+        return opened
+
+    peer.answers = {f"{PATH}/logs": answering(OK), f"{PATH}/exec": greet}
+
+    async def work(connection):
+        opened = (
+            connection.stream("GET", f"{PATH}/logs")
+            if way == "stream"
+            else connection.web_socket(f"{PATH}/exec")
+        )
+        async with opened:
+            raise own
+
+    with pytest.raises(type(own)) as raised:
+        ask(peer, work)
+    assert raised.value is own
+
+
+@pytest.mark.parametrize(
+    "error", [aiohttp.ClientPayloadError(), aiohttp.ClientConnectionResetError("x"), ConnectionError("lost")]
+)
+def test_the_librarys_own_errors_are_the_connections(peer, error):
+    peer.answers[f"{PATH}/logs"] = answering(OK)
+
+    async def work(connection):
+        async with connection.stream("GET", f"{PATH}/logs"):
+            raise error
+
+    with pytest.raises(AnswerLostError):
+        ask(peer, work)
 
 
 def test_keys_are_not_shown(peer):

@@ -134,7 +134,9 @@ class Connection:
         response = await policy.with_(operation=f"{method} {path}").acall(self._translated, once)
         try:
             yield response
-        except problems.FAILURES as error:
+        except (aiohttp.ClientError, ConnectionError) as error:
+            if not problems.is_of_the_connection(error):
+                raise
             raise self._failure(error) from error
         finally:
             response.close()
@@ -152,7 +154,9 @@ class Connection:
         opened = await self._openings.with_(operation=f"open {path}").acall(self._translated, once)
         try:
             yield opened
-        except problems.FAILURES as error:
+        except (aiohttp.ClientError, ConnectionError) as error:
+            if not problems.is_of_the_connection(error):
+                raise
             raise self._failure(error) from error
         finally:
             await opened.close()

@@ -123,6 +123,14 @@ FAILURES: tuple[type[Exception], ...] = (aiohttp.ClientError, asyncio.TimeoutErr
 """What the library raises when a connection fails."""
 
 
+def is_of_the_connection(error: Exception) -> bool:
+    """Whether an error that comes out of an open stream is the stream's own; a full disk there is its user's.
+
+    A write that waits while the connection is lost ends in a bare ConnectionError; the system's never are.
+    """
+    return isinstance(error, aiohttp.ClientError) or type(error) is ConnectionError
+
+
 def may_be_sent_again(error: Exception) -> bool:
     """For requests that may safely arrive twice."""
     return isinstance(error, NotReachedError | AnswerLostError | ServerTroubleError)
