@@ -77,10 +77,42 @@ def test_the_other_sides_end_is_the_connections_end(peer, box):
         assert one.recv(10) == b""
 
 
+@pytest.mark.parametrize("code", [None, 1001, 1011])
+def test_an_answer_that_is_cut_does_not_look_whole(peer, box, code):
+    async def cut(request):
+        opened = web.WebSocketResponse()
+        await opened.prepare(request)
+        await opened.send_bytes(b"half")
+        await opened.receive()
+        if code is None:
+            request.transport.abort()
+        else:
+            await opened.close(code=code)
+        return opened
+
+    peer.answers[FORWARD] = cut
+    with box.forward(80) as opened, socket.create_connection(("127.0.0.1", opened.local_port), 10) as one:
+        assert one.recv(10) == b"half"
+        one.sendall(b"go on")
+        with pytest.raises(ConnectionResetError):
+            one.recv(10)
+
+
+def test_an_answer_that_is_not_waited_for_any_longer_does_not_look_whole(peer, box):
+    peer.answers[FORWARD] = echo
+    with box.forward(80) as opened, socket.create_connection(("127.0.0.1", opened.local_port), 10) as one:
+        one.sendall(b"x")
+        one.shutdown(socket.SHUT_WR)
+        assert one.recv(10) == b"X"
+        with pytest.raises(ConnectionResetError):
+            one.recv(10)
+
+
 def test_one_that_is_refused_is_closed_and_takes_no_other_along(peer, box):
     peer.answers[FORWARD] = refuse
     with box.forward(80) as opened:
-        assert ask(opened.local_port, b"x") == b""
+        with pytest.raises(ConnectionResetError):
+            ask(opened.local_port, b"x")
         peer.answers[FORWARD] = echo
         assert ask(opened.local_port, b"x") == b"X"
 

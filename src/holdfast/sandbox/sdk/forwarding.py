@@ -1,17 +1,21 @@
 """A port of this machine that leads to a port in a sandbox: on loopback alone, any number of connections.
 
-Each connection has a WebSocket of its own; one that fails takes no other along. Not here: Ctrl-C.
+Each connection has a WebSocket of its own; one that fails takes no other along. One that ends before the
+sandbox's side has said so is reset: data that was cut must not look whole. Not here: Ctrl-C.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket as sockets
+import struct
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
 from holdfast.errors import ClusterRefusedError, HoldfastError, PortTakenError
+from holdfast.sandbox.sdk.problems import AnswerLostError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -57,12 +61,15 @@ async def forwarded(
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 (this is a coroutine)
         running.add(task)
+        whole = False
         try:
-            await _carry(connection, name, remote_port, reader, writer)
+            whole = await _carry(connection, name, remote_port, reader, writer)
         except HoldfastError as error:
             failed(error)
         finally:
             running.discard(task)
+            if not whole:
+                _reset(writer)
             writer.close()
 
     try:
@@ -87,8 +94,8 @@ async def _carry(
     port: int,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
-) -> None:
-    """One connection, both ways, until the sandbox's side has ended.
+) -> bool:
+    """One connection, both ways, until the sandbox's side has ended; whether it has.
 
     A program that says no more may still want to hear the answer; one that hears nothing has left.
     """
@@ -105,8 +112,9 @@ async def _carry(
                     if outward.done():
                         patience.reschedule(loop.time() + _LINGER_SECONDS)
                 _refuse_broken(message, name, port)
+                return True
         except (ConnectionError, TimeoutError):
-            return  # the program here has gone: nobody is left to be told
+            return False  # the program here has gone: nobody is left to be told
         finally:
             outward.cancel()
             with suppress(asyncio.CancelledError, ConnectionError, aiohttp.ClientError):
@@ -119,9 +127,20 @@ async def _outward(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocket
 
 
 def _refuse_broken(message: Any, name: str, port: int) -> None:
-    if message.type is aiohttp.WSMsgType.CLOSE and message.data == aiohttp.WSCloseCode.INTERNAL_ERROR:
-        why = str(message.extra or "").strip() or "no reason was given"
+    if message.type is not aiohttp.WSMsgType.CLOSE:
+        raise AnswerLostError(f"the connection to port {port} of sandbox {name} was cut")
+    if message.data != aiohttp.WSCloseCode.OK:
+        why = str(message.extra or "").strip() or f"close code {message.data}"
         raise ClusterRefusedError(
             f"port {port} of sandbox {name} could not be reached: {why}",
             hint="See that a program listens on that port in the sandbox.",
         )
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection so that the program here notices: an orderly end would pass for the data's end."""
+    with suppress(OSError):
+        writer.get_extra_info("socket").setsockopt(
+            sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0)
+        )
+    writer.transport.abort()
