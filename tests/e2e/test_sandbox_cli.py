@@ -16,6 +16,7 @@ import subprocess
 import termios
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 from tests.support.commands import Holdfast
@@ -251,7 +252,10 @@ def test_a_port_serves_many_at_once_on_loopback_alone(running, sandbox):
             text = b"hello %d\n" % number
             until = time.monotonic() + 60
             while answers.get(number, b"") == b"" and time.monotonic() < until:
-                with socket.create_connection(("127.0.0.1", port), timeout=30) as one:
+                with (
+                    suppress(ConnectionError),  # so is told that nothing listens yet
+                    socket.create_connection(("127.0.0.1", port), timeout=30) as one,
+                ):
                     one.sendall(text)
                     answers[number] = one.makefile("rb").readline()
 
