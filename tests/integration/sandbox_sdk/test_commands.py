@@ -32,6 +32,7 @@ def test_create_list_get_wait_suspend_resume_delete_in_json(sandbox):
         "deleted": True,
         "workspace": "none",
         "claim": None,
+        "claims": [],
     }
     assert body(sandbox("wait", "a", "--for", "deleted", "--json")) == {"name": "a", "deleted": True}
     assert body(sandbox("list", "--json"))["sandboxes"] == []
