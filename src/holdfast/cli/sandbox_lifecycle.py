@@ -241,8 +241,8 @@ def _prospect(view: SandboxView, *, keep: bool) -> str:
 def _fate(name: str, done: Deletion) -> str:
     if not done.deleted:
         return f"There was no sandbox {name} any more."
-    claims = done.claims or [done.claim]
-    kept = f"Its data is kept in the claim{'s' if len(claims) > 1 else ''} {', '.join(map(str, claims))}."
+    claims = done.claims or [str(done.claim)]
+    kept = f"Its data is kept in the claim{'s' if len(claims) > 1 else ''} {', '.join(claims)}."
     ends = {"kept": kept, "deleted": "Its workspace is deleted with it.", "none": "It had no workspace."}
     return f"Sandbox {name} is deleted. {ends[done.workspace]}"
 
