@@ -14,6 +14,8 @@ from holdfast.containers.labels import GATEWAY
 
 pytestmark = [
     pytest.mark.engine,
+    # The kubelet may call a disk full for minutes after it was: an `up` in that time ends with a wait.
+    pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the size of a mount"),
 ]
 

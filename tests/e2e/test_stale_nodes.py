@@ -144,6 +144,9 @@ def test_up_removes_the_old_node_and_brings_its_files_back(renamed):
 
 
 def test_no_claim_was_touched_and_every_volume_is_itself_but_for_its_node(renamed):
+    # The cluster calls a claim Lost until its controller looks again, every 15 seconds; its volume is bound.
+    for name in renamed.claims:
+        renamed.kubectl("wait", f"pvc/{name}", "--for=jsonpath={.status.phase}=Bound", "--timeout=60s")
     now = {each["metadata"]["name"]: each for each in renamed.get("pvc")["items"]}
     for name, before in renamed.claims.items():
         assert now[name]["metadata"]["uid"] == before["metadata"]["uid"]
