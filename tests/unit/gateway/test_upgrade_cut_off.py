@@ -1,8 +1,10 @@
 """A tunnel that is cut in the health gate of an upgrade says nothing about the new version."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from holdfast.errors import EngineUnreachableError, TemporaryError
+from holdfast.errors import EngineUnreachableError, HostUnreachableError, TemporaryError
 from holdfast.gateway.upgrade import flow
 
 
@@ -50,9 +52,10 @@ def test_with_the_tunnel_up_the_version_is_to_blame(monkeypatch, failed):
 def test_a_tunnel_that_is_cut_for_ever_ends_the_command(monkeypatch, failed):
     reached(monkeypatch, *[True] * 9)
     run = Runs(failed, *[TemporaryError("refused")] * 9)
-    with pytest.raises(TemporaryError, match="refused"):
-        flow._forward("work", run, failed)
-    assert run.count == 4
+    with pytest.raises(HostUnreachableError, match="gateway far was cut 3 times") as caught:
+        flow._forward(SimpleNamespace(name="far"), run, failed)
+    assert run.count == 3
+    assert not flow.is_unwell(caught.value, "run-probe"), "it would be taken back"
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,7 @@ def upgrade(asked: Work, run: Run, failed: FailedStep) -> Upgraded:
 
 def _forward(work: Work, run: Run, failed: FailedStep) -> RunResult:
     """Run the plan, and again where its gate failed because the tunnel to the gateway was cut."""
+    cut: HoldfastError | None = None
     for _ in range(_CUTS):
         try:
             return run(*_planned(work))
@@ -194,8 +195,12 @@ def _forward(work: Work, run: Run, failed: FailedStep) -> RunResult:
             # A tunnel that had to be opened again was down when the gate failed: no word about the node.
             if not is_unwell(error, failed.name) or not reach(work):
                 raise
-            failed.name = ""
-    return run(*_planned(work))
+            failed.name, cut = "", error
+    raise HostUnreachableError(
+        f"the connection to gateway {work.name} was cut {_CUTS} times while its new version was looked at",
+        hint="Nothing is lost. The same command goes on when the connection holds.",
+        cause=cut,
+    )
 
 
 def _planned(work: Work) -> tuple[str, Work, list[Step]]:
