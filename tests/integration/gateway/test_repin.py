@@ -71,8 +71,8 @@ def assert_repinned(cluster, old, claim, node="new"):
     assert {k: v for k, v in new["spec"].items() if k not in changed} == {
         k: v for k, v in old["spec"].items() if k not in changed
     }
-    cluster.wait_claim(name, "Bound")
     now = cluster.get("PersistentVolumeClaim", name)
+    assert now["status"]["phase"] == "Bound"
     assert now["metadata"]["uid"] == claim["metadata"]["uid"] == new["spec"]["claimRef"]["uid"]
     assert "deletionTimestamp" not in now["metadata"]
     assert now["spec"] == claim["spec"]
@@ -116,6 +116,28 @@ def test_while_the_volume_is_away_its_claim_is_lost_and_comes_back(stranded, nod
     cluster.wait_claim(name, "Lost")
     repin(nodes)
     assert_repinned(cluster, old, claim)
+
+
+def test_one_run_ends_when_all_claims_that_were_lost_are_bound(cluster, nodes):
+    names = [f"{each}-{cluster.tag}" for each in ("one", "two", "three")]
+    bound = [cluster.bound_volume(name, node="old", path=f"{FOLDER}/{name}") for name in names]
+    for old, _claim in bound:
+        nodes.patch_volume(
+            old["metadata"]["name"],
+            {
+                "metadata": {"uid": old["metadata"]["uid"]},
+                "spec": {"persistentVolumeReclaimPolicy": "Retain"},
+            },
+        )
+        kept = cluster.get("PersistentVolume", old["metadata"]["name"])
+        write_intent(nodes, kept)
+        nodes.remove_volume(old["metadata"]["name"], old["metadata"]["uid"])
+        nodes.patch_volume(
+            old["metadata"]["name"], {"metadata": {"uid": old["metadata"]["uid"], "finalizers": []}}
+        )
+        cluster.wait_claim(old["metadata"]["name"], "Lost")
+    assert sorted(repin(nodes).volumes) == sorted(names)
+    assert {cluster.get("PersistentVolumeClaim", name)["status"]["phase"] for name in names} == {"Bound"}
 
 
 def test_renamed_again_in_the_middle_it_ends_on_the_newest_node(stranded, nodes, client):

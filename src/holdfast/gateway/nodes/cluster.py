@@ -73,9 +73,11 @@ class NodeCluster:
         """One object just as the server has it, or None."""
         return self._objects.get(kind, name, namespace=namespace)
 
-    def wait(self, kind: str, name: str, until: Until, *, deadline: float) -> None:
+    def wait(
+        self, kind: str, name: str, until: Until, *, deadline: float, namespace: str | None = None
+    ) -> None:
         """Watch one object until a condition holds."""
-        self._objects.wait(kind, name, until, deadline=deadline)
+        self._objects.wait(kind, name, until, namespace=namespace, deadline=deadline)
 
     # Changing --------------------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ A volume's node affinity cannot be changed, so the object is replaced by one for
     kept (Retain) → written down → deleted → released → made anew → struck out → bound → policy restored
 
 What comes next is told from the cluster alone (`next_move`). The claim is never touched: while its volume is
-away it counts as Lost, and the return of a volume that names its uid makes it Bound again.
+away it counts as Lost, and the return of a volume that names its uid makes it Bound again. The cluster looks
+at lost claims every 15 seconds only, so all volumes are made anew before the first claim is waited for.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from holdfast.gateway.nodes.pinning import (
     PROTECTION,
     RESTORE_POLICY,
     RETAIN,
+    claim_of,
     is_stranded,
     metadata,
     notes_of,
@@ -33,11 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.gateway.nodes.cluster import NodeCluster
+    from holdfast.kube.conditions import Until
 
 Move: TypeAlias = Literal["keep", "write", "delete", "release", "make", "strike", "give-up", "none"]
 
 WAIT_SECONDS = 60.0
-"""How long others may take: the controller to bind a claim (well under a second), a finalizer to be done."""
+"""How long others may take: the controller to bind a claim (15 seconds at worst), a finalizer to be done."""
 
 _MOST_MOVES = 20
 _NOWHERE: dict[str, Any] = {"spec": {}}
@@ -84,6 +87,18 @@ def volume_bound(obj: dict[str, Any] | None) -> Sight:
     return Sight(done=phase == "Bound", seen=f"phase {phase}")
 
 
+def claim_bound(uid: str) -> Until:
+    """This very claim is bound: it counts as Lost until the cluster looks at it again."""
+
+    def look(obj: dict[str, Any] | None) -> Sight:
+        if obj is None or metadata(obj)["uid"] != uid:
+            return Sight(failed="it was removed")
+        phase = (obj.get("status") or {}).get("phase") or "Pending"
+        return Sight(done=phase == "Bound", seen=f"phase {phase}")
+
+    return look
+
+
 class Repinner:
     """Takes the volumes of a survey to the node with this hostname; `told` hears of each before it begins."""
 
@@ -96,31 +111,36 @@ class Repinner:
 
     def run(self, found: Survey) -> Repinned:
         """Finish what was begun, pin anew what is stranded; what the cluster refuses is named and left."""
-        done: list[str] = []
         left = dict(found.left)
         for name in found.unused:
             strike_intent(self._cluster, name)
         for name in found.work:
             self._told(name)
-            try:
-                why = self._repin(name, found)
-            except (ClusterRefusedError, ObjectConflictError) as error:
-                why = error.message
-            if why:
-                left[name] = why
-            else:
-                done.append(name)
-        return Repinned(volumes=tuple(done), left=left)
+            self._try(name, left, lambda name: self._repin(name, found))
+        for name in found.work:
+            if name not in left:
+                self._try(name, left, self._restore_policy)
+        return Repinned(volumes=tuple(name for name in found.work if name not in left), left=left)
+
+    @staticmethod
+    def _try(name: str, left: dict[str, str], part: Callable[[str], str]) -> None:
+        """Do one part for one volume; what kept it from being done is written down."""
+        try:
+            why = part(name)
+        except (ClusterRefusedError, ObjectConflictError) as error:
+            why = error.message
+        if why:
+            left[name] = why
 
     def _repin(self, name: str, found: Survey) -> str:
-        """Take one volume all the way; says why it was left on the way."""
+        """Make one volume anew; says why it was left on the way."""
         why = ""
         if name not in found.to_restore:
             why = self._replace(name, found.intents.get(name))
         if name in found.intents and not why and is_stranded(self._get(name) or _NOWHERE, found.hosts):
             # It was made anew for a node that has gone since: the same way once more.
             why = self._replace(name, None)
-        return why or self._restore_policy(name)
+        return why
 
     def _replace(self, name: str, intent: Intent | None) -> str:
         for _ in range(_MOST_MOVES):
@@ -182,6 +202,10 @@ class Repinner:
         try:
             self._cluster.wait(
                 "PersistentVolume", metadata(live)["name"], volume_bound, deadline=WAIT_SECONDS
+            )
+            namespace, name, uid = claim_of(live)
+            self._cluster.wait(
+                "PersistentVolumeClaim", name, claim_bound(uid), namespace=namespace, deadline=WAIT_SECONDS
             )
         except WaitFailedError:
             return False
