@@ -37,6 +37,10 @@ class Decision(msgspec.Struct, frozen=True):
     reason: str
 
 
+NOT_DONE_YET = Decision("run", "not done yet")
+"""on a step without probe that nobody has begun"""
+
+
 def decide(facts: Facts) -> Decision:
     """What to do with a step, and why."""
     verdict, record = facts.verdict, facts.record
@@ -75,7 +79,7 @@ def _changed(facts: Facts, record: Record) -> str:
 def _without_probe(facts: Facts) -> Decision:
     record = facts.record
     if record is None:
-        return Decision("run", "not done yet")
+        return NOT_DONE_YET
     if record.state == "done":
         return Decision("skip", f"done in run {record.run}")
     again = "; it may happen a second time (at least once)" if facts.at_least_once else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.engine.context import Context, NotYetError, Session
-from holdfast.engine.decide import Decision, Facts, decide
+from holdfast.engine.decide import NOT_DONE_YET, Decision, Facts, decide
 from holdfast.engine.fingerprint import Fingerprinter, changes
 from holdfast.engine.step import Step, has
 from holdfast.engine.verdict import Verdict, unknown
@@ -119,6 +119,8 @@ class Examiner:
     def decide(self, task: Task, verdict: Verdict | None) -> Decision:
         """Skip or run, and why."""
         step, record = task.step, task.record
+        if record is None and verdict is None and step.repeat != "always":
+            return NOT_DONE_YET
         same = record is not None and record.fingerprint == task.fingerprint
         parts = () if same or record is None else changes(record.inputs or {}, self.marks(task) or {})
         return decide(

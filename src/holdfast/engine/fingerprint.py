@@ -28,7 +28,9 @@ class Fingerprinter:
     """Digests under the key of one store; secrets enter as their reference and a digest."""
 
     def __init__(self, key: bytes, vault: Vault) -> None:
-        self._key = key[:64]
+        # Copied for each digest: a key is dear to take in.
+        self._keyed = blake2b(digest_size=_SIZE, key=key[:64])
+        self._keyed_short = blake2b(digest_size=_SHORT, key=key[:64])
         self._vault = vault
         self._encode = msgspec.json.Encoder(order="deterministic", enc_hook=self._secret).encode
 
@@ -38,7 +40,9 @@ class Fingerprinter:
             body = self._encode((step.name, step.version, inputs, needs))
         except (TypeError, ValueError, RecursionError) as error:
             raise self._refusal(step, inputs, error) from error
-        return blake2b(body, digest_size=_SIZE, key=self._key).hexdigest()
+        digest = self._keyed.copy()
+        digest.update(body)
+        return digest.hexdigest()
 
     def parts(self, inputs: Mapping[str, Any]) -> dict[str, str]:
         """A short digest of each input, to say later which one changed."""
@@ -49,7 +53,9 @@ class Fingerprinter:
         return self._short(raw)
 
     def _short(self, body: bytes) -> str:
-        return blake2b(body, digest_size=_SHORT, key=self._key).hexdigest()
+        digest = self._keyed_short.copy()
+        digest.update(body)
+        return digest.hexdigest()
 
     def _secret(self, value: object) -> object:
         if not isinstance(value, Secret):

@@ -151,7 +151,8 @@ class Performer:
             task.stale = context.verdict.state == "done"
         if not task.intended and not looks:
             self._journal.intend(self._examiner, [task])
-        self._session.bus.emit(StepStarted(step=step.name, title=label(step)))
+        if not self._session.silent:
+            self._session.bus.emit(StepStarted(step=step.name, title=label(step)))
         if looks:
             with self._interrupts.looking():
                 value = self._attempts(task)
@@ -164,7 +165,9 @@ class Performer:
         if not looks:
             record = self._record(task, "done", seconds, raw, note=note, adopted=task.adopted)
         log = self._log(task, "finished", seconds, note=note, reason=self._session.vault.redact(reason))
-        self._session.bus.emit(StepFinished(step=step.name, title=label(step), seconds=seconds, note=note))
+        if not self._session.silent:
+            told = StepFinished(step=step.name, title=label(step), seconds=seconds, note=note)
+            self._session.bus.emit(told)
         return Outcome(step.name, record=record, log=log, forgets=getattr(step, "forgets", ""))
 
     def _kept(self, task: Task, value: Any) -> msgspec.Raw:
@@ -184,20 +187,19 @@ class Performer:
         return raw
 
     def _attempts(self, task: Task) -> Any:
-        step, context, session = task.step, task.context, self._session
+        if task.step.policy is None:
+            return self._attempt(task)
+        return task.context.retry(task.step.policy).call(lambda: self._attempt(task))
 
-        def attempt() -> Any:
-            if context.attempt and self._is_there(task):
-                return context.verdict.result if context.verdict is not None else None
-            if session.halted or session.stop.is_set():
-                self._go_on(task)
-            session.lock.check()
-            context.attempt += 1
-            return step.run(context)
-
-        if step.policy is None:
-            return attempt()
-        return context.retry(step.policy).call(attempt)
+    def _attempt(self, task: Task) -> Any:
+        context, session = task.context, self._session
+        if context.attempt and self._is_there(task):
+            return context.verdict.result if context.verdict is not None else None
+        if session.halted or session.stop.is_set():
+            self._go_on(task)
+        session.lock.check()
+        context.attempt += 1
+        return task.step.run(context)
 
     def _is_there(self, task: Task) -> bool:
         """Ask the world between two attempts: one that failed may have had its effect all the same."""

@@ -42,6 +42,7 @@ class Scheduler:
         self._session = examiner.session
         self._graph = examiner.session.graph
         self._quick, self._blind = self._graph.quick, self._graph.blind
+        self._stood: dict[str, tuple[str, list[str]]] = {}
         self._waiting: dict[str, int] = {}
         self._ready: deque[str] = deque()
         self._tasks: deque[Task] = deque()
@@ -134,11 +135,17 @@ class Scheduler:
             return False
         examiner.fingerprints[name] = fingerprint
         self._session.results[name] = record.result
-        reason = f"done in run {record.run}"
+        reason, names = self._stood.get(record.run) or self._stood_since(record.run)
+        names.append(name)
         if not self._session.silent:
             self._session.bus.emit(StepSkipped(step=name, title=step.title or name, reason=reason))
-        self._journal.run.skipped.setdefault(reason, []).append(name)
         return True
+
+    def _stood_since(self, run: str) -> tuple[str, list[str]]:
+        """The words for steps that an earlier run has done, and where their names are gathered."""
+        reason = f"done in run {run}"
+        self._stood[run] = reason, self._journal.run.skipped.setdefault(reason, [])
+        return self._stood[run]
 
     def _prepare(self, name: str) -> None:
         try:

@@ -30,15 +30,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PUT_STEP = (
-    "INSERT INTO steps (scope, name, body, digest) VALUES (?, ?, ?, ?)"
+_PUT_STEPS = (
+    "INSERT INTO steps (scope, name, body, digest) VALUES {rows}"
     " ON CONFLICT (scope, name) DO UPDATE SET body=excluded.body, digest=excluded.digest"
 )
+_PUT_STEP = _PUT_STEPS.format(rows="(?, ?, ?, ?)")
+_PUT_TWO = _PUT_STEPS.format(rows="(?, ?, ?, ?), (?, ?, ?, ?)")
 _PUT_RUN = (
     "INSERT INTO runs (id, running, body, digest) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (id) DO UPDATE SET running=excluded.running, body=excluded.body, digest=excluded.digest"
 )
 _LOOKS_EVERY = 0.005  # seconds: a look at the name costs more than all else that a write adds to SQLite's own
+_ON_A_CHAIN = 2  # records: what the step before came to, and the intent of the next one
+_SHORT_LOG = "PRAGMA wal_autocheckpoint=128"
+"""pages: a log that is written over and over stays as long as it is, and a sync need not note its growth"""
 _CUT_OFF = "it was found damaged earlier, and the run that was to set it aside died"
 _decode_record = msgspec.json.Decoder(Record).decode
 _decode_run = msgspec.json.Decoder(RunRecord).decode
@@ -182,16 +187,19 @@ class SQLiteStore:
         if con.execute("PRAGMA journal_mode=WAL").fetchone()[0] != b"wal":
             raise StoreError(f"{self.path} is on a file system that cannot share memory between processes")
         con.execute("PRAGMA synchronous=FULL")
+        con.execute(_SHORT_LOG)
         con.execute("PRAGMA secure_delete=ON")  # a result that had to be struck out leaves no trace
         self._file = files.identity(self.path)
         schema.migrate(con, int(self._meta["schema"]), __version__)
 
     def _load(self, con: sqlite3.Connection, scope: str) -> dict[str, Record]:
         records: dict[str, Record] = {}
-        head = f"{scope}\0".encode()
+        head = blake2b(f"{scope}\0".encode(), digest_size=DIGEST_SIZE)
         # The digest is spelled out here: this loop is most of what a resume of thousands of steps costs.
         for name, body, mark in con.execute("SELECT name, body, digest FROM steps WHERE scope = ?", (scope,)):
-            if blake2b(head + name + b"\0" + body, digest_size=DIGEST_SIZE).digest() != mark:
+            found = head.copy()
+            found.update(b"%b\0%b" % (name, body))
+            if found.digest() != mark:
                 raise DamageError(
                     f"the record of step {name.decode(errors='replace')!r} is not what was written"
                 )
@@ -222,11 +230,29 @@ class SQLiteStore:
             self._looks_at = now + _LOOKS_EVERY
             if files.identity(self.path) != self._file:
                 raise files.vanished(self.path)
+        rows = []
+        for name, record in records.items():
+            body = _encode(record)
+            rows.append((scope, name, body.decode(), digest(scope, name, body)))
+        if len(rows) == _ON_A_CHAIN and not (forget or runs):
+            con.execute(_PUT_TWO, (*rows[0], *rows[1]))  # one statement is a transaction of its own
+        else:
+            self._write_all(con, scope, rows, forget, runs)
+        self.commits += 1
+        if self._put_by:
+            self._show_aside()
+
+    def _write_all(
+        self,
+        con: sqlite3.Connection,
+        scope: str,
+        rows: Sequence[tuple[str, str, str, bytes]],
+        forget: Sequence[str],
+        runs: Sequence[RunRecord],
+    ) -> None:
         con.execute("BEGIN IMMEDIATE")
         try:
-            if records:
-                bodies = [(name, _encode(record)) for name, record in records.items()]
-                rows = [(scope, name, body.decode(), digest(scope, name, body)) for name, body in bodies]
+            if rows:
                 con.executemany(_PUT_STEP, rows)
             if forget:
                 con.executemany(
@@ -241,9 +267,6 @@ class SQLiteStore:
             with suppress(sqlite3.Error):
                 con.execute("ROLLBACK")
             raise
-        self.commits += 1
-        if self._put_by:
-            self._show_aside()
 
     def _create(self, key: bytes | None, fill: Callable[[sqlite3.Connection], None] | None = None) -> None:
         """Make a complete store beside the name and link it into place: an empty file can only be damage."""
