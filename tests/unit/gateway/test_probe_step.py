@@ -6,7 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.errors import EngineCallError, NodeStoppedError, WaitFailedError, WaitTimeoutError
+from holdfast.errors import (
+    DiskFullError,
+    EngineCallError,
+    NodeStoppedError,
+    WaitFailedError,
+    WaitTimeoutError,
+)
 from holdfast.gateway.settings import resolve
 from holdfast.gateway.steps import probe
 from holdfast.gateway.steps.health import WaitHealthy
@@ -47,6 +53,12 @@ def container(id_="c1", started="2026-01-01"):
 def test_it_runs_once_for_each_start_of_the_container(monkeypatch, previous, now, state):
     found = step(monkeypatch, now).probe(asked_with(previous))
     assert found.state == state
+
+
+def test_it_runs_again_where_the_disk_is_too_full_by_now(monkeypatch):
+    monkeypatch.setattr(probe, "short_of_disk", lambda work: DiskFullError("too full"))
+    found = step(monkeypatch, container()).probe(asked_with({"container": "c1", "started": "2026-01-01"}))
+    assert (found.state, found.reason) == ("absent", "the disk under the node is too full by now")
 
 
 def test_without_workloads_it_needs_nothing_of_ours(monkeypatch):

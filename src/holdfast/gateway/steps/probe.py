@@ -1,7 +1,8 @@
 """The last proof: a pod with a claim runs a command and writes its workspace, then goes away again.
 
 It runs after each start of the node, and not in between: what it found out stays true for as long as that
-container runs. Not here: sandboxes as users make them; this is the ground that they stand on.
+container runs, unless the node has become short of disk. Not here: sandboxes as users make them; this is the
+ground that they stand on.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import Verdict, absent, done
-from holdfast.errors import DeadlineError, WaitFailedError, WaitTimeoutError
+from holdfast.errors import DeadlineError, HoldfastError, WaitFailedError, WaitTimeoutError
+from holdfast.gateway.pressure import short_of_disk
 from holdfast.gateway.steps.cluster import ClusterStep
 from holdfast.gateway.workloads.blueprint import MANAGED, container_security, pod_security
 from holdfast.gateway.workloads.sights import succeeded, told
@@ -44,32 +46,35 @@ class RunProbe(ClusterStep):
 
     def probe(self, ctx: Context) -> Verdict:
         started = self.engine_call(ctx, self._started)
-        if started and ctx.previous == started:
-            return done("it has run since the node started", result=started)
-        return absent("it has not run since the node started")
+        if not started or ctx.previous != started:
+            return absent("it has not run since the node started")
+        if short_of_disk(self.work):
+            return absent("the disk under the node is too full by now")
+        return done("it has run since the node started", result=started)
 
     def run(self, ctx: Context) -> dict[str, str]:
         deadline = Deadline.after(self.work.settings.timeouts.probe)
         try:
             self._remove(ctx, deadline, wait=True)
             self._run(ctx, deadline)
-        except WaitFailedError as error:
-            raise WaitFailedError(
-                f"the probe pod cannot run: {error.message}\n{self.log_of(self.namespace, NAME)}",
-                hint=self._see(),
-                cause=error,
-            ) from error
-        except DeadlineError as error:
-            seconds = self.work.settings.timeouts.probe
-            raise WaitTimeoutError(
-                f"the probe pod was not through within {seconds:g} s: {error.message}\n"
-                f"{self.log_of(self.namespace, NAME)}",
-                hint=f"Run the same command again to go on. {self._see()}",
-                cause=error,
-            ) from error
+        except (WaitFailedError, DeadlineError) as error:
+            raise short_of_disk(self.work) or self._explained(error) from error
         self._remove(ctx, deadline, wait=False)
         ctx.note("a pod ran a command and wrote its workspace")
         return self.engine_call(ctx, self._started)
+
+    def _explained(self, error: WaitFailedError | DeadlineError) -> HoldfastError:
+        log = self.log_of(self.namespace, NAME)
+        if isinstance(error, WaitFailedError):
+            return WaitFailedError(
+                f"the probe pod cannot run: {error.message}\n{log}", hint=self._see(), cause=error
+            )
+        seconds = self.work.settings.timeouts.probe
+        return WaitTimeoutError(
+            f"the probe pod was not through within {seconds:g} s: {error.message}\n{log}",
+            hint=f"Run the same command again to go on. {self._see()}",
+            cause=error,
+        )
 
     def _started(self) -> dict[str, str]:
         """Which start of which container this is; nothing where there is none."""

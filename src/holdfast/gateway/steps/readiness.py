@@ -16,6 +16,7 @@ from holdfast.errors import (
     NodeStoppedError,
     WaitTimeoutError,
 )
+from holdfast.gateway.pressure import short_of_disk
 from holdfast.gateway.steps.base import GatewayStep
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class _Wait(GatewayStep):
         if container is not None and self._is_out_of_space(container, last):
             raise DiskFullError(f"no space left on the engine's host for the node's data:\n{log}")
         if last.state == "timeout":
+            if short := short_of_disk(self.work):
+                raise short
             raise WaitTimeoutError(
                 f"the node was not ready within {seconds:g} s: {last.detail or 'it did not say why'}\n{log}",
                 hint=f"Run the same command again to go on waiting. {see}.",

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.containers.images import find_image
 from holdfast.engine import Verdict, absent, done, partial
-from holdfast.errors import DeadlineError, ImageMissingError, WaitFailedError, WaitTimeoutError
+from holdfast.errors import (
+    DeadlineError,
+    HoldfastError,
+    ImageMissingError,
+    WaitFailedError,
+    WaitTimeoutError,
+)
+from holdfast.gateway.pressure import short_of_disk
 from holdfast.gateway.push import source_engine
 from holdfast.gateway.steps.cluster import ClusterStep
 from holdfast.gateway.steps.push import PushImages
@@ -151,21 +158,25 @@ class WaitRollout(_WorkloadStep):
         try:
             objects.wait_many("Pod", until, labels=labels, namespace=namespace, deadline=_left(deadline))
             objects.wait("Deployment", name, rollout_done, namespace=namespace, deadline=_left(deadline))
-        except WaitFailedError as error:
-            raise WaitFailedError(
-                f"{name} cannot run: {seen.trouble}\n{self.log_of(namespace, seen.pod)}",
+        except (WaitFailedError, DeadlineError) as error:
+            raise short_of_disk(self.work) or self._explained(error, name, namespace, seen) from error
+
+    def _explained(
+        self, error: WaitFailedError | DeadlineError, name: str, namespace: str, seen: _LastPod
+    ) -> HoldfastError:
+        log = self.log_of(namespace, seen.pod) if seen.pod else ""
+        if isinstance(error, WaitFailedError):
+            return WaitFailedError(
+                f"{name} cannot run: {seen.trouble}\n{log}".rstrip(),
                 hint=self._see(namespace, name),
                 cause=error,
-            ) from error
-        except DeadlineError as error:
-            seconds = self.work.settings.timeouts.rollout
-            log = self.log_of(namespace, seen.pod) if seen.pod else ""
-            seen_last = seen.trouble or "it made no pod"
-            raise WaitTimeoutError(
-                f"{name} did not run within {seconds:g} s: {seen_last}\n{log}".rstrip(),
-                hint=f"Run the same command again to go on waiting. {self._see(namespace, name)}",
-                cause=error,
-            ) from error
+            )
+        seconds = self.work.settings.timeouts.rollout
+        return WaitTimeoutError(
+            f"{name} did not run within {seconds:g} s: {seen.trouble or 'it made no pod'}\n{log}".rstrip(),
+            hint=f"Run the same command again to go on waiting. {self._see(namespace, name)}",
+            cause=error,
+        )
 
     def _see(self, namespace: str, name: str) -> str:
         path = self.work.files.kubeconfig
