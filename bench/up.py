@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -143,6 +144,9 @@ def resident(engine: Engine) -> int:
 
 
 def clear(engine: Engine) -> None:
+    """Nothing is left, neither on the engine nor in this home: what is remembered would be skipped."""
+    for remembered in Path(os.environ["HOLDFAST_HOME"]).iterdir():
+        shutil.rmtree(remembered)
     name = f"holdfast-{NAME}"
     remove_container(engine, name)
     remove_network(engine, name)
