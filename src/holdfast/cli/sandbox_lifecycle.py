@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.sandbox.wire import Deletion, SandboxView
 
 _GONE = "deleted"
+_STEADY_SECONDS = 3.0
 
 
 @click.command()
@@ -103,12 +104,18 @@ def create(  # noqa: PLR0913 (one for each option)
             with stage(shown, "create-sandbox", f"Sandbox {name}") as at:
                 view = box.create(image, **options)
                 at.note = "created" if box.made else "was there, and is the same"
+            # Our own program stays; one that somebody brings may end at once, and is ready for a moment.
+            steady = _STEADY_SECONDS if box.made and (image or command) else 0.0
             if wait and image is None and more["template"] is None:
                 view = with_own_image(
-                    found.name, box, shown, lambda: _waited(shown, box, "Ready", timeout), timeout=timeout
+                    found.name,
+                    box,
+                    shown,
+                    lambda: _waited(shown, box, "Ready", timeout, steady),
+                    timeout=timeout,
                 )
             elif wait:
-                view = _waited(shown, box, "Ready", timeout)
+                view = _waited(shown, box, "Ready", timeout, steady)
     state = f"is {str(view.phase).lower()}" if wait else "is made"
     lines = [f"Sandbox {name} {state}.", *view.notes, f"holdfast sandbox connect {name}"]
     show(view, lines, as_json=as_json)
@@ -212,11 +219,11 @@ def delete(
     show(done, [_fate(name, done)], as_json=as_json)
 
 
-def _waited(shown: Progress, box: Sandbox, phase: str, timeout: float) -> SandboxView:
+def _waited(shown: Progress, box: Sandbox, phase: str, timeout: float, steady: float = 0.0) -> SandboxView:
     from holdfast.sandbox.sdk.waiting import words
 
     with stage(shown, "wait-sandbox", phase) as at:
-        return box.wait(phase, timeout=timeout, told=lambda view: at.progress(words(view)))
+        return box.wait(phase, timeout=timeout, steady=steady, told=lambda view: at.progress(words(view)))
 
 
 def _confirm(name: str, view: SandboxView, *, keep: bool) -> None:

@@ -16,6 +16,7 @@ from holdfast.controller.metrics import Metrics
 from holdfast.controller.queue import Queue
 from holdfast.controller.router import LOOKED_AT, touched
 from holdfast.errors import HoldfastError
+from holdfast.sandbox.disk import largest
 from holdfast.sandbox.ownership import controller_of
 
 if TYPE_CHECKING:
@@ -70,6 +71,10 @@ class Desk:
             if found["metadata"]["uid"] not in there and version_of(found) <= as_of:
                 self._drop(found)
                 self.metrics.swept.add(kind, "dropped")
+
+    def disks(self, nodes: list[dict[str, Any]]) -> None:
+        """The nodes that are there: how large a claim can be at most."""
+        self._looks.disk = largest(nodes)
 
     def _put(self, found: dict[str, Any], by: Key | None = None) -> bool:
         found["metadata"].pop("managedFields", None)  # half of an object's size, and no business of ours

@@ -7,9 +7,11 @@ that. Not here: the watches (feed.py).
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.controller.watched import WATCHED
+from holdfast.errors import ClusterRefusedError
 from holdfast.retry import clock
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class Lists:
 
     async def all(self) -> None:
         """Know everything that is there now, and nothing else."""
+        await self._disks()
         for kind in WATCHED:
             for namespace in self._namespaces:
                 await self._list(kind, namespace)
@@ -51,6 +54,11 @@ class Lists:
                 await clock.apause(SOON)
                 self._wanted.clear()
             await self.all()
+
+    async def _disks(self) -> None:
+        """Not everybody may ask for nodes; then claims of any size are tried."""
+        with suppress(ClusterRefusedError):
+            self._desk.disks((await self._objects.list("Node", chunk=CHUNK)).items)
 
     async def _list(self, kind: Kind, namespace: str | None) -> None:
         listed = await self._objects.list(

@@ -25,6 +25,7 @@ from holdfast.sandbox.pool import Pool, condition, decide_pool, is_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from decimal import Decimal
 
     from holdfast.controller.cache import Cache, Key
     from holdfast.sandbox.actions import Action
@@ -73,6 +74,8 @@ class Looks:
         self._told, self._counted, self._clock = told, counted, clock
         self._enforces_policies = enforces_policies
         self._due: dict[str, float] = {}
+        self.disk: Decimal | None = None
+        """bytes of the cluster's largest disk, where known"""
 
     async def look(self, key: Key) -> float | None:
         """Look at one object; seconds until it wants to be looked at again by itself."""
@@ -202,6 +205,7 @@ class Looks:
             policies=() if self._enforces_policies else self._policies(namespace),
             now=self._clock(),
             failure=failure,
+            disk=self.disk,
         )
 
     def _policies(self, namespace: str) -> tuple[dict[str, Any], ...]:

@@ -23,6 +23,7 @@ from holdfast.sandbox.api import (
     Shutdown,
 )
 from holdfast.sandbox.names import tracking
+from holdfast.sandbox.quantity import amount
 from holdfast.sandbox.wire import Workspace
 
 if TYPE_CHECKING:
@@ -53,10 +54,6 @@ _RESERVED_LABELS = (f"{GROUP}/", f"{EXTENSIONS_GROUP}/", "holdfast.dev/")
 _ROOT_MAY = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
 """What root in a foreign image keeps, so that its package manager works; nothing that reaches out of it."""
 _SEEDER_MAY = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
-_UNITS: dict[str, Decimal | int] = {
-    "": 1, "m": Decimal("0.001"), "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
-    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60,
-}  # fmt: skip
 
 
 def manifest(request: SandboxRequest, *, namespace: str, endpoint: str | None) -> dict[str, Any]:
@@ -276,8 +273,7 @@ def _resources(request: SandboxRequest) -> dict[str, Any]:
 
 
 def _amount(quantity: str) -> Decimal:
-    digits = quantity.rstrip("mkKMGTPEi")
-    return Decimal(digits) * _UNITS[quantity[len(digits) :]]
+    return amount(quantity) or Decimal(0)
 
 
 def _literal(text: str) -> str:

@@ -9,11 +9,12 @@ Not here: carrying it out (the controller does) and the parts' manifests (parts.
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003 (msgspec reads the types of its fields)
+from decimal import Decimal  # noqa: TC003
 from typing import Any
 
 import msgspec
 
-from holdfast.sandbox import idle, lifetime, network, parts, status
+from holdfast.sandbox import disk, idle, lifetime, network, parts, status
 from holdfast.sandbox.actions import Action, Adopt, Create, Delete, Patch
 from holdfast.sandbox.api import Condition, Mode, Reason, Shutdown
 from holdfast.sandbox.names import pod_name, selector
@@ -34,6 +35,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     service: dict[str, Any] | None = None
     policies: tuple[dict[str, Any], ...] = ()
     """network policies that nobody in this cluster keeps to"""
+    disk: Decimal | None = None
+    """bytes of the cluster's largest disk, where known"""
     failure: str = ""
     """What the API server said to the last thing that was tried; then only the status says so."""
 
@@ -153,6 +156,11 @@ def _claims(seen: Observed) -> tuple[list[Action], str]:
         found = seen.claims.get(name)
         if found is None:
             actions.append(Create(manifest=manifest))
+            if disk.is_too_large(manifest, seen.disk):
+                # Its class decides, and the class is known once it is there; a pod would have it bound.
+                return actions, f"the claim {name} is being made"
+        elif trouble := disk.cannot_be_had(found, seen.disk):
+            return actions, trouble
         elif (whose := ownership(found, seen.sandbox)) is Ownership.ADOPTABLE:
             actions.append(Adopt.of(found, seen.sandbox))
         elif whose is Ownership.FOREIGN:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Truth: TypeAlias = Literal["True", "False", "Unknown"]
 _LONGEST_MESSAGE = 1024
+_LONGEST_LAST_WORDS = 200
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -99,17 +100,15 @@ def addresses(pod: Mapping[str, Any]) -> list[str]:
 def what_is_missing(pod: Mapping[str, Any]) -> str:
     """Why a pod is not ready yet, in the words of whoever knows best: its containers, else its conditions."""
     status = pod.get("status") or {}
-    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") and waiting["reason"] not in ("ContainerCreating", "PodInitializing"):
-            return f"container {container['name']}: {waiting['reason']}: {waiting.get('message', '')}".rstrip(
-                ": "
-            )
+    first = [(each, True) for each in status.get("initContainerStatuses") or ()]
+    for container, is_first in (*first, *((each, False) for each in status.get("containerStatuses") or ())):
+        if words := _trouble(container, may_end=is_first):
+            return f"container {container['name']}: {words}"
     for condition in status.get("conditions") or ():
         if condition.get("type") in ("PodScheduled", "Ready") and condition.get("status") != "True":
-            words = condition.get("message") or condition.get("reason")
-            if words:
-                return str(words)
+            said = condition.get("message") or condition.get("reason")
+            if said:
+                return str(said)
     return f"the pod is {phase(pod)}"
 
 
@@ -122,6 +121,35 @@ def how_it_ended(pod: Mapping[str, Any]) -> str:
             words = f"container {container['name']} ended with exit code {ended.get('exitCode')}"
             return f"{words} ({ended['reason']})" if ended.get("reason") else words
     return str(status.get("message") or status.get("reason") or "")
+
+
+def _trouble(container: Mapping[str, Any], *, may_end: bool) -> str:
+    """What keeps a container from running: the reason in one word first; nothing where it is just beginning.
+
+    One that is to stay has ended too soon whatever its code was; one that prepares the others may end well.
+    """
+    state = container.get("state") or {}
+    waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+    if ended and (ended.get("exitCode") or not may_end):
+        return f"{ended.get('reason') or 'Error'}: {_end(ended, container)}"
+    reason = waiting.get("reason")
+    if not reason or reason in ("ContainerCreating", "PodInitializing"):
+        return ""
+    before = (container.get("lastState") or {}).get("terminated") or {}
+    if reason == "CrashLoopBackOff" and before:
+        return f"{reason}: {_end(before, container)}"
+    return f"{reason}: {waiting.get('message', '')}".rstrip(": ")
+
+
+def _end(ended: Mapping[str, Any], container: Mapping[str, Any]) -> str:
+    """How a program ended, how often by now, and its last words."""
+    starts = int(container.get("restartCount") or 0) + 1
+    often = f", started {starts} times" if starts > 1 else ""
+    lines = str(ended.get("message") or "").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f"it ended with exit code {ended.get('exitCode')}{often}: {last[:_LONGEST_LAST_WORDS]}".rstrip(
+        ": "
+    )
 
 
 def _pod_condition(pod: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:

@@ -16,6 +16,7 @@ from holdfast.sandbox.api import (
 )
 from holdfast.sandbox.api import Condition as ConditionType
 from holdfast.sandbox.creation import SANDBOX_ID
+from holdfast.sandbox.disk import UNSIZED
 from holdfast.sandbox.names import claim_name, pod_name
 from holdfast.sandbox.ownership import controller_of
 from holdfast.sandbox.wire import Condition, Phase, SandboxView, WorkspaceView
@@ -31,7 +32,6 @@ _PHASES = {
     Reason.POD_FAILED: Phase.FAILED,
 }
 _KNOWN = {member.value for member in ConditionType}
-_UNSIZED = ("local-path",)
 SIZE_NOTE = "the workspace's size is not enforced: it can grow as long as the node's disk has room"
 
 
@@ -98,17 +98,19 @@ def state(sandbox: Mapping[str, Any]) -> tuple[Phase, str, str]:
         return Phase.PENDING, "", "what was asked for last is being taken up"
     if sandbox["spec"].get("operatingMode") == Mode.SUSPENDED and ready.get("reason") not in _PHASES:
         return _suspended(ready, _find(sandbox, ConditionType.SUSPENDED))
-    return _running(ready)
+    return _running(ready, _find(sandbox, ConditionType.POD_SCHEDULED))
 
 
-def _running(ready: Mapping[str, Any]) -> tuple[Phase, str, str]:
+def _running(ready: Mapping[str, Any], scheduled: Mapping[str, Any]) -> tuple[Phase, str, str]:
     reason, message = str(ready.get("reason") or ""), str(ready.get("message") or "")
     if ready.get("status") == "True":
         return Phase.READY, reason, message
     if reason in _PHASES:
         return _PHASES[Reason(reason)], reason, message
-    # The container's own word says more than that something is missing.
+    # The container's own word, or the scheduler's, says more than that something is missing.
     found = _WAITING.match(message)
+    if found is None and reason == Reason.DEPENDENCIES_NOT_READY and scheduled.get("status") == "False":
+        return Phase.PENDING, str(scheduled.get("reason") or reason), message
     return Phase.PENDING, found[1] if found else reason, message
 
 
@@ -189,7 +191,7 @@ def _notes(sandbox: Mapping[str, Any], workspace: WorkspaceView | None) -> list[
         for each in (sandbox.get("status") or {}).get("conditions") or ()
         if each.get("type") not in _KNOWN and each.get("status") != "True" and each.get("message")
     ]
-    if workspace is not None and workspace.storage_class in _UNSIZED:
+    if workspace is not None and workspace.storage_class in UNSIZED:
         notes.append(SIZE_NOTE)
     return notes
 

@@ -77,7 +77,8 @@ def test_the_controller_may_read_no_secret_run_nothing_and_change_no_kind():
     }
     assert not any("*" in (group, resource, verb) for group, resource, verb in granted)
     resources = {resource for _, resource, _ in granted}
-    assert not resources & {"secrets", "pods/exec", "pods/attach", "pods/portforward", "nodes", "configmaps"}
+    assert not resources & {"secrets", "pods/exec", "pods/attach", "pods/portforward", "configmaps"}
+    assert {verb for _, resource, verb in granted if resource == "nodes"} == {"list"}
     crds = {verb for _, resource, verb in granted if resource == "customresourcedefinitions"}
     assert crds == {"get", "list", "watch"}
 

@@ -34,6 +34,10 @@ def view(phase, reason="", message=""):
         (view("Pending", "ErrImagePull", "manifest: Not Found"), "Ready", "hopeless"),
         (view("Pending", "Unschedulable"), "Ready", "doubtful"),
         (view("Pending", "ReconcilerError"), "Ready", "doubtful"),
+        (view("Pending", "Error", "it ended with exit code 3"), "Ready", "doubtful"),
+        (view("Pending", "Completed", "it ended with exit code 0"), "Ready", "doubtful"),
+        (view("Pending", "StartError", "no such file"), "Ready", "hopeless"),
+        (view("Pending", "CrashLoopBackOff"), "Ready", "hopeless"),
         (view("Pending", "WarmPoolNotFound"), "Ready", "hopeless"),
         (view("Failed", "PodFailed"), "Ready", "hopeless"),
         (view("Finished"), "Ready", "hopeless"),
@@ -138,11 +142,37 @@ def test_a_doubt_that_stays_ends_the_wait(peer, monkeypatch):
         wait(peer)
 
 
+def test_a_doubt_that_only_changes_its_words_has_not_passed(peer, monkeypatch):
+    monkeypatch.setattr("holdfast.sandbox.sdk.watching.DOUBT_SECONDS", 0.5)
+    told = [each for n in range(100) for each in (view("Pending", "Error", f"started {n} times"), 0.2)]
+    peer.answers[EVENTS] = telling([*told, 30.0])
+    began = time.monotonic()
+    with pytest.raises(WaitFailedError, match="started"):
+        wait(peer)
+    assert time.monotonic() - began < 10
+
+
 def test_a_doubt_that_passes_does_no_harm(peer, monkeypatch):
     monkeypatch.setattr("holdfast.sandbox.sdk.watching.DOUBT_SECONDS", 5)
     doubt = view("Pending", "Unschedulable", "no room")
     peer.answers[EVENTS] = telling([doubt, 0.1, view("Pending"), 0.1, view("Ready"), 30.0])
     assert wait(peer).phase == "Ready"
+
+
+def test_ready_for_a_moment_is_not_steady(peer, monkeypatch):
+    monkeypatch.setattr("holdfast.sandbox.sdk.watching.DOUBT_SECONDS", 0.2)
+    ended = view("Pending", "Error", "it ended with exit code 3")
+    peer.answers[EVENTS] = telling([view("Ready"), 0.1, ended, 30.0])
+    assert wait(peer).phase == "Ready"
+    with pytest.raises(WaitFailedError, match="exit code 3"):
+        wait(peer, steady=2.0)
+
+
+def test_ready_that_stays_is_steady_whatever_else_changes(peer):
+    peer.answers[EVENTS] = telling([view("Ready"), 0.3, view("Ready", message="other words"), 30.0])
+    began = time.monotonic()
+    assert wait(peer, steady=0.6).message == "other words"
+    assert 0.6 <= time.monotonic() - began < 10
 
 
 def test_time_that_is_over_says_what_was_seen_last(peer):

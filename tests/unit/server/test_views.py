@@ -53,6 +53,13 @@ def test_a_container_that_cannot_start_gives_its_own_reason():
     assert "not found" in shown.message
 
 
+def test_a_pod_that_has_no_place_gives_the_schedulers_reason():
+    box = sandbox()
+    blocked = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}]
+    shown = views.view(seen(box, living_pod(box, phase="Pending", conditions=blocked)))
+    assert (shown.phase, shown.reason, shown.message) == (Phase.PENDING, "Unschedulable", "no room")
+
+
 def test_ends():
     box = sandbox()
     assert phase(seen(box, failed_pod(box))) == Phase.FAILED

@@ -75,6 +75,8 @@ def cluster_rules() -> list[dict[str, Any]]:
         ),
         _rule("", ["pods", "services", "persistentvolumeclaims"], _MAKE),
         _rule("networking.k8s.io", ["networkpolicies"], _MAKE),
+        # How large their disks are: not every storage class looks itself.
+        _rule("", ["nodes"], ["list"]),
         {**_rule("apiextensions.k8s.io", ["customresourcedefinitions"], _LOOK), "resourceNames": crds},
     ]
 

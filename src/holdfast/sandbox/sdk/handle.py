@@ -93,10 +93,16 @@ class AsyncSandbox:
         phase: Phase | str = Phase.READY,
         *,
         timeout: float = WAIT_SECONDS,  # noqa: ASYNC109 (the name that callers know)
+        steady: float = 0.0,
         told: Callable[[SandboxView], None] | None = None,
     ) -> SandboxView:
-        """Wait until it is in a phase; `told` hears of each change. What cannot come true ends it at once."""
-        return await watching.until(self._connection, self.name, _phase(phase), within=timeout, told=told)
+        """Wait until it is in a phase; `told` hears of each change. What cannot come true ends it at once.
+
+        With `steady` it must stay so for that many seconds: for programs that may end at once.
+        """
+        return await watching.until(
+            self._connection, self.name, _phase(phase), within=timeout, steady=steady, told=told
+        )
 
     async def wait_gone(self, *, timeout: float = WAIT_SECONDS) -> None:  # noqa: ASYNC109 (the name that callers know)
         """Wait until it is no more."""

@@ -133,10 +133,14 @@ class Sandbox(_Facade):
         phase: Phase | str = Phase.READY,
         *,
         timeout: float = WAIT_SECONDS,
+        steady: float = 0.0,
         told: Callable[[SandboxView], None] | None = None,
     ) -> SandboxView:
-        """Wait until it is in a phase; `told` hears of each change. What cannot come true ends it at once."""
-        return bridge.run(self._box.wait(phase, timeout=timeout, told=told))
+        """Wait until it is in a phase; `told` hears of each change. What cannot come true ends it at once.
+
+        With `steady` it must stay so for that many seconds: for programs that may end at once.
+        """
+        return bridge.run(self._box.wait(phase, timeout=timeout, steady=steady, told=told))
 
     def wait_gone(self, *, timeout: float = WAIT_SECONDS) -> None:
         """Wait until it is no more."""

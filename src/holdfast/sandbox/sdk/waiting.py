@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 
 HOPELESS = frozenset(
     {
-        "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull",
-        "ImageInspectError", "ImagePullBackOff", "InvalidImageName", "MultiplePods", "PodNotOwned",
-        "RunContainerError", "TemplateNotFound", "WarmPoolNotFound",
+        "ContainerCannotRun", "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError",
+        "ErrImageNeverPull", "ImageInspectError", "ImagePullBackOff", "InvalidImageName", "MultiplePods",
+        "PodNotOwned", "RunContainerError", "StartError", "TemplateNotFound", "WarmPoolNotFound",
     }
 )  # fmt: skip
 """Reasons for which a sandbox is Pending and that time does not cure."""
 
-DOUBTFUL = frozenset({"ErrImagePull", "ReconcilerError", "Unschedulable"})
-"""Reasons that often pass by themselves at once; one that stays is as good as hopeless."""
+DOUBTFUL = frozenset({"Completed", "ErrImagePull", "Error", "OOMKilled", "ReconcilerError", "Unschedulable"})
+"""Reasons that often pass by themselves at once; one that stays is as good as hopeless.
+
+A program that ended is among them: it is started again, and may have waited for something.
+"""
 DOUBT_SECONDS = 5.0
 
 _ENDS = {

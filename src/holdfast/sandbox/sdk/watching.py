@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from holdfast.sandbox.sdk.connection import Connection
+    from holdfast.sandbox.sdk.waiting import Judgement
 
 
 async def views(connection: Connection, name: str) -> AsyncGenerator[SandboxView, None]:
@@ -50,13 +51,17 @@ async def until(
     wanted: Phase,
     *,
     within: float,
+    steady: float = 0.0,
     told: Callable[[SandboxView], None] | None = None,
 ) -> SandboxView:
-    """Wait until a sandbox is in a phase; a state from which it cannot get there ends the wait at once."""
+    """Wait until a sandbox is in a phase; a state from which it cannot get there ends the wait at once.
+
+    With `steady` it must stay there for so many seconds: a program that ends at once is ready for a moment.
+    """
     last: list[SandboxView] = []
 
     async def follow() -> SandboxView:
-        return await _follow(connection, name, wanted, told=told, last=last)
+        return await _follow(connection, name, wanted, steady=steady, told=told, last=last)
 
     policy = Policy(
         attempts=None,
@@ -113,19 +118,22 @@ async def _follow(
     name: str,
     wanted: Phase,
     *,
+    steady: float,
     told: Callable[[SandboxView], None] | None,
     last: list[SandboxView],
 ) -> SandboxView:
     stream = views(connection, name)
-    patience: float | None = None
+    patience = _Patience(steady)
     try:
         while True:
             try:
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout_at(patience.ends):
                     view = await anext(stream)
             except TimeoutError:
-                if patience is None:
+                if patience.ends is None:
                     raise
+                if patience.is_for_good:
+                    return last[-1]
                 raise _failed(name, wanted, last[-1]) from None
             except StopAsyncIteration:
                 raise SandboxMissingError(f"sandbox {name} was deleted while it was waited for") from None
@@ -133,13 +141,34 @@ async def _follow(
             if told is not None:
                 told(view)
             judgement = judge(view, wanted)
-            if judgement.done:
+            if judgement.done and not steady:
                 return view
             if judgement.hopeless:
                 raise _failed(name, wanted, view)
-            patience = DOUBT_SECONDS if judgement.doubtful else None
+            patience.see(judgement)
     finally:
         await stream.aclose()
+
+
+class _Patience:
+    """Until when a state must have changed: a good one by then is good, a doubtful one is not."""
+
+    def __init__(self, steady: float) -> None:
+        self._seconds = {"done": steady, "doubtful": DOUBT_SECONDS}
+        self._state = ""
+        self.ends: float | None = None
+
+    @property
+    def is_for_good(self) -> bool:
+        return self._state == "done"
+
+    def see(self, judgement: Judgement) -> None:
+        state = "done" if judgement.done else "doubtful" if judgement.doubtful else ""
+        if state == self._state:  # one that only changes its words is still the same
+            return
+        self._state = state
+        now = asyncio.get_running_loop().time()
+        self.ends = now + self._seconds[state] if state else None
 
 
 def _failed(name: str, wanted: Phase, view: SandboxView) -> HoldfastError:
