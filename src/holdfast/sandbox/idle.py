@@ -15,19 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SOONEST_LOOK = 1.0
+_MOST_DIGITS = 9
 
 
 def seconds_until_sleep(sandbox: Mapping[str, Any], now: datetime) -> float | None:
     """How long it may still be idle; 0 when it is to sleep, None where that is not asked for or not ready."""
-    annotations = sandbox["metadata"].get("annotations") or {}
-    text, since = annotations.get(IDLE_SUSPEND_AFTER, ""), _ready_since(sandbox)
-    if not (text.isascii() and text.isdigit()) or int(text) == 0 or since is None:
+    idle, since = idle_seconds(sandbox), _ready_since(sandbox)
+    used = _time((sandbox["metadata"].get("annotations") or {}).get(LAST_USED))
+    if idle is None or since is None or used is None:
         return None
-    used = _time(annotations.get(LAST_USED))
-    if used is None:
-        return None
-    left = (max(since, used) + timedelta(seconds=int(text)) - now).total_seconds()
+    left = (max(since, used) + timedelta(seconds=idle) - now).total_seconds()
     return 0.0 if left <= 0 else max(SOONEST_LOOK, left)
+
+
+def idle_seconds(sandbox: Mapping[str, Any]) -> int | None:
+    """How long it may be idle; None where it may for ever."""
+    text = (sandbox["metadata"].get("annotations") or {}).get(IDLE_SUSPEND_AFTER, "")
+    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+        return None
+    return int(text) or None
 
 
 def _ready_since(sandbox: Mapping[str, Any]) -> datetime | None:

@@ -32,6 +32,7 @@ async def download(service: Service, name: str, path: str) -> AsyncIterator[byte
     words = paths.packing(path)
     place = await pods.running(service, name, None)
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(service.usage.of(place.sandbox))
         command = await stack.enter_async_context(Command(service.cluster, place, words))
         head = await _head(command)
         if not head.strip(b"\0"):
@@ -44,7 +45,10 @@ async def upload(service: Service, name: str, path: str, body: AsyncIterator[byt
     words = paths.unpacking(path)
     check = ArchiveCheck()
     place = await pods.running(service, name, None)
-    async with Command(service.cluster, place, words, stdin=True) as command:
+    async with (
+        service.usage.of(place.sandbox),
+        Command(service.cluster, place, words, stdin=True) as command,
+    ):
         ending = asyncio.ensure_future(_outcome(command))
         try:
             await _feed(command, check, body, ending)

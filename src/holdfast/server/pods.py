@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _HINTS = {
-    Phase.SUSPENDED: "Resume it first.",
+    Phase.SUSPENDED: "Wake it up: `holdfast sandbox resume`; its files are as they were.",
     Phase.PENDING: "Wait until it is ready.",
     Phase.DELETING: "Wait until it is gone, then make it again.",
 }
@@ -28,12 +28,13 @@ class Place(NamedTuple):
 
     pod: str
     container: str
+    sandbox: dict[str, Any]
 
 
 async def running(service: Service, name: str, container: str | None) -> Place:
     """A container that runs now; a conflict that says why there is none."""
     sandbox, pod = await _pod(service, name)
-    place = Place(pod["metadata"]["name"], _container(pod, container))
+    place = Place(pod["metadata"]["name"], _container(pod, container), sandbox)
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     state = next((each.get("state") or {} for each in statuses if each.get("name") == place.container), {})
     if "running" not in state or pod["metadata"].get("deletionTimestamp"):
@@ -43,8 +44,8 @@ async def running(service: Service, name: str, container: str | None) -> Place:
 
 async def logged(service: Service, name: str, container: str | None) -> Place:
     """A container that has run, or will soon: the cluster knows whether it has a log."""
-    _, pod = await _pod(service, name)
-    return Place(pod["metadata"]["name"], _container(pod, container))
+    sandbox, pod = await _pod(service, name)
+    return Place(pod["metadata"]["name"], _container(pod, container), sandbox)
 
 
 async def _pod(service: Service, name: str) -> tuple[dict[str, Any], dict[str, Any]]:

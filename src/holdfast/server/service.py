@@ -7,19 +7,22 @@ Not here: routes (routes.py), streams (streams.py), volume claims (volumes.py), 
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from holdfast.errors import ObjectConflictError
 from holdfast.sandbox import creation
-from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, WARM_POOL, Mode
+from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, LAST_USED, WARM_POOL, Mode
 from holdfast.sandbox.wire import Deletion, SandboxList, SandboxRequest, SandboxView, Workspace
-from holdfast.server import policies, views, volumes
+from holdfast.server import policies, usage, views, volumes
 from holdfast.server.problems import ApiError, conflict, missing
+from holdfast.server.usage import Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.server.cluster import Cluster
 
 ASKED = "holdfast.dev/request"
@@ -44,6 +47,7 @@ class Service:
         self.cluster, self._endpoint = cluster, endpoint
         self._workspace = workspace or Workspace()
         self._namespace = cluster.namespace
+        self.usage = Usage(self._note_use)
 
     async def list(self, limit: int, after: str | None, labels: str | None) -> SandboxList:
         """One page; those that wait in a pool are nobody's yet and are left out."""
@@ -95,7 +99,10 @@ class Service:
                 await self._prepare_network(manifest, policy)
             if request.workspace is not False:
                 await volumes.take_up(self.cluster, request.name)
-        manifest["metadata"].setdefault("annotations", {})[ASKED] = digests(request)
+        annotations = manifest["metadata"].setdefault("annotations", {})
+        annotations[ASKED] = digests(request)
+        if request.idle_suspend_after is not None:
+            annotations[LAST_USED] = usage.text(datetime.now(UTC))
         made, live = await self._made_once(manifest)
         if request.template is None:
             if policy is not None:
@@ -144,6 +151,17 @@ class Service:
             # Looked at once more: what is told as kept must not be on its way out.
             lost = [each for each in held if not await volumes.is_kept(self.cluster, sandbox, each)]
         return _told(held, lost, deleted=result.did == "deleted")
+
+    async def _note_use(self, sandbox: Mapping[str, Any], moment: str) -> None:
+        metadata = sandbox["metadata"]
+        await self.cluster.objects.patch(
+            "Sandbox",
+            metadata["name"],
+            {"metadata": {"annotations": {LAST_USED: moment}}},
+            namespace=self._namespace,
+            api_version=API_VERSION,
+            uid=metadata["uid"],
+        )
 
     async def _top(
         self, sandbox: dict[str, Any] | None, claim: dict[str, Any] | None

@@ -6,6 +6,7 @@ frames (bridge.py).
 
 # No `from __future__ import annotations`: the framework reads the handlers' annotations as they stand.
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import aiohttp
@@ -26,17 +27,19 @@ _HIGHEST_PORT = 65535
 @websocket("/v1/sandboxes/{name:str}/exec")
 async def execute(socket: Socket, service: Service, name: str) -> None:
     """Run a command; frames as in Kubernetes' own protocol."""
-    upstream = await _joined(socket, lambda: _exec(socket, service, name))
-    if upstream is not None:
-        await bridge.exec_bridge(socket, upstream, stdin=_flag(socket, "stdin"))
+    async with AsyncExitStack() as using:
+        upstream = await _joined(socket, lambda: _exec(socket, service, name, using))
+        if upstream is not None:
+            await bridge.exec_bridge(socket, upstream, stdin=_flag(socket, "stdin"))
 
 
 @websocket("/v1/sandboxes/{name:str}/forward")
 async def forward(socket: Socket, service: Service, name: str) -> None:
     """One connection to a port in the sandbox; plain bytes both ways."""
-    upstream = await _joined(socket, lambda: _forward(socket, service, name))
-    if upstream is not None:
-        await bridge.forward_bridge(socket, upstream)
+    async with AsyncExitStack() as using:
+        upstream = await _joined(socket, lambda: _forward(socket, service, name, using))
+        if upstream is not None:
+            await bridge.forward_bridge(socket, upstream)
 
 
 async def _joined(socket: Socket, opening: Callable[[], Awaitable[Opened]]) -> Opened | None:
@@ -54,24 +57,26 @@ async def _joined(socket: Socket, opening: Callable[[], Awaitable[Opened]]) -> O
     return upstream
 
 
-async def _exec(socket: Socket, service: Service, name: str) -> Opened:
+async def _exec(socket: Socket, service: Service, name: str, using: AsyncExitStack) -> Opened:
     words = socket.query_params.getall("command", [])
     if not words or len(words) > _MOST_WORDS or any("\0" in word for word in words):
         raise bad_request("no-command", "command: give it, one `command` for each word")
     tty, stdin = _flag(socket, "tty"), _flag(socket, "stdin")
     place = await pods.running(service, name, socket.query_params.get("container"))
+    await using.enter_async_context(service.usage.of(place.sandbox))
     query = [("stdin", str(stdin).lower()), ("stdout", "true"), ("stderr", str(not tty).lower())]
     query += [("tty", str(tty).lower()), ("container", place.container)]
     query += [("command", word) for word in words]
     return await service.cluster.connect(place.pod, "exec", query, EXEC_PROTOCOL)
 
 
-async def _forward(socket: Socket, service: Service, name: str) -> Opened:
+async def _forward(socket: Socket, service: Service, name: str, using: AsyncExitStack) -> Opened:
     text = socket.query_params.get("port", "")
     port = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_HIGHEST_PORT)) else 0
     if not 1 <= port <= _HIGHEST_PORT:
         raise bad_request("bad-port", f"port: give a number from 1 to {_HIGHEST_PORT}")
     place = await pods.running(service, name, None)
+    await using.enter_async_context(service.usage.of(place.sandbox))
     return await service.cluster.connect(place.pod, "portforward", [("ports", str(port))], FORWARD_PROTOCOL)
 
 
