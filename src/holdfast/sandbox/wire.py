@@ -208,6 +208,10 @@ class Channel(IntEnum):
     """the next byte is the channel that gets no more"""
 
 
+CONNECTION_LOST = "ConnectionLost"
+"""The reason in the last frame's Status where nobody knows how the command ended: its connection was cut."""
+
+
 def frame(channel: Channel, data: bytes = b"") -> bytes:
     """One message of an exec."""
     return bytes((channel,)) + data

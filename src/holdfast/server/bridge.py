@@ -1,7 +1,8 @@
 """Joins a client's WebSocket with one into a pod: frames both ways, as fast as the slower side takes them.
 
 Each direction awaits its write before it reads on, so that nothing piles up here. Whichever side ends, the
-other one is ended. Not here: opening either side.
+other one is ended: with 1000 only where the pod's side said its end, for what is cut must not look whole.
+Not here: opening either side.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import msgspec
 
-from holdfast.sandbox.wire import Channel, frame
+from holdfast.sandbox.wire import CONNECTION_LOST, Channel, frame
 from holdfast.server.leaving import lost
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _LOST = {
     "kind": "Status",
     "apiVersion": "v1",
     "status": "Failure",
-    "reason": "InternalError",
+    "reason": CONNECTION_LOST,
     "message": "the connection to the pod was lost before the command ended",
     "code": 500,
 }
@@ -43,6 +44,9 @@ class Ended(Exception):  # noqa: N818 (an end, not an error)
     def __init__(self, code: int, reason: str = "") -> None:
         super().__init__(reason)
         self.code, self.reason = code, reason
+
+
+_CUT = Ended(BROKEN, "the connection to the pod was lost")
 
 
 async def exec_bridge(socket: WebSocket[Any, Any, Any], upstream: Upstream, *, stdin: bool) -> None:
@@ -63,8 +67,11 @@ async def exec_bridge(socket: WebSocket[Any, Any, Any], upstream: Upstream, *, s
 
     ended = await _run(socket, upstream, to_client, to_pod)
     with suppress(OSError):  # a client that has left hears nothing more
-        if ended.code == NORMAL and not status_seen:
+        if ended.code in (NORMAL, BROKEN) and not status_seen:
             await _send(socket, frame(Channel.STATUS, msgspec.json.encode(_LOST)))
+            ended = _CUT
+        elif ended.code == BROKEN:  # all was said before
+            ended = Ended(NORMAL)
         await _close(socket, ended)
 
 
@@ -115,6 +122,10 @@ async def _run(
     try:
         ends = tasks if left is None else [*tasks, left]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done() and _is_closed_to(tasks[1]):
+            # A pod that takes no more may have said something before that is not read yet.
+            ends = [tasks[0]] if left is None else [tasks[0], left]
+            await asyncio.wait(ends, timeout=_GOOD_BYE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         # The pod's side counts first: its last words may be there together with the client's end.
         over = next((task for task in tasks if task.done()), None)
         error = Ended(0) if over is None else over.exception()
@@ -129,15 +140,22 @@ async def _run(
     if isinstance(error, Ended):
         return error
     if isinstance(error, aiohttp.ClientError | OSError):
-        return Ended(NORMAL)
+        return _CUT
     if error is not None:
         raise error
-    return Ended(NORMAL)
+    return _CUT
+
+
+def _is_closed_to(sending: asyncio.Future[None]) -> bool:
+    """Whether the pod's side took no more of what a client sent."""
+    return sending.done() and isinstance(sending.exception(), aiohttp.ClientError | OSError)
 
 
 async def _from_pod(upstream: Upstream, to_client: Callable[[bytes], Awaitable[None]]) -> None:
     while True:
         message = await upstream.receive()
+        if message.type is aiohttp.WSMsgType.CLOSE and message.data == NORMAL:
+            raise Ended(NORMAL)
         if message.type is not aiohttp.WSMsgType.BINARY:
             return
         await to_client(message.data)

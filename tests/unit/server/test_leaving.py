@@ -3,74 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
 import aiohttp
-import uvicorn
-from aiohttp import web
-from litestar import Litestar, WebSocket, websocket
-from tests.support.api_servers import LOOPBACK, free_ports
-
-from holdfast.server import bridge
-from holdfast.server.leaving import Sockets
+from tests.support.bridges import bridged, pod
 
 FRAME = b"\0" + b"x" * 65536
 
 
-@asynccontextmanager
-async def deaf_pod():
-    """The address of a pod's side that never reads."""
-    over = asyncio.Event()
-
-    async def never_reads(request):
-        opened = web.WebSocketResponse()
-        await opened.prepare(request)
-        request.transport.pause_reading()
-        await over.wait()
-        request.transport.abort()
-        return opened
-
-    app = web.Application()
-    app.router.add_get("/", never_reads)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    (port,) = free_ports(1)
-    await web.TCPSite(runner, LOOPBACK, port).start()
-    try:
-        yield f"http://{LOOPBACK}:{port}/"
-    finally:
-        over.set()
-        await runner.cleanup()
-
-
-@asynccontextmanager
-async def bridged(pod, ended):
-    """The address of a server that joins its clients with that pod, and says when a stream has ended."""
-
-    @websocket("/")
-    async def join(socket: WebSocket) -> None:
-        async with aiohttp.ClientSession() as session:
-            upstream = await session.ws_connect(pod)
-            await socket.accept()
-            await bridge.exec_bridge(socket, upstream, stdin=True)
-            ended.set()
-
-    (port,) = free_ports(1)
-    config = uvicorn.Config(
-        Litestar([join]), host=LOOPBACK, port=port, ws=Sockets, ws_ping_interval=0.2, ws_ping_timeout=None,
-        lifespan="off", log_level="critical", timeout_graceful_shutdown=1,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    server.config.load()
-    server.lifespan = config.lifespan_class(config)
-    await server.startup()
-    ticking = asyncio.ensure_future(server.main_loop())
-    try:
-        yield f"http://{LOOPBACK}:{port}/"
-    finally:
-        server.should_exit = True
-        await ticking
-        await server.shutdown()
+async def never_reads(opened, over):
+    opened.transport.pause_reading()
+    await over.wait()
+    opened.transport.abort()
 
 
 async def filled(client):
@@ -83,7 +27,11 @@ async def filled(client):
 
 async def leave_while_held_up():
     ended = asyncio.Event()
-    async with deaf_pod() as pod, bridged(pod, ended) as address, aiohttp.ClientSession() as session:
+    async with (
+        pod(never_reads) as address_of_pod,
+        bridged(address_of_pod, ended) as address,
+        aiohttp.ClientSession() as session,
+    ):
         client = await session.ws_connect(address)
         await filled(client)
         assert not ended.is_set()

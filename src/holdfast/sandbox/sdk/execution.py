@@ -15,13 +15,14 @@ import msgspec
 
 from holdfast.errors import ClusterRefusedError, DeadlineError
 from holdfast.sandbox.sdk.problems import AnswerLostError
-from holdfast.sandbox.wire import Channel, exit_code, frame, resize_frame
+from holdfast.sandbox.wire import CONNECTION_LOST, Channel, exit_code, frame, resize_frame
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 _CHUNK = 1 << 16
 _OUTPUTS = (Channel.STDOUT, Channel.STDERR)
+_LOOK_FIRST = "Whether the command went on is not known. Look into the sandbox before you run it again."
 
 
 class Output(NamedTuple):
@@ -84,7 +85,7 @@ class ExecSession:
                 yield Output(Channel(channel), data)
         raise AnswerLostError(
             f"{self._what}: the session was cut{_close_words(self._socket)}",
-            hint="Whether the command went on is not known. Look into the sandbox before you run it again.",
+            hint=_LOOK_FIRST,
         )
 
     async def collected(self, data: bytes | None = None, *, within: float | None = None) -> ExecResult:
@@ -119,8 +120,11 @@ def _code_in(status: bytes, what: str) -> int:
     try:
         said = msgspec.json.decode(status)
         why = str(said.get("message") or said.get("reason") or "")
+        is_cut = said.get("reason") == CONNECTION_LOST
     except (msgspec.DecodeError, AttributeError):
-        why = ""
+        why, is_cut = "", False
+    if is_cut:
+        raise AnswerLostError(f"{what}: {why}", hint=_LOOK_FIRST)
     # The runtime wraps its reason in the words of everybody who passed it on.
     short = why.rpartition("unable to start container process: ")[2].removesuffix(": unknown").strip()
     raise ClusterRefusedError(
