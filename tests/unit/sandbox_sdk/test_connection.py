@@ -97,6 +97,20 @@ def test_a_refusal_is_said_once_in_the_servers_words(peer, status, code, kind):
     assert len(peer.seen) == 1
 
 
+def test_an_answer_that_the_server_lost_has_a_class_of_its_own_and_opens_nothing_again(peer):
+    lost = problem(502, "answer-lost")
+    peer.answers["/v1/sandboxes/a/exec"] = answering(lost)
+
+    async def opens(connection):
+        async with connection.web_socket("/v1/sandboxes/a/exec"):
+            pass
+
+    with pytest.raises(AnswerLostError, match="said answer-lost") as raised:
+        ask(peer, opens)
+    assert type(raised.value) is AnswerLostError
+    assert len(peer.seen) == 1
+
+
 def test_trouble_that_stays_is_told_after_four_attempts(peer, no_sleep):
     peer.answers[PATH] = answering(problem(503))
     with pytest.raises(ServerTroubleError, match="said x"):

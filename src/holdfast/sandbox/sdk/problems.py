@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from holdfast.sandbox.sdk.access import Access
 
-_FORBIDDEN, _MISSING, _CONFLICT, _BUSY, _BROKEN = (401, 403), 404, 409, 429, 500
+_FORBIDDEN, _MISSING, _CONFLICT, _BUSY, _BROKEN, _LOST = (401, 403), 404, 409, 429, 500, 502
 _WRONG = (400, 413, 422)
 _SANDBOX_MISSING = "sandbox-missing"
 
@@ -64,9 +64,8 @@ def from_answer(status: int, body: bytes, headers: Mapping[str, str], *, what: s
     message = problem.message if problem else f"{what}: the gateway's API answers HTTP {status}"
     hint = (problem.hint or None) if problem else None
     if status == _BUSY or status >= _BROKEN:
-        trouble = ServerTroubleError(message, hint=hint)
-        trouble.after = parse_retry_after(headers.get("Retry-After"), headers.get("Date"))
-        return trouble
+        is_lost = status == _LOST and problem is not None and problem.code == AnswerLostError.code
+        return AnswerLostError(message, hint=hint) if is_lost else _trouble(message, hint, headers)
     if status == _MISSING and problem and problem.code == _SANDBOX_MISSING:
         return SandboxMissingError(message, hint=hint)
     if status in _FORBIDDEN:
@@ -78,6 +77,12 @@ def from_answer(status: int, body: bytes, headers: Mapping[str, str], *, what: s
     if status == _MISSING and problem is None:
         hint = "The gateway may be older than this client: `holdfast up` brings it to the same version."
     return ClusterRefusedError(message, hint=hint)
+
+
+def _trouble(message: str, hint: str | None, headers: Mapping[str, str]) -> ServerTroubleError:
+    trouble = ServerTroubleError(message, hint=hint)
+    trouble.after = parse_retry_after(headers.get("Retry-After"), headers.get("Date"))
+    return trouble
 
 
 def from_failure(error: Exception, access: Access) -> HoldfastError:
