@@ -201,6 +201,19 @@ def test_a_file_where_a_folder_is_does_not_replace_it(tmp_path):
     assert names(tmp_path) == ["f"]
 
 
+@pytest.mark.parametrize("target", ["neighbour", ".", "a", "./.bashrc", "..", "/etc/passwd"])
+def test_a_link_that_is_the_whole_copy_stays_behind_both_ways(tmp_path, target):
+    (tmp_path / "neighbour").write_text("mine")
+    (tmp_path / "a").symlink_to(target)
+    missed = []
+    sent = b"".join(packed(tmp_path / "a", "a", missed.append))
+    assert (len(missed), sent.strip(b"\0")) == (1, b"")
+    goal = tmp_path / "goal"
+    goal.mkdir()
+    done = unpack(archive(("a", LINK, target)), goal, rename=("a", "b"))
+    assert (names(goal), len(done.refused)) == ([], 1)
+
+
 PARTS = st.sampled_from(["..", ".", "a", "b"])
 
 
@@ -210,5 +223,5 @@ def test_a_link_that_is_let_through_resolves_inside_the_copy(where, link):
     target = "/".join(link)
     if target and not leads_out(target, tuple(where)):
         resolved = os.path.normpath("/".join(["/top", *where[:-1], target]))
-        inside = "/".join(["/top", where[0]]) if len(where) > 1 else "/top"
+        inside = "/".join(["/top", where[0]])
         assert resolved == inside or resolved.startswith(inside + "/")

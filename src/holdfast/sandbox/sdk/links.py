@@ -9,8 +9,11 @@ from pathlib import PurePosixPath
 def leads_out(target: str, parts: tuple[str, ...]) -> bool:
     """Whether a link at `parts` (its path in the copy, the copy's own name first) may leave the copy.
 
-    Upwards comes first or not at all: behind another link, it could lead anywhere.
+    Upwards comes first or not at all: behind another link, it could lead anywhere. A link that is the whole
+    copy leads to something beside it, whatever that is.
     """
     link = PurePosixPath(target)
+    if len(parts) == 1:
+        return True
     upwards = sum(1 for _ in takewhile(lambda part: part == "..", link.parts))
-    return link.is_absolute() or ".." in link.parts[upwards:] or upwards > max(len(parts) - 2, 0)
+    return link.is_absolute() or ".." in link.parts[upwards:] or upwards > len(parts) - 2
