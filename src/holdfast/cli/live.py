@@ -21,12 +21,13 @@ class LiveProgress(Progress):
     """Finished steps scroll away above; those under way stay below and move."""
 
     def __init__(self) -> None:
+        # What steps say comes from outside as well: brackets in it are no colours.
         console = Console(stderr=True)
         self._bars = Bars(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[message]}", style="dim"),
+            TextColumn("{task.fields[message]}", style="dim", markup=False),
             TimeElapsedColumn(),
             console=console,
             transient=True,

@@ -57,6 +57,30 @@ def test_a_damaged_store_is_told_with_what_was_lost(capsys, monkeypatch, draws):
     assert "step-19 and 2 more" in said
 
 
+@pytest.mark.parametrize("words", ["[/]", "[red]alarm", "[bold", "a [/red] b", "[link=x]"])
+def test_brackets_from_outside_are_shown_and_harm_nothing(capsys, monkeypatch, words):
+    """What a pull or a container says may look like the markup of the library that draws it."""
+    from holdfast.cli.live import LiveProgress
+
+    monkeypatch.setenv("COLUMNS", "200")
+    with LiveProgress() as shown:
+        shown(StepStarted(step="a", title=f"Title {words}"))
+        shown(StepProgress(step="a", message=f"Message {words}"))
+        (drawn,) = [
+            str(cell)
+            for column in shown._bars.make_tasks_table(shown._bars.tasks).columns[1:2]
+            for cell in column._cells
+        ]
+        (said,) = [
+            str(cell)
+            for column in shown._bars.make_tasks_table(shown._bars.tasks).columns[3:4]
+            for cell in column._cells
+        ]
+        shown(StepFailed(step="a", title=f"Title {words}", seconds=0.1, code="x", error="no"))
+    assert (drawn, said) == (f"Title {words}", f"Message {words}")
+    assert f"Title {words}" in capsys.readouterr().err
+
+
 def test_a_long_step_gives_a_sign_of_life_now_and_then(capsys, monkeypatch):
     clock = iter(range(0, 1000, 4))
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
