@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import PortTakenError
+
 if TYPE_CHECKING:
     from holdfast.controller.metrics import Metrics
 
@@ -40,7 +42,13 @@ class Health:
         app.add_routes([web.get("/healthz", alive), web.get("/readyz", ready), web.get("/metrics", metrics)])
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            raise PortTakenError(
+                f"port {port} on {host} cannot be listened on: {error.strerror or error}",
+                hint="Give another one with --port.",
+            ) from error
 
     async def stop(self) -> None:
         if self._runner is not None:
