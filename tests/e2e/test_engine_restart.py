@@ -8,8 +8,6 @@ from tests.support.commands import Holdfast
 from tests.support.gateways import TestGateway, claim, pod
 from tests.support.private_engine import PrivateEngine
 
-from holdfast.retry import Policy, constant
-
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.skipif(os.geteuid() != 0, reason="an engine and a network namespace of one's own need root"),
@@ -46,8 +44,7 @@ def test_a_gateway_comes_back_by_itself_when_its_engine_was_restarted(engine, ke
     before = engine.inspect(keeper.container)["State"]["StartedAt"]
     engine.stop()
     engine.start()
-    patient = Policy(attempts=None, deadline=60.0, backoff=constant(0.5), retry_on=AssertionError)
-    patient.call(assert_started_again, engine, keeper.container, before)
+    engine.wait_started_again(keeper.container, before)
     events = keeper.holdfast.events("up", keeper.name)
     started = [one for one in events if one["event"] == "step.finished" and one["step"] == "start-container"]
     assert not started
@@ -59,8 +56,7 @@ def test_a_gateway_comes_back_by_itself_when_its_engine_was_killed(engine, keepe
     before = engine.inspect(keeper.container)["State"]["StartedAt"]
     engine.stop(signal.SIGKILL)
     engine.start()
-    patient = Policy(attempts=None, deadline=60.0, backoff=constant(0.5), retry_on=AssertionError)
-    patient.call(assert_started_again, engine, keeper.container, before)
+    engine.wait_started_again(keeper.container, before)
     keeper.up()
     assert_kept(keeper)
     keeper.holdfast("stop", keeper.name)
@@ -70,9 +66,3 @@ def test_a_gateway_comes_back_by_itself_when_its_engine_was_killed(engine, keepe
     assert (state["State"]["Running"], state["HostConfig"]["RestartPolicy"]["Name"]) == (False, "no")
     keeper.holdfast("start", keeper.name)
     assert_kept(keeper)
-
-
-def assert_started_again(engine, container, before):
-    state = engine.inspect(container)["State"]
-    assert state["Running"], state
-    assert state["StartedAt"] > before

@@ -62,6 +62,12 @@ class PrivateEngine:
             self._process = None
         self._end_containerd()
 
+    @property
+    def pid(self) -> int:
+        """The daemon that runs now."""
+        assert self._process is not None, "the engine is stopped"
+        return self._process.pid
+
     def connect(self) -> Engine:
         with pytest.MonkeyPatch.context() as patched:
             patched.setenv("DOCKER_HOST", self.socket)
@@ -71,6 +77,11 @@ class PrivateEngine:
         """A container as this engine shows it."""
         found: dict = self.connect().client.inspect_container(container)
         return found
+
+    def wait_started_again(self, container: str, before: str) -> None:
+        """Until a container runs that this engine has started later than then."""
+        patient = Policy(attempts=None, deadline=60.0, backoff=constant(0.5), retry_on=AssertionError)
+        patient.call(self._assert_started_again, container, before)
 
     def load_node_image(self) -> str:
         """Put the node image on this engine, straight from the build cache."""
@@ -94,6 +105,11 @@ class PrivateEngine:
             retry_on=lambda error: isinstance(error, EngineUnreachableError) and self._alive(),
         )  # fmt: skip
         waiting.call(self.connect)
+
+    def _assert_started_again(self, container: str, before: str) -> None:
+        state = self.inspect(container)["State"]
+        assert state["Running"], state
+        assert state["StartedAt"] > before
 
     def _alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
