@@ -38,6 +38,13 @@ def box(peer):
         yield made
 
 
+@pytest.fixture(autouse=True)
+def nothing_goes_wrong_unseen(caplog):
+    """The event loop tells of errors in nobody's call by its log alone."""
+    yield
+    assert [each.getMessage() for each in caplog.get_records("call") if each.name == "asyncio"] == []
+
+
 def ask(port, data):
     with socket.create_connection(("127.0.0.1", port), timeout=10) as opened:
         opened.sendall(data)

@@ -103,19 +103,25 @@ async def _carry(
     path = f"/v1/sandboxes/{name}/forward"
     async with connection.web_socket(path, query={"port": str(port)}) as socket:
         outward = asyncio.ensure_future(_outward(reader, socket))
+        open_still = True
+
+        def linger(patience: asyncio.Timeout) -> None:
+            patience.reschedule(loop.time() + _LINGER_SECONDS)
+
         try:
             async with asyncio.timeout(None) as patience:
-                outward.add_done_callback(lambda _: patience.reschedule(loop.time() + _LINGER_SECONDS))
+                outward.add_done_callback(lambda _: open_still and linger(patience))
                 while (message := await socket.receive()).type is aiohttp.WSMsgType.BINARY:
                     writer.write(message.data)
                     await writer.drain()
                     if outward.done():
-                        patience.reschedule(loop.time() + _LINGER_SECONDS)
+                        linger(patience)
                 _refuse_broken(message, name, port)
                 return True
         except (ConnectionError, TimeoutError):
             return False  # the program here has gone: nobody is left to be told
         finally:
+            open_still = False
             outward.cancel()
             with suppress(asyncio.CancelledError, ConnectionError, aiohttp.ClientError):
                 await outward
