@@ -16,6 +16,7 @@ import subprocess
 import termios
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -23,6 +24,7 @@ from tests.support.commands import Holdfast
 from tests.support.controllers import Controller, install_kinds
 from tests.support.source_gateway import SourceGateway
 
+from holdfast.errors import ObjectConflictError
 from holdfast.kube import Objects, api_client
 
 pytestmark = pytest.mark.engine
@@ -48,6 +50,21 @@ class Upper(socketserver.StreamRequestHandler):
         self.wfile.write(self.rfile.readline().upper())
 
 socketserver.ThreadingTCPServer(("", 9000), Upper).serve_forever()
+"""
+
+
+ENDS_SERVER = """
+import socket, struct
+
+server = socket.create_server(("", 9001))
+print("listening", flush=True)
+while True:
+    one = server.accept()[0]
+    word = one.recv(100)
+    one.sendall(b"x" * 300_000)
+    if word == b"cut\\n":
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    one.close()
 """
 
 
@@ -296,15 +313,88 @@ def test_a_workspace_outlives_suspend_and_resume(sandbox):
     assert sandbox("exec", "a", "cat", "keep").stdout == b"kept\n"
 
 
-def test_an_image_that_is_not_to_be_had_ends_create_with_the_reason(sandbox):
-    began = time.monotonic()
-    ended = sandbox(
-        "create", "noimage", "--image", "registry.invalid/none:1", "--no-bootstrap", "--no-workspace"
-    )
-    assert ended.returncode == 3
-    assert time.monotonic() - began < 60
-    assert b"registry.invalid/none:1" in ended.stderr
-    assert sandbox("delete", "noimage", "--yes").returncode == 0
+HOPELESS = {
+    "ends": (["--command", "sh -c 'echo sad news; exit 3'"], "it ended with exit code 3", "sad news"),
+    "ends-well": (["--command", "true"], "it ended with exit code 0", ""),
+    "no-program": (["--command", "/no/such/program"], "no such file or directory", ""),
+    "no-image": (["--image", "registry.invalid/none:1"], "ErrImagePull", "registry.invalid/none:1"),
+    "taken": ([], "ReconcilerError", "a pod taken is there that belongs to nobody"),
+    "huge": (["--workspace-size", "900Ti"], "asks for 900Ti, but the largest disk has", "GiB"),
+    "no-pool": (["--template", "none"], "there is no warm pool of the template none", ""),
+}
+
+
+def test_a_start_without_hope_is_told_within_seconds_by_create_and_by_the_condition(running, sandbox):
+    with api_client(running.kubeconfig) as api:
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "taken", "namespace": "boxes"}}
+        container = {"name": "main", "image": IMAGE, "command": ["sleep", "600"]}
+        pod["spec"] = {"containers": [container], "terminationGracePeriodSeconds": 0}
+        Objects(api).create(pod)
+
+    def create(name):
+        began = time.monotonic()
+        words = HOPELESS[name][0]
+        room = [] if {"--workspace-size", "--template"} & set(words) else ["--no-workspace"]
+        ended = sandbox("create", name, "--no-bootstrap", *room, *words)
+        return name, ended, time.monotonic() - began
+
+    with ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(create, HOPELESS))
+    with running.gateway.sandboxes() as boxes:
+        conditions = {view.name: view.conditions for view in boxes}
+        for name in set(HOPELESS) & set(conditions):
+            boxes.sandbox(name).delete()
+    for name, ended, seconds in told:
+        said = ended.stderr.decode()
+        assert ended.returncode == (2 if name == "no-pool" else 3), said
+        assert all(words in said for words in HOPELESS[name][1:]), said
+        assert seconds < 60, f"{name} took {seconds:.0f} s"
+        if name != "no-pool":
+            (ready,) = [row for row in conditions[name] if row.type == "Ready"]
+            assert ready.status == "False"
+            assert HOPELESS[name][1] in f"{ready.reason} {ready.message}"
+
+
+def test_one_that_nobody_uses_falls_asleep_and_wakes_up_with_its_files(running):
+    idle = 5
+    with running.gateway.sandbox("sleepy") as box:
+        box.create(idle_suspend_after=idle)
+        box.wait()
+        # In use all the time, and longer than it may be idle.
+        used = box.exec("sh", "-c", f"echo kept > keep; sleep {idle * 2}; echo awake")
+        assert (used.exit_code, used.text) == (0, "awake\n")
+        left = time.monotonic()
+        assert box.get().phase == "Ready"
+        box.wait("Suspended", timeout=60)
+        assert time.monotonic() - left > idle / 2
+        with pytest.raises(ObjectConflictError, match="Suspended") as refused:
+            box.exec("true")
+        assert "holdfast sandbox resume" in refused.value.hint
+        box.resume()
+        box.wait()
+        assert box.exec("cat", "keep").text == "kept\n"
+        box.delete()
+
+
+def test_a_connection_that_was_cut_in_the_sandbox_does_not_look_ended(running):
+    with running.gateway.sandbox("a") as box, box.session("python3", "-c", ENDS_SERVER) as session:
+        assert next(iter(session)).data == b"listening\n"
+        with box.forward(9001) as way:
+            assert _answer(way.local_port, b"end\n") == (300_000, "ended")
+            assert _answer(way.local_port, b"cut\n")[1] == "cut"
+
+
+def _answer(port, word):
+    """How many bytes came, and how the connection ended."""
+    got = 0
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as one:
+        one.sendall(word)
+        try:
+            while piece := one.recv(65536):
+                got += len(piece)
+        except ConnectionResetError:
+            return got, "cut"
+    return got, "ended"
 
 
 def test_create_and_delete_say_what_is_there_and_what_becomes_of_the_data(sandbox):

@@ -36,7 +36,7 @@ class SourceGateway:
 
     def __init__(self, name: str, kubeconfig: Path, namespace: str, folder: Path) -> None:
         self.name, self.namespace, self.folder = name, namespace, folder
-        self._kubeconfig = kubeconfig
+        self.kubeconfig = kubeconfig
         self.port, self._health_port = free_ports(2)
         self.holdfast = Holdfast(folder)
         self.child: Child | None = None
@@ -64,7 +64,7 @@ class SourceGateway:
         words = [COMMAND, "server", "run", "--name", self.name, "--host", LOOPBACK, "--port", str(self.port)]
         words += ["--health-port", str(self._health_port), "--certificate", self.folder / "crt"]
         words += ["--key", self.folder / "key", "--client-ca", self.folder / "ca"]
-        words += ["--kubeconfig", self._kubeconfig, "--namespace", self.namespace]
+        words += ["--kubeconfig", self.kubeconfig, "--namespace", self.namespace]
         self.child = Child("server", words, log=self.folder / "server.log", env=dict(os.environ))
         SOON.call(self._is_up)
 

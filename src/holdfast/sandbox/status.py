@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Truth: TypeAlias = Literal["True", "False", "Unknown"]
 _LONGEST_MESSAGE = 1024
-_LONGEST_LAST_WORDS = 200
+_LONGEST_LAST_WORDS = 400
 
 
 class Said(msgspec.Struct, frozen=True):

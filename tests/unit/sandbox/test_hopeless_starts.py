@@ -59,7 +59,7 @@ def test_what_prepares_may_end_well_and_may_not_fail():
 
 def test_last_words_are_few():
     chatty = {"terminated": {"exitCode": 1, "message": "x" * 4000}}
-    assert len(starting(containerStatuses=[{"name": "main", "state": chatty}])) < 300
+    assert len(starting(containerStatuses=[{"name": "main", "state": chatty}])) < 500
 
 
 def claimed(size, storage_class, **status):
