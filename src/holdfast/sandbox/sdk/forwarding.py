@@ -66,6 +66,9 @@ async def forwarded(
             whole = await _carry(connection, name, remote_port, reader, writer)
         except HoldfastError as error:
             failed(error)
+        except asyncio.CancelledError:
+            # The block has ended. The library prints a traceback for a connection that ends as cancelled.
+            return
         finally:
             running.discard(task)
             if not whole:
