@@ -248,7 +248,8 @@ def test_an_image_that_does_not_exist_is_told_of_while_the_pod_waits(place):
 
 def test_a_pod_that_no_node_takes_is_told_of(place):
     place.sandbox("nowhere")
-    place.wait("Pod", "nowhere", bool)
+    # Nobody places pods here: this one has no word about it yet.
+    place.wait_said("Sandbox", "nowhere", PodScheduled="Unknown PodSchedulingUnknown")
     words = "0/1 nodes are available: 1 Insufficient cpu."
     row = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
     place.patch("Pod", "nowhere", {"status": {"conditions": [row]}}, subresource="status")
