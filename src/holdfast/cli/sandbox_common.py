@@ -89,6 +89,8 @@ class Stage:
         self._told = 0.0
         self.note = ""
         """what came of it, in few words"""
+        self.put_off = ""
+        """why it is left for now without being a failure"""
 
     def progress(self, message: str, fraction: float | None = None) -> None:
         """Tell what it is at; not more often than anybody can read."""
@@ -108,6 +110,10 @@ def stage(shown: Progress, name: str, title: str) -> Iterator[Stage]:
     try:
         yield made
     except BaseException as error:
+        if made.put_off:
+            seconds = time.monotonic() - began
+            bus.emit(StepFinished(step=name, title=title, seconds=seconds, note=made.put_off))
+            raise
         code, said = "interrupted", type(error).__name__
         if isinstance(error, HoldfastError):
             code, said = error.code, error.message

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.cli.progress import Progress
+    from holdfast.cli.sandbox_common import Stage
     from holdfast.sandbox.sdk import Sandbox
     from holdfast.sandbox.wire import SandboxView
 
@@ -21,19 +22,45 @@ _IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull")
 
 
 def with_own_image(
-    gateway: str, box: Sandbox, shown: Progress, wait: Callable[[], SandboxView], *, timeout: float
+    gateway: str,
+    box: Sandbox,
+    shown: Progress,
+    wait: Callable[[Callable[[SandboxView, Stage], None]], SandboxView],
+    *,
+    timeout: float,
 ) -> SandboxView:
     """Wait for a sandbox of our own image; where the gateway lacks it, push it and start the pod anew."""
     try:
-        return wait()
-    except WaitFailedError:
-        view = box.get()
+        return wait(_refuse_lacking)
+    except WaitFailedError as error:
+        view = error.view if isinstance(error, _LackedError) else box.get()
         if view.reason not in _IMAGE_REASONS or not view.image or not _pushed(gateway, view.image, shown):
+            if isinstance(error, _LackedError):
+                return wait(_ignore)  # it may still come from a registry, or says itself why not
             raise
     box.suspend()
     box.wait("Suspended", timeout=timeout)
     box.resume()
-    return wait()
+    return wait(_ignore)
+
+
+class _LackedError(WaitFailedError):
+    """The node has no such image, and no registry gave it at once."""
+
+    def __init__(self, view: SandboxView) -> None:
+        super().__init__(f"the gateway has no image {view.image}")
+        self.view = view
+
+
+def _refuse_lacking(view: SandboxView, at: Stage) -> None:
+    """End the wait at the first sign: our image is on this machine, and waiting for a registry is in vain."""
+    if view.reason in _IMAGE_REASONS:
+        at.put_off = f"not yet: the gateway has no image {view.image}"
+        raise _LackedError(view)
+
+
+def _ignore(_view: SandboxView, _at: Stage) -> None:
+    return
 
 
 def _pushed(gateway: str, image: str, shown: Progress) -> bool:

@@ -24,9 +24,11 @@ from holdfast.cli.sandbox_image import with_own_image
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from holdfast.cli.progress import Progress
+    from holdfast.cli.sandbox_common import Stage
     from holdfast.sandbox.sdk import Sandbox
     from holdfast.sandbox.wire import Deletion, SandboxView
 
@@ -111,7 +113,7 @@ def create(  # noqa: PLR0913 (one for each option)
                     found.name,
                     box,
                     shown,
-                    lambda: _waited(shown, box, "Ready", timeout, steady),
+                    lambda heard: _waited(shown, box, "Ready", timeout, steady, heard),
                     timeout=timeout,
                 )
             elif wait:
@@ -219,11 +221,23 @@ def delete(
     show(done, [_fate(name, done)], as_json=as_json)
 
 
-def _waited(shown: Progress, box: Sandbox, phase: str, timeout: float, steady: float = 0.0) -> SandboxView:
+def _waited(
+    shown: Progress,
+    box: Sandbox,
+    phase: str,
+    timeout: float,
+    steady: float = 0.0,
+    heard: Callable[[SandboxView, Stage], None] = lambda _view, _at: None,
+) -> SandboxView:
     from holdfast.sandbox.sdk.waiting import words
 
     with stage(shown, "wait-sandbox", phase) as at:
-        return box.wait(phase, timeout=timeout, steady=steady, told=lambda view: at.progress(words(view)))
+
+        def told(view: SandboxView) -> None:
+            at.progress(words(view))
+            heard(view, at)
+
+        return box.wait(phase, timeout=timeout, steady=steady, told=told)
 
 
 def _confirm(name: str, view: SandboxView, *, keep: bool) -> None:

@@ -109,11 +109,12 @@ async def _carry(
         open_still = True
 
         def linger(patience: asyncio.Timeout) -> None:
-            patience.reschedule(loop.time() + _LINGER_SECONDS)
+            if open_still:
+                patience.reschedule(loop.time() + _LINGER_SECONDS)
 
         try:
             async with asyncio.timeout(None) as patience:
-                outward.add_done_callback(lambda _: open_still and linger(patience))
+                outward.add_done_callback(lambda _: linger(patience))
                 while (message := await socket.receive()).type is aiohttp.WSMsgType.BINARY:
                     writer.write(message.data)
                     await writer.drain()
