@@ -7,6 +7,7 @@ Not here: what is counted (metrics.py).
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import PortTakenError
@@ -46,7 +47,7 @@ class Health:
             await web.TCPSite(self._runner, host, port).start()
         except OSError as error:
             raise PortTakenError(
-                f"port {port} on {host} cannot be listened on: {error.strerror or error}",
+                f"port {port} on {host} cannot be listened on: {os.strerror(error.errno or 0)}",
                 hint="Give another one with --port.",
             ) from error
 
