@@ -1,12 +1,10 @@
 """Everything that is there, asked for as lists: at the start, and now and then against what watches missed.
 
-A watch that could not be resumed tells of what is there, and not of what went meanwhile: only a list shows
-that. Not here: the watches (feed.py).
+Only a list shows what went while nobody watched. Not here: the watches (feed.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 CHUNK = 100
 """So few at once that reading them holds nobody up for long."""
 EVERY = 120.0
-SOON = 3.0
-"""After a watch began anew: by then it has told what it knows."""
 
 
 class Lists:
@@ -33,26 +29,21 @@ class Lists:
 
     def __init__(self, objects: AsyncObjects, desk: Desk, namespaces: Sequence[str]) -> None:
         self._objects, self._desk = objects, desk
-        self._namespaces: Sequence[str | None] = tuple(namespaces) or (None,)
-        self._wanted = asyncio.Event()
+        self.namespaces: Sequence[str | None] = tuple(namespaces) or (None,)
+        self.versions: dict[tuple[Kind, str | None], str] = {}
+        """what the last list of each kind was a list of; what came later, watches tell of"""
 
     async def all(self) -> None:
         """Know everything that is there now, and nothing else."""
         await self._disks()
         for kind in WATCHED:
-            for namespace in self._namespaces:
-                await self._list(kind, namespace)
-
-    def soon(self) -> None:
-        """Ask for all lists again shortly."""
-        self._wanted.set()
+            for namespace in self.namespaces:
+                await self.one(kind, namespace)
 
     async def run(self) -> None:
         """Compare now and then, until cancelled."""
         while True:
-            if await clock.apause(EVERY, self._wanted):
-                await clock.apause(SOON)
-                self._wanted.clear()
+            await clock.apause(EVERY)
             await self.all()
 
     async def _disks(self) -> None:
@@ -60,7 +51,8 @@ class Lists:
         with suppress(ClusterRefusedError):
             self._desk.disks((await self._objects.list("Node", chunk=CHUNK)).items)
 
-    async def _list(self, kind: Kind, namespace: str | None) -> None:
+    async def one(self, kind: Kind, namespace: str | None) -> str:
+        """Know what is there of one kind; the version of that moment."""
         listed = await self._objects.list(
             kind.kind, namespace=namespace, api_version=kind.api_version, labels=kind.labels, chunk=CHUNK
         )
@@ -69,3 +61,5 @@ class Lists:
             there.add(found["metadata"]["uid"])
             self._desk.listed(found)
         self._desk.missing(kind.kind, namespace, there, as_of=int(listed.version))
+        self.versions[kind, namespace] = listed.version
+        return listed.version

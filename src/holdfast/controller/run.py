@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.controller.desk import Desk
-from holdfast.controller.feed import feed
+from holdfast.controller.feed import Feed
 from holdfast.controller.health import Health
 from holdfast.controller.lease import Lease
 from holdfast.controller.lists import Lists
@@ -118,13 +118,7 @@ class _Process:
             asyncio.create_task(self._desk.run()): "the looks ended",
             asyncio.create_task(lists.run()): "the lists ended",
             asyncio.create_task(
-                feed(
-                    self._api,
-                    self._desk,
-                    self._options.namespaces,
-                    stop=self._stop,
-                    began_anew=lists.soon,
-                )
+                Feed(self._objects, self._desk, lists, stop=self._stop).run()
             ): "the watches ended",
         }
         stopping = asyncio.create_task(self._stop.wait())

@@ -1,4 +1,4 @@
-"""Create, patch and list any object: the plain verbs that a controller needs, as steps like the helpers.
+"""Create, patch, list and follow any object: the plain verbs of a controller, as steps like the helpers.
 
 Unlike `ensure` and `apply` they do not look first: who calls them has just looked. Not here: how steps are
 carried out (`objects`).
@@ -16,10 +16,12 @@ from holdfast.kube.operations import Operations
 from holdfast.kube.request import Request
 from holdfast.kube.status import http_status, read_status
 from holdfast.kube.verbs import Verb, verb_of_call
+from holdfast.kube.watch import Following
 
 if TYPE_CHECKING:
     from holdfast.kube.manifest import Target
     from holdfast.kube.steps import Steps
+    from holdfast.kube.watch import Told
 
 _NOT_FOUND, _GONE, _INVALID = 404, 410, 422
 _MERGE = "application/merge-patch+json"
@@ -81,6 +83,13 @@ class Changes(Operations):
             if status != _INVALID or "metadata.uid" not in read_status(error).causes:
                 raise
             raise ObjectConflictError(f"{where} is another one by now", cause=error) from error
+
+    def follow(self, where: Target, labels: str | None, version: str, told: Told) -> Steps[bool]:
+        """Tell of each change since a version until the stream ends; False if that version is too old."""
+        home = yield from self._home(where)
+        following = Following(self._link, self._wire, home, where, labels, version, told)
+        run = partial(self._perform, Verb.READ, "watch", where, following.attempt, None, {"attempts": 1})
+        return bool((yield run))
 
     def list(self, where: Target, labels: str | None, chunk: int) -> Steps[Listed]:
         """All objects of a kind, in one namespace or in all, a chunk at a time."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.kube.conditions import Until, UntilMany
     from holdfast.kube.steps import Steps
     from holdfast.kube.telemetry import Observer
+    from holdfast.kube.watch import Told
     from holdfast.kube.writes import Write
     from holdfast.retry import Policy
 
@@ -216,7 +217,7 @@ class Objects:
 
 
 class AsyncObjects:
-    """Ensure, apply, delete, read and wait for objects, in tasks; the same as `Objects`, awaited."""
+    """Ensure, apply, delete, read and wait for objects, in tasks: `Objects` awaited, and `follow`."""
 
     def __init__(
         self,
@@ -312,6 +313,23 @@ class AsyncObjects:
         where = target(kind, name, namespace, api_version)
         with self._terms.time_to_wait(deadline):
             return await adrive(self._steps.wait(where, until, deadline))
+
+    async def follow(
+        self,
+        kind: str,
+        told: Told,
+        *,
+        version: str,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        labels: str | None = None,
+    ) -> bool:
+        """Tell of each change since a version, bookmarks too, until the server ends the stream.
+
+        False if that version is too old: then only a list shows what is there. Nothing is repeated here.
+        """
+        where = target(kind, "any", namespace, api_version).named(None)
+        return await adrive(self._steps.follow(where, labels, version, told))
 
     async def _perform(
         self,

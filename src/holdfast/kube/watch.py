@@ -21,9 +21,15 @@ from holdfast.kube.verbs import Verb
 from holdfast.retry import current_deadline
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
     from holdfast.kube.kinds import Home
     from holdfast.kube.manifest import Target
     from holdfast.kube.steps import Steps
+
+    # Takes the type of an event and its object.
+    Told: TypeAlias = Callable[[str, dict[str, Any]], None]
 
 _GONE = 410
 # A connection on which nothing comes for this long, bookmarks included, is taken for dead.
@@ -197,6 +203,37 @@ class WatchingMany(Watching):
     def _request(self, query: dict[str, Any]) -> Request:
         selector = {"labelSelector": self._labels}
         return Request(Verb.READ, self._path, self._plural, query={**selector, **query})
+
+
+class Following(Watching):
+    """All changes of a kind since a version, told one by one for as long as one connection lasts."""
+
+    def __init__(
+        self, link: Link, wire: Any, home: Home, where: Target, labels: str | None, version: str, told: Told
+    ) -> None:
+        super().__init__(link, wire, home, where, lambda _: Sight(seen="changes"))
+        if not where.namespace:
+            self._path = f"{home.root}/{home.plural}"
+        self._labels, self._told = labels, told
+        self._version = version
+
+    def attempt(self) -> Steps[Any]:
+        """True when the stream has ended; False when the version is too old to go on from."""
+        try:
+            yield from self._stream()
+        except Exception as error:
+            if http_status(error) != _GONE:
+                raise
+            return False
+        return True
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if event["type"] == "ERROR":
+            super()._take(event)
+        self._told(event["type"], event["object"])
+
+    def _request(self, query: dict[str, Any]) -> Request:
+        return Request(Verb.READ, self._path, self._plural, query={"labelSelector": self._labels, **query})
 
 
 def _uid(obj: dict[str, Any]) -> str:

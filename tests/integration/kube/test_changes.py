@@ -1,4 +1,4 @@
-"""Create, patch and list on a real server: once, this very object, and all of them."""
+"""Create, patch, list and follow on a real server: once, this very object, and all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.errors import ObjectConflictError
+from holdfast.errors import ObjectConflictError, TemporaryError
 from holdfast.kube import AsyncObjects, Objects, api_client, async_api_client
 from holdfast.retry import Budget, Policy, exponential
 from holdfast.testing.faults import rule
@@ -108,3 +108,51 @@ def test_all_of_it_in_tasks(faulty_kube, kube_namespace):
     uid, found = asyncio.run(all_of_it())
     ours = [each for each in found.items if each["metadata"]["name"] == "a"]
     assert [(each["metadata"]["uid"], each["data"]) for each in ours] == [(uid, {"x": "2"})]
+
+
+def test_a_follower_is_told_of_each_change_since_a_version_and_of_no_others(
+    objects, faulty_kube, kube_namespace
+):
+    before = objects.create(config_map("old", mine="1"), namespace=kube_namespace)
+    told = []
+
+    async def follow(version):
+        async with await async_api_client(faulty_kube.kubeconfig) as api:
+            return await AsyncObjects(api).follow(
+                "ConfigMap", tell, version=version, namespace=kube_namespace, labels="mine=1"
+            )
+
+    def tell(what, found):
+        told.append((what, found["metadata"]["name"], found["kind"]))
+        if what == "DELETED":
+            raise RuntimeError("enough")
+
+    objects.create(config_map("other"), namespace=kube_namespace)
+    objects.create(config_map("new", mine="1"), namespace=kube_namespace)
+    objects.patch("ConfigMap", "new", {"data": {"y": "2"}}, namespace=kube_namespace)
+    objects.delete("ConfigMap", "new", namespace=kube_namespace)
+    with pytest.raises(RuntimeError, match="enough"):
+        asyncio.run(follow(before["metadata"]["resourceVersion"]))
+    assert told == [(what, "new", "ConfigMap") for what in ("ADDED", "MODIFIED", "DELETED")]
+
+
+@pytest.mark.parametrize("fault", ["gone", "event-gone"])
+def test_a_follower_from_a_version_that_is_no_longer_known_is_told_to_list(
+    objects, faulty_kube, kube_namespace, fault
+):
+    async def follow():
+        async with await async_api_client(faulty_kube.kubeconfig) as api:
+            return await AsyncObjects(api).follow("ConfigMap", print, version="1", namespace=kube_namespace)
+
+    objects.create(config_map(), namespace=kube_namespace)
+    with faulty_kube.faults(rule(fault, query="watch=true", count=1)):
+        assert asyncio.run(follow()) is False
+
+
+def test_a_follower_meets_a_connection_that_is_cut_as_something_that_passes(faulty_kube, kube_namespace):
+    async def follow():
+        async with await async_api_client(faulty_kube.kubeconfig) as api:
+            await AsyncObjects(api).follow("ConfigMap", print, version="0", namespace=kube_namespace)
+
+    with faulty_kube.faults(rule("reset-before", methods="GET", count=9)), pytest.raises(TemporaryError):
+        asyncio.run(follow())
