@@ -21,7 +21,8 @@ from holdfast.controller.feed import Feed
 from holdfast.controller.health import Health
 from holdfast.controller.lease import Lease
 from holdfast.controller.lists import Lists
-from holdfast.controller.watched import CRDS
+from holdfast.controller.session import hasten
+from holdfast.controller.watched import CRDS, WATCHED
 from holdfast.controller.writer import ClusterWriter
 from holdfast.errors import HoldfastError, TemporaryError
 
@@ -32,6 +33,8 @@ log = logging.getLogger("holdfast.controller")
 
 _CRD_SECONDS = 600.0
 _LET_GO_SECONDS = 2.0
+_OTHER_CONNECTIONS = 4
+"""the Lease's and the lists'"""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +49,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     identity: str = ""
     host: str = "0.0.0.0"  # noqa: S104 - the kubelet asks from outside the pod
     port: int = 8082
-    workers: int = 64
+    workers: int = 16
+    """writes at the same time, and connections that have to be made for them"""
     enforces_policies: bool = True
     """whether the cluster's network keeps to network policies"""
 
@@ -60,7 +64,7 @@ def run(options: Options) -> None:
 async def work(options: Options, stop: asyncio.Event | None = None) -> None:
     """The same in a loop that is there already."""
     stop = stop or _stopped_by_signals()
-    async with await _client(options.kubeconfig) as api:
+    async with await _client(options) as api:
         await _Process(api, options, stop).run()
 
 
@@ -147,11 +151,15 @@ class _Process:
         return not self._stop.is_set()
 
 
-async def _client(kubeconfig: str | None) -> Any:
+async def _client(options: Options) -> Any:
     from holdfast.kube import async_api_client
     from holdfast.kube.incluster import in_cluster_async_client
 
-    return await (async_api_client(kubeconfig) if kubeconfig else in_cluster_async_client())
+    given = options.kubeconfig
+    api = await (async_api_client(given) if given else in_cluster_async_client())
+    watches = len(WATCHED) * max(1, len(options.namespaces))
+    hasten(api, connections=options.workers + watches + _OTHER_CONNECTIONS)
+    return api
 
 
 def _identity() -> str:
