@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.controller.cache import key_of
-from holdfast.controller.status_patch import only_words, status_patch
+from holdfast.controller.status_patch import can_wait, status_patch
 from holdfast.errors import ClusterRefusedError, ObjectConflictError
 from holdfast.sandbox.actions import Adopt, Create, Delete, Patch, Target
 from holdfast.sandbox.api import NAME_HASH, Condition
@@ -37,7 +37,7 @@ SOON = 0.05
 AFTER_POD = 0.25
 """When a sandbox whose pod was just made is told of, if nothing has become of the pod by then."""
 WORDS_WAIT = 1.5
-"""How long a mere change of words waits for something that matters: most pods are ready by then."""
+"""How long what nobody waits for waits for something that matters: most pods are ready by then."""
 _MOST_DUE = 4096
 UNWATCHED = 10.0
 """How often a name is tried again that an object without our label has: no watch tells when that one goes."""
@@ -109,10 +109,10 @@ class Looks:
         if _changed_spec(decision.actions, sandbox):
             # Its watch will only echo that.
             return NOW
-        if made_pod and not is_ready(sandbox):
+        later = self._can_wait(sandbox, decision.status)
+        if later is None and made_pod and not is_ready(sandbox):
             # The scheduler answers in a moment: its word and ours are one write.
             return AFTER_POD
-        later = self._can_wait(sandbox, decision.status)
         if later is None and await self._write_status(sandbox, decision.status):
             # Some times begin with what the status says: that it is ready, or that its time is over.
             return AFTER_POD if made_pod else NOW
@@ -121,9 +121,9 @@ class Looks:
         return max(SOON, min(waits)) if waits else None
 
     def _can_wait(self, sandbox: dict[str, Any], status: dict[str, Any] | None) -> float | None:
-        """How long a status may wait that says the same in other words; None when it is to be written."""
+        """How long a status may wait that nobody waits for; None when it is to be written."""
         uid, now, old = sandbox["metadata"]["uid"], time.monotonic(), sandbox.get("status") or {}
-        if status is None or status == old or not old or not only_words(old, status):
+        if status is None or status == old or not can_wait(old, status):
             self._due.pop(uid, None)
             return None
         if len(self._due) > _MOST_DUE:

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.support.sandboxes import living_pod, sandbox
 
+from holdfast.controller import looks
 from holdfast.controller.desk import Desk
-from holdfast.controller.looks import AFTER_POD, WORDS_WAIT
+
+LONG, SHORT = 0.3, 0.02
+"""Pauses after which everything has been said, and after which nothing has that can wait."""
+
+
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch):
+    """What can wait does so for a moment."""
+    monkeypatch.setattr(looks, "WORDS_WAIT", 0.05)
+
+
+@pytest.fixture
+def patient(_hasty, monkeypatch):
+    """What can wait does so for longer than any test takes."""
+    monkeypatch.setattr(looks, "WORDS_WAIT", 600.0)
 
 
 class Recorder:
@@ -56,7 +72,7 @@ def pod(version, **status):
     return made
 
 
-def worked(*news, pause=1.5 * AFTER_POD):
+def worked(*news, pause=LONG):
     """What is written when these news arrive, one after the other."""
 
     async def scenario():
@@ -84,28 +100,38 @@ def test_the_watchs_echo_of_our_own_writes_wakes_nobody():
     assert worked(lambda desk: desk.changed(box()), *echo) == first
 
 
-def test_other_words_for_the_same_wait_and_are_written_in_the_end():
-    waiting = {"phase": "Pending", "podIP": None, "podIPs": None, "conditions": []}
-    image = {"name": "main", "state": {"waiting": {"reason": "ErrImagePull", "message": "none"}}}
-    news = [
-        lambda desk: desk.changed(box()),
-        lambda desk: desk.changed(pod("110", **waiting)),
-        lambda desk: desk.changed(pod("111", **waiting, containerStatuses=[image])),
-    ]
-    assert [verb for verb, _ in worked(*news)] == ["create", "status", "status"]
-    assert [verb for verb, _ in worked(*news, pause=1.5 * WORDS_WAIT)] == [
-        "create",
-        "status",
-        "status",
-        "status",
-    ]
+WAITING = {"phase": "Pending", "podIP": None, "podIPs": None, "conditions": []}
+IMAGE = {"name": "main", "state": {"waiting": {"reason": "ErrImagePull", "message": "none"}}}
+ON_THE_WAY = (
+    lambda desk: desk.changed(box()),
+    lambda desk: desk.changed(pod("110", **WAITING)),
+    lambda desk: desk.changed(pod("111", **WAITING, containerStatuses=[IMAGE])),
+)
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_is_said_on_the_way_waits_for_the_end_of_it():
+    assert [verb for verb, _ in worked(*ON_THE_WAY, pause=SHORT)] == ["create"]
     ready = lambda desk: desk.changed(pod("112"))  # noqa: E731
-    assert [verb for verb, _ in worked(*news, ready)] == ["create", "status", "status", "status"]
+    assert [verb for verb, _ in worked(*ON_THE_WAY, ready, pause=SHORT)] == ["create", "status"]
 
 
-def test_a_pod_that_became_ready_is_one_status():
+def test_other_words_are_written_in_the_end():
+    assert [verb for verb, _ in worked(*ON_THE_WAY, pause=LONG)] == ["create", "status", "status", "status"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_pod_that_became_ready_is_one_status_at_once():
     news = [lambda desk: desk.changed(box()), lambda desk: desk.changed(pod("110"))]
-    assert worked(*news)[2:] == [("status", "Sandbox")]
+    assert worked(*news, pause=SHORT) == [("create", "Pod"), ("status", "Sandbox")]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_pod_that_is_no_longer_ready_is_told_of_at_once():
+    waiting = {"conditions": [{"type": "Ready", "status": "False"}]}
+    news = [lambda desk: desk.changed(box()), lambda desk: desk.changed(pod("110"))]
+    lost = lambda desk: desk.changed(pod("111", **waiting))  # noqa: E731
+    assert [verb for verb, _ in worked(*news, lost, pause=SHORT)] == ["create", "status", "status"]
 
 
 def test_what_a_list_does_not_have_is_gone_unless_it_is_newer_than_the_list():
