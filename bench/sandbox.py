@@ -1,7 +1,8 @@
 """From the create call to Ready: a sandbox against a bare pod with the very same spec, turn by turn.
 
 Brings up a gateway with the controller in it, or measures one that is there (--kubeconfig, for development).
-Pods are the node's own pause image: what is measured is the way to them. Medians; cleans up after itself.
+Pods are the node's own pause image: what is measured is the way to them; with a workspace they are what
+`sandbox create` makes. Medians; cleans up after itself. What growth costs: sandbox_growth.py.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import measured
 
 from holdfast.kube import Objects, api_client
 from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION
+from holdfast.sandbox.creation import manifest as created
+from holdfast.sandbox.wire import SandboxRequest
 
 NAME = f"bench-{uuid.uuid4().hex[:6]}"
 HOLDFAST = (sys.executable, str(Path(sys.executable).parent / "holdfast"))
@@ -83,6 +86,7 @@ class Bench:
             ("single sandbox", lambda: self.against_pods("single sandbox", 1, 3 * rounds, 1.4)),
             ("burst of 20", lambda: self.against_pods("burst of 20", 20, max(2, rounds // 2), 1.25)),
             ("burst of 50", lambda: self.against_pods("burst of 50", 50, max(1, rounds // 3), 1.25)),
+            ("workspace", lambda: self.with_workspace(2 * rounds)),
             ("warm claim", lambda: self.warm_claims(4 * rounds)),
             ("resume", lambda: self.resumes(2 * rounds)),
         ]
@@ -100,6 +104,41 @@ class Bench:
             f"{name}: create to Ready", statistics.median(ours), "s", baseline=base, at_most=at_most,
             spread=[round(min(ours), 3), round(max(ours), 3)],
         )  # fmt: skip
+
+    def with_workspace(self, rounds):
+        """The same claim and init container, made by hand and by the controller."""
+        ours, bare = [], []
+        for _ in range(rounds):
+            [name] = self.names("w", 1)
+            bare.append(self.timed("Pod", "v1", [name], self.make_by_hand, pod_is_ready))
+            self.remove("Pod", "v1", [name])
+            self.remove("PersistentVolumeClaim", "v1", [name])
+            [name] = self.names("w", 1)
+            make = lambda name: self.objects.create(self.whole_sandbox(name))  # noqa: E731
+            ours.append(self.timed("Sandbox", API_VERSION, [name], make, is_ready))
+            self.remove("Sandbox", API_VERSION, [name])
+            self.until_gone("Pod", "v1", [name])
+        base = ("one pod with the same claim and init container, s", statistics.median(bare))
+        return measured.claim(
+            "sandbox with a workspace: create to Ready", statistics.median(ours), "s", baseline=base,
+            at_most=1.25, spread=[round(min(ours), 3), round(max(ours), 3)],
+        )  # fmt: skip
+
+    def whole_sandbox(self, name):
+        made = created(SandboxRequest(name=name), namespace=self.namespace, endpoint=None)
+        made["metadata"]["labels"]["bench"] = "yes"
+        made["spec"]["podTemplate"]["spec"]["terminationGracePeriodSeconds"] = 0
+        return made
+
+    def make_by_hand(self, name):
+        spec = self.whole_sandbox(name)["spec"]
+        [template] = spec["volumeClaimTemplates"]
+        volume = {"name": template["metadata"]["name"], "persistentVolumeClaim": {"claimName": name}}
+        whole = {**spec["podTemplate"]["spec"]}
+        whole["volumes"] = [*whole.get("volumes", ()), volume]
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": template["spec"]}
+        self.objects.create({**claim, "metadata": self.about(name)})
+        self.objects.create({**self.pod(name), "spec": whole})
 
     def pods(self, size):
         names = self.names("p", size)
@@ -142,12 +181,18 @@ class Bench:
         self.objects.create(self.sandbox(name))
         self.until("Sandbox", name, is_ready)
         ours, bare = [], []
-        for _ in range(rounds):
-            bare.append(self.pods(1))
+        resume = lambda name: self.mode(name, "Running")  # noqa: E731
+        for turn in range(rounds):
             self.mode(name, "Suspended")
             self.until("Sandbox", name, is_suspended)
-            resume = lambda name: self.mode(name, "Running")  # noqa: E731
+            # A node that still ends a pod starts the next one later: each comes first in turn.
+            if turn % 2:
+                bare.append(self.pods(1))
             ours.append(self.timed("Sandbox", API_VERSION, [name], resume, is_ready))
+            if not turn % 2:
+                self.mode(name, "Suspended")
+                self.until("Sandbox", name, is_suspended)
+                bare.append(self.pods(1))
         self.remove("Sandbox", API_VERSION, [name])
         base = ("one bare pod with the same spec, s", statistics.median(bare))
         return measured.claim(

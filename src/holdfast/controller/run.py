@@ -72,7 +72,7 @@ class _Process:
     def __init__(self, api: Any, options: Options, stop: asyncio.Event) -> None:
         from holdfast.kube import AsyncObjects
 
-        self._api, self._options, self._stop = api, options, stop
+        self._options, self._stop = options, stop
         self._objects = AsyncObjects(api)
         self._desk = Desk(
             ClusterWriter(self._objects),
