@@ -15,8 +15,6 @@ WORKLOADS = (
     "write-client-files",
     "push-images",
     "apply-workloads",
-    "wait-rollout",
-    "wait-healthy",
 )
 
 
@@ -54,3 +52,14 @@ def test_up_converges_wherever_its_workloads_are_cut(crash_matrix, plan, monkeyp
 def test_up_converges_after_every_other_trouble(crash_matrix, plan):
     troubles = tuple(trouble for trouble in TROUBLES if trouble not in {"killed", "changed input"})
     crash_matrix(plan.build, observe=plan.observe, troubles=troubles)
+
+
+@pytest.mark.slow
+def test_up_converges_when_a_setting_is_changed_after_a_kill_or_a_finished_run(crash_matrix, plan):
+    crash_matrix(
+        plan.build_with_settings,
+        observe=plan.observe,
+        params={},
+        changed={"api_names": plan.OTHER_NAME},
+        troubles=("changed input",),
+    )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import ssl
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from holdfast.containers.containers import find_container, list_containers
 from holdfast.containers.engine import connect
@@ -15,12 +17,18 @@ from holdfast.engine import Workflow
 from holdfast.events import Bus
 from holdfast.gateway import commands
 from holdfast.gateway.plan import up_steps
+from holdfast.gateway.settings import resolve
 from holdfast.gateway.spec import read_metadata
 from holdfast.gateway.work import Work
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from holdfast.containers.containers import ContainerView
+    from holdfast.engine import RunResult
+
+OTHER_NAME = "asked-for-later.example"
+"""A name for the API's certificate that only a changed setting asks for."""
 
 PREFIX = os.environ.setdefault("CRASH_MATRIX_PREFIX", f"crash{uuid.uuid4().hex[:6]}-")
 """Gateways of this test alone; its children are told by their environment."""
@@ -37,6 +45,24 @@ def build(world: Path) -> Workflow:
     return Workflow("up", up_steps(Work(gateway_of(world))))
 
 
+class WithSettings(Workflow):
+    """`up` whose parameters are settings: what a person changes between two runs of it."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__("up", up_steps(work))
+        self.work = work
+
+    def run(self, params: dict[str, object] | None = None, **options: Any) -> RunResult:
+        self.work.resolved = resolve(params or {})
+        return super().run(**options)
+
+
+def build_with_settings(world: Path) -> Workflow:
+    os.environ["HOLDFAST_HOME"] = str(world / "home")
+    os.environ.setdefault("HOLDFAST_WORKLOADS", "false")
+    return WithSettings(Work(gateway_of(world)))
+
+
 def observe(world: Path) -> dict[str, object]:
     """What is there when all is done, without names; then the gateway is taken away again."""
     os.environ["HOLDFAST_HOME"] = str(world / "home")
@@ -49,9 +75,19 @@ def observe(world: Path) -> dict[str, object]:
         "volume": find_volume(engine, f"holdfast-{name}") is not None,
         "kubeconfig": Work(name).files.kubeconfig.stat().st_mode & 0o777,
         "remembered": read_metadata(name) is not None,
+        "names": _names_of(world, container),
     }
     commands.destroy(name, with_data=True, bus=Bus())
     return seen
+
+
+def _names_of(world: Path, container: ContainerView | None) -> dict[str, bool]:
+    """Whether the changed name is what the container was made with, and in the certificate that is served."""
+    work = Work(gateway_of(world))
+    made_with = container.environment.get(work.profile.sans_variable, "") if container else ""
+    host, port = urlsplit(work.server).netloc.split(":")
+    served = ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((host, int(port))))
+    return {"container": OTHER_NAME in made_with.split(","), "certificate": OTHER_NAME.encode() in served}
 
 
 def clear() -> None:
