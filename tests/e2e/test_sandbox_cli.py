@@ -397,6 +397,15 @@ def _answer(port, word):
     return got, "ended"
 
 
+@pytest.mark.slow
+def test_input_that_waits_for_its_reader_longer_than_any_heartbeat_arrives_whole(sandbox):
+    """No side can hear the other one's pings then: that must not pass for its absence."""
+    data = os.urandom(6_000_000)
+    ended = sandbox("exec", "a", "--", "sh", "-c", "sleep 50; sha256sum", input=data, stdin=None)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split()[0].decode() == hashlib.sha256(data).hexdigest()
+
+
 def test_create_and_delete_say_what_is_there_and_what_becomes_of_the_data(sandbox):
     assert sandbox("exec", "a", "sh", "-c", "echo kept > keep").returncode == 0
     assert (
