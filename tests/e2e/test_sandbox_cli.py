@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import pty
-import re
-import select
 import signal
 import socket
-import struct
 import subprocess
-import termios
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +16,9 @@ from contextlib import suppress
 import pytest
 from tests.support.commands import Holdfast
 from tests.support.controllers import Controller, install_kinds
+from tests.support.sandbox_programs import ENDS_SERVER, HOSTILE_TAR, UPPER_SERVER
 from tests.support.source_gateway import SourceGateway
+from tests.support.terminals import Terminal
 
 from holdfast.errors import ObjectConflictError
 from holdfast.kube import Objects, api_client
@@ -30,42 +26,6 @@ from holdfast.kube import Objects, api_client
 pytestmark = pytest.mark.engine
 
 IMAGE = "holdfast/sandbox:0.1.0"
-
-HOSTILE_TAR = """#!/usr/bin/env python3
-import io, sys, tarfile
-
-writer = tarfile.open(fileobj=sys.stdout.buffer, mode="w|")
-for name in ("x/ok", "../evil", "/tmp/evil"):
-    entry = tarfile.TarInfo(name)
-    entry.size = 4
-    writer.addfile(entry, io.BytesIO(b"evil"))
-writer.close()
-"""
-
-UPPER_SERVER = """
-import socketserver
-
-class Upper(socketserver.StreamRequestHandler):
-    def handle(self):
-        self.wfile.write(self.rfile.readline().upper())
-
-socketserver.ThreadingTCPServer(("", 9000), Upper).serve_forever()
-"""
-
-
-ENDS_SERVER = """
-import socket, struct
-
-server = socket.create_server(("", 9001))
-print("listening", flush=True)
-while True:
-    one = server.accept()[0]
-    word = one.recv(100)
-    one.sendall(b"x" * 300_000)
-    if word == b"cut\\n":
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    one.close()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -119,46 +79,6 @@ def talker(sandbox):
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
     return "talks"
-
-
-class Terminal:
-    """A command on a terminal of its own."""
-
-    def __init__(self, running, *words):
-        self.child, self.screen = pty.fork()
-        if self.child == 0:
-            argv = running.holdfast.argv("sandbox", *words)
-            os.execve(argv[0], argv, running.holdfast.environment)
-        self.seen = b""
-
-    def resize(self, rows, columns):
-        fcntl.ioctl(self.screen, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def type(self, text):
-        os.write(self.screen, text.encode())
-
-    def wait_for(self, pattern, seconds=60):
-        """Read until the screen shows something."""
-        until = time.monotonic() + seconds
-        while not (found := re.search(pattern, self.seen)):
-            ready, _, _ = select.select([self.screen], [], [], max(0, until - time.monotonic()))
-            assert ready, f"never saw {pattern!r} in {self.seen!r}"
-            self.seen += os.read(self.screen, 65536)
-        self.seen = self.seen[found.end() :]
-        return found
-
-    def end(self):
-        """Its exit code, once the rest of the screen has been read."""
-        while True:
-            try:
-                if not os.read(self.screen, 65536):
-                    break
-            except OSError:
-                break
-        return os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
-
-    def is_raw(self):
-        return not termios.tcgetattr(self.screen)[3] & termios.ICANON
 
 
 def test_output_error_and_exit_code_are_the_commands_own(sandbox):

@@ -1,0 +1,37 @@
+"""Programs that tests run inside a sandbox."""
+
+HOSTILE_TAR = """#!/usr/bin/env python3
+import io, sys, tarfile
+
+writer = tarfile.open(fileobj=sys.stdout.buffer, mode="w|")
+for name in ("x/ok", "../evil", "/tmp/evil"):
+    entry = tarfile.TarInfo(name)
+    entry.size = 4
+    writer.addfile(entry, io.BytesIO(b"evil"))
+writer.close()
+"""
+
+UPPER_SERVER = """
+import socketserver
+
+class Upper(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.wfile.write(self.rfile.readline().upper())
+
+socketserver.ThreadingTCPServer(("", 9000), Upper).serve_forever()
+"""
+
+
+ENDS_SERVER = """
+import socket, struct
+
+server = socket.create_server(("", 9001))
+print("listening", flush=True)
+while True:
+    one = server.accept()[0]
+    word = one.recv(100)
+    one.sendall(b"x" * 300_000)
+    if word == b"cut\\n":
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    one.close()
+"""
