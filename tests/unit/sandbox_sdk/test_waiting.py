@@ -33,6 +33,7 @@ def view(phase, reason="", message=""):
         (view("Pending", "ErrImagePull", "i/o timeout"), "Ready", "doubtful"),
         (view("Pending", "ErrImagePull", "manifest: Not Found"), "Ready", "hopeless"),
         (view("Pending", "Unschedulable"), "Ready", "doubtful"),
+        (view("Pending", "Unschedulable", "pod has unbound immediate PersistentVolumeClaims."), "Ready", ""),
         (view("Pending", "ReconcilerError"), "Ready", "doubtful"),
         (view("Pending", "Error", "it ended with exit code 3"), "Ready", "doubtful"),
         (view("Pending", "Completed", "it ended with exit code 0"), "Ready", "doubtful"),

@@ -38,6 +38,8 @@ _ENDS = {
 }
 """From which phases each awaited one is not reached any more, unless somebody acts."""
 
+_ON_ITS_WAY = "unbound immediate PersistentVolumeClaims"
+"""A volume that is made somewhere else may take its time."""
 _FINAL_WORDS = ("not found", "denied", "unauthorized", "manifest unknown", "invalid reference")
 
 
@@ -64,7 +66,8 @@ def judge(view: SandboxView, wanted: Phase) -> Judgement:
     if wanted != Phase.READY:
         return Judgement(seen)
     final = view.reason == "ErrImagePull" and any(word in view.message.lower() for word in _FINAL_WORDS)
-    return Judgement(seen, hopeless=final or view.reason in HOPELESS, doubtful=view.reason in DOUBTFUL)
+    doubtful = view.reason in DOUBTFUL and _ON_ITS_WAY not in view.message
+    return Judgement(seen, hopeless=final or view.reason in HOPELESS, doubtful=doubtful)
 
 
 def words(view: SandboxView) -> str:
