@@ -123,7 +123,10 @@ class _Restarted:
 
     def __exit__(self, kind, *_):
         if kind is None:
-            self.keeper.wait_pod(lambda pod: container_id(pod) not in ("", self.before) and is_ready(pod))
+            self.wait()
+
+    def wait(self):
+        self.keeper.wait_pod(lambda pod: container_id(pod) not in ("", self.before) and is_ready(pod))
 
 
 def stop_and_start(keeper):
@@ -142,12 +145,21 @@ def remove_the_container(keeper):
 
 
 def remove_the_network(keeper):
+    """A node that gets another address boots again by itself: only after that it is over."""
     client, name = keeper.engine.connect().client, keeper.gateway.container
-    before = client.inspect_network(name)["Id"]
+    before, old = client.inspect_network(name)["Id"], address_of(keeper)
+    restarted = _Restarted(keeper)
     client.disconnect_container_from_network(name, name, force=True)
     client.remove_network(name)
     keeper.gateway.up()
     assert client.inspect_network(name)["Id"] != before
+    if address_of(keeper) != old:
+        restarted.wait()
+
+
+def address_of(keeper):
+    name = keeper.gateway.container
+    return keeper.engine.inspect(name)["NetworkSettings"]["Networks"][name]["IPAddress"]
 
 
 def upgrade(keeper, other_image):

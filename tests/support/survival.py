@@ -197,7 +197,7 @@ def pids_of(engine: PrivateEngine, container: str, words: str) -> set[int]:
     """The processes inside a node whose command line begins with these words."""
     script = (
         "for one in /proc/[0-9]*; do"
-        ' case "$(tr "\\0" " " < $one/cmdline 2>/dev/null)" in "$1"*) echo ${one#/proc/};; esac; done'
+        ' case "$(tr "\\0" " " 2>/dev/null < $one/cmdline)" in "$1"*) echo ${one#/proc/};; esac; done'
     )
     told = run_in(engine.connect(), container, ["sh", "-c", script, "sh", words])
     assert told.exit_code == 0, told.output
@@ -262,7 +262,7 @@ class Seeding:
         held = self._in_node(
             'until [ "$(find $1/.seeding.* -type f 2>/dev/null | wc -l)" -ge "$2" ]; do sleep 0.002; done;'
             " for one in /proc/[0-9]*; do"
-            ' case "$(tr "\\0" " " < $one/cmdline 2>/dev/null)" in'
+            ' case "$(tr "\\0" " " 2>/dev/null < $one/cmdline)" in'
             ' "cp -a /sandbox/. .seeding."*) kill -STOP ${one#/proc/};; esac; done;'
             " [ ! -e $1/data ] || exit 1; find $1/.seeding.* -type f | wc -l",
             str(files),
@@ -273,7 +273,7 @@ class Seeding:
         """SIGKILL of the copy's whole container: its first process is the script."""
         self._in_node(
             "for one in /proc/[0-9]*; do"
-            ' case "$(tr "\\0\\n" "  " < $one/cmdline 2>/dev/null)" in'
+            ' case "$(tr "\\0\\n" "  " 2>/dev/null < $one/cmdline)" in'
             ' "/bin/sh -c "*" seed-workspace /sandbox "*) kill -9 ${one#/proc/} && killed=yes;; esac; done;'
             ' [ "$killed" = yes ]'
         )
