@@ -168,7 +168,12 @@ class Bench:
             manifest = self.extension("SandboxClaim", name, {"warmPoolRef": {"name": pool}})
             make = lambda _, manifest=manifest: self.objects.create(manifest)  # noqa: E731
             times.append(self.timed("SandboxClaim", EXTENSIONS_API_VERSION, [name], make, is_ready))
+            # The end of one claim's pod is no part of the next one's time.
+            claim = self.objects.get(
+                "SandboxClaim", name, namespace=self.namespace, api_version=EXTENSIONS_API_VERSION
+            )
             self.remove("SandboxClaim", EXTENSIONS_API_VERSION, [name])
+            self.until_gone("Pod", "v1", [claim["status"]["sandbox"]["name"]])
         for kind in ("SandboxWarmPool", "SandboxTemplate"):
             self.remove(kind, EXTENSIONS_API_VERSION, [pool])
         return measured.claim(

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.controller")
 
+AFTER_CLAIM = 0.1
+"""When others look at what a claim has taken: whoever claimed it waits for the claim's status meanwhile."""
+
 
 class Desk:
     """One cache, one queue and the looks between them."""
@@ -85,9 +88,10 @@ class Desk:
         if before is not None and controller_of(before) != controller_of(found):
             # Whoever had it has to know as well: a pool makes another one.
             keys.update(touched(before, self.cache))
+        taken = before is not None and by is not None and by[0] == "SandboxClaim"
         for key in keys:
             if key != by:
-                self._name(key)
+                self._name(key, delay=AFTER_CLAIM if taken else 0.0)
         return True
 
     def _drop(self, found: dict[str, Any]) -> None:
@@ -104,15 +108,15 @@ class Desk:
         """An answer to a write of a look: news for everybody but that look itself."""
         return self._put(found, by)
 
-    def _name(self, key: Key) -> None:
-        self._named_at.setdefault(key, time.monotonic())
-        self._queue.add(key)
+    def _name(self, key: Key, *, delay: float = 0.0) -> None:
+        self._named_at.setdefault(key, time.monotonic() + delay)
+        self._queue.add(key, delay=delay)
 
     async def _look(self, key: Any) -> float | None:
         began, kind = time.monotonic(), key[0]
         named_at = self._named_at.pop(key, None)
         if named_at is not None:
-            self.metrics.waited.observe(began - named_at, kind)
+            self.metrics.waited.observe(max(0.0, began - named_at), kind)
         again_in = await self._looks.look(key)
         self.metrics.looks.add(kind, "ok")
         self.metrics.took.observe(time.monotonic() - began, kind)
