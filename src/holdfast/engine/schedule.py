@@ -42,6 +42,9 @@ class Scheduler:
         self._session = examiner.session
         self._graph = examiner.session.graph
         self._quick, self._blind = self._graph.quick, self._graph.blind
+        # Names for what is asked for once a step: with thousands of them to skip, the way there counts.
+        self._known, self._results = examiner.fingerprints, examiner.session.results
+        self._fingerprint = examiner.digests.of
         self._stood: dict[str, tuple[str, list[str]]] = {}
         self._waiting: dict[str, int] = {}
         self._ready: deque[str] = deque()
@@ -89,8 +92,8 @@ class Scheduler:
 
     def _skip_what_stands(self) -> None:
         """Skip, in one pass, all that a record alone decides; then see what waits for what."""
-        records, quick, known = self._examiner.records, self._quick, self._examiner.fingerprints
-        needs, steps = self._graph.needs, self._graph.steps
+        records, quick, known = self._examiner.records, self._quick, self._known
+        needs, steps, skipped = self._graph.needs, self._graph.steps, self._skipped_quickly
         for name in self._graph.order:
             record = records.get(name)
             if record is None or record.state != "done" or name not in quick:
@@ -99,7 +102,7 @@ class Scheduler:
                 marks = [known[need] for need in needs[name]]
             except KeyError:
                 continue
-            self._skipped_quickly(steps[name], record, marks)
+            skipped(name, steps[name], record, marks)
         for name in self._graph.order:
             if name not in known:
                 self._waiting[name] = sum(need not in known for need in needs[name])
@@ -109,32 +112,31 @@ class Scheduler:
     def _examine_ready(self) -> None:
         """Skip what needs no question, and make tasks of the rest."""
         ready, records, steps = self._ready, self._examiner.records, self._graph.steps
-        known, needs = self._examiner.fingerprints, self._graph.needs
+        known, needs = self._known, self._graph.needs
         while ready and not self._stopping:
             name = ready.popleft()
             record = records.get(name)
             if record is not None and record.state == "done" and name in self._quick:
                 marks = [known[need] for need in needs[name]]
-                if self._skipped_quickly(steps[name], record, marks):
+                if self._skipped_quickly(name, steps[name], record, marks):
                     self._release(name)
                     continue
             self._prepare(name)
 
-    def _skipped_quickly(self, step: Step, record: Record, marks: list[str]) -> bool:
+    def _skipped_quickly(self, name: str, step: Step, record: Record, marks: list[str]) -> bool:
         """Skip a step without probe and restore if its record still holds."""
-        name, examiner = step.name, self._examiner
         if name in self._blind:
-            fingerprint = examiner.digests.of(step, _NO_INPUTS, marks)
+            fingerprint = self._fingerprint(step, _NO_INPUTS, marks)
         else:
             try:
                 inputs = step.inputs(Context(self._session, step))
-                fingerprint = examiner.digests.of(step, inputs, marks)
+                fingerprint = self._fingerprint(step, inputs, marks)
             except Exception:  # noqa: BLE001  asked again and told the slow way
                 return False
-        if fingerprint != record.fingerprint or (record.reads and examiner.changed_reads(record)):
+        if fingerprint != record.fingerprint or (record.reads and self._examiner.changed_reads(record)):
             return False
-        examiner.fingerprints[name] = fingerprint
-        self._session.results[name] = record.result
+        self._known[name] = fingerprint
+        self._results[name] = record.result
         reason, names = self._stood.get(record.run) or self._stood_since(record.run)
         names.append(name)
         if not self._session.silent:

@@ -194,10 +194,10 @@ class SQLiteStore:
 
     def _load(self, con: sqlite3.Connection, scope: str) -> dict[str, Record]:
         records: dict[str, Record] = {}
-        head = blake2b(f"{scope}\0".encode(), digest_size=DIGEST_SIZE)
+        copy = blake2b(f"{scope}\0".encode(), digest_size=DIGEST_SIZE).copy
         # The digest is spelled out here: this loop is most of what a resume of thousands of steps costs.
         for name, body, mark in con.execute("SELECT name, body, digest FROM steps WHERE scope = ?", (scope,)):
-            found = head.copy()
+            found = copy()
             found.update(b"%b\0%b" % (name, body))
             if found.digest() != mark:
                 raise DamageError(

@@ -56,6 +56,9 @@ class EnsureContainer(GatewayStep):
             make_container(self.work, image)
             ctx.note(self.work.object)
         elif self._is_detached(container):
+            # Whatever listens on the lost address does not find to the new one: the node starts there anew.
+            ctx.progress("stopping the node: its address is lost with its network")
+            stop_container(self.work.engine, self.work.object, grace_seconds=self.work.stop_seconds)
             reattach(self.work.engine, self.work.object, self.work.object, old_networks=container.networks)
             ctx.note("attached to its network again")
 
