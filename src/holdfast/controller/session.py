@@ -10,8 +10,8 @@ from urllib.request import getproxies, proxy_bypass
 def hasten(api_client: Any, *, connections: int) -> None:
     """Ask once what would be asked before each request, and keep no more connections than are used.
 
-    Before each request the library reads ~/.netrc, in a thread, and looks for a proxy: work that never bears fruit in a cluster.
-    A handshake costs both sides more than a request. To be called before the first request.
+    Before each request the library reads ~/.netrc, in a thread, and looks for a proxy: in a cluster there is
+    neither. A handshake costs both sides more than a request. To be called before the first request.
     """
     configuration, rest = api_client.configuration, api_client.rest_client
     if not rest.proxy:
