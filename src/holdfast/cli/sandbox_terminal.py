@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import stat
 import sys
@@ -42,8 +41,8 @@ async def attached(session: ExecSession, *, tty: bool, stdin: bool) -> int:
     loop = asyncio.get_running_loop()
     with _raw_terminal(tty and stdin), _ended_by_signals(loop) as ended:
         if tty:
-            await _tell_size(session)
             loop.add_signal_handler(signal.SIGWINCH, lambda: asyncio.ensure_future(_tell_size(session)))
+            await _tell_size(session)
         if stdin:
             _Pump(session, loop).start()
         try:
@@ -80,8 +79,9 @@ class _Pump(threading.Thread):
 
 
 async def _tell_size(session: ExecSession) -> None:
-    size = shutil.get_terminal_size()
-    with suppress(Exception):  # a session that is over needs no size
+    """The terminal's own word: COLUMNS and LINES, where somebody has set them, do not follow it."""
+    with suppress(Exception):  # no terminal has no size, and a session that is over needs none
+        size = os.get_terminal_size(STDOUT if os.isatty(STDOUT) else STDIN)
         await session.resize(size.columns, size.lines)
 
 
