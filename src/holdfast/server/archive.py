@@ -10,6 +10,7 @@ import posixpath
 import sys
 from typing import TYPE_CHECKING
 
+from holdfast.sandbox import pax
 from holdfast.server.problems import ApiError, bad_request
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class ArchiveCheck:
         elif kind == _LONG_LINK:
             self._pax["linkpath"] = _text(content)
         else:
-            found = _pax_records(content)
+            found = _records(content)
             if kind == _PAX_GLOBAL and found.keys() & {"path", "linkpath", "size"}:
                 raise _refused("bad-archive", "the archive gives one name to all of its entries")
             if any(key.startswith("GNU.sparse") for key in found):
@@ -202,19 +203,11 @@ def _pax_size(pax: dict[str, str], size: int) -> int:
     return int(given)
 
 
-def _pax_records(content: bytes) -> dict[str, str]:
-    found: dict[str, str] = {}
-    at = 0
-    while at < len(content):
-        digits, space, _ = content[at : at + 20].partition(b" ")
-        length = int(digits) if space and digits.isdigit() else 0
-        record = content[at : at + length]
-        key, equals, value = record[len(digits) + 1 : -1].partition(b"=")
-        if length <= len(digits) + 1 or record[-1:] != b"\n" or not equals or b"\0" in key:
-            raise _refused("bad-archive", "a pax header cannot be read")
-        found[key.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
-        at += length
-    return found
+def _records(content: bytes) -> dict[str, str]:
+    try:
+        return pax.records(content)
+    except ValueError as error:
+        raise _refused("bad-archive", str(error)) from None
 
 
 def _sum_is_right(block: bytes) -> bool:

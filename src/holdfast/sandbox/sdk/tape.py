@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from holdfast.errors import ClusterRefusedError, TemporaryError
+from holdfast.sandbox import pax
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +120,7 @@ class Tape:
         content = self._exactly(size + -size % _BLOCK)[:size]
         if kind in (_LONG_NAME, _LONG_LINK):
             return {"path" if kind == _LONG_NAME else "linkpath": _text(content)}
-        found = _pax_records(content)
+        found = _records(content)
         if any(key.startswith("GNU.sparse") for key in found):
             raise refused("it holds a sparse file")
         if kind == _PAX:
@@ -220,19 +221,11 @@ def _number(field: bytes) -> int:
     return int(digits or b"0", 8)
 
 
-def _pax_records(content: bytes) -> dict[str, str]:
-    found: dict[str, str] = {}
-    at = 0
-    while at < len(content):
-        digits, space, _ = content[at : at + 20].partition(b" ")
-        length = int(digits) if space and digits.isdigit() else 0
-        record = content[at : at + length]
-        key, equals, value = record[len(digits) + 1 : -1].partition(b"=")
-        if length != len(record) or length <= len(digits) + 1 or record[-1:] != b"\n" or not equals:
-            raise refused("a pax header cannot be read")
-        found[key.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
-        at += length
-    return found
+def _records(content: bytes) -> dict[str, str]:
+    try:
+        return pax.records(content)
+    except ValueError as error:
+        raise refused(str(error)) from None
 
 
 def _sum_is_right(block: bytes) -> bool:
