@@ -8,7 +8,6 @@ import pytest
 HEAVY = {
     "docker",
     "kubernetes",
-    "kopf",
     "requests",
     "urllib3",
     "yaml",

@@ -18,7 +18,7 @@ from holdfast.gateway.steps.namespace import EnsureNamespace
 from holdfast.gateway.steps.nodes import RemoveStaleNodes, RepinVolumes
 from holdfast.gateway.steps.probe import RunProbe
 from holdfast.gateway.steps.push import PushImages
-from holdfast.gateway.steps.readiness import WaitNodeReady, WaitNodeRegistered
+from holdfast.gateway.steps.readiness import WaitNodeReady, WaitNodeRegistered, WaitRuntime
 from holdfast.gateway.steps.registries import WriteRegistries
 from holdfast.gateway.steps.removal import (
     ForgetGateway,
@@ -77,6 +77,7 @@ def up_steps(work: Work) -> list[Step]:
         _after(StartContainer(work), "write-registries"),
         *([OpenTunnel(work)] if work.place.tunnel else []),
         # 6. The node and its API, from inside and from here.
+        WaitRuntime(work),
         WaitNodeRegistered(work),
         WriteKubeconfig(work),
         WaitApiReady(work),
@@ -96,7 +97,7 @@ def up_steps(work: Work) -> list[Step]:
 
 
 def _workload_steps(work: Work) -> list[Step]:
-    """8. to 10.: holdfast's own workloads, and what they need; images go in while certificates are made."""
+    """8. to 10.: holdfast's own workloads, and what they need; images go in while Kubernetes starts."""
     return [
         EnsureNamespace(work),
         ReconcileTls(work),
@@ -119,7 +120,7 @@ def _after(step: Step, *names: str) -> Step:
 
 def upgrade_steps(work: Work) -> list[Step]:
     """`up` with another image, and in its middle: the old node stopped, copied and put aside first."""
-    way_up = up_steps(work)
+    way_up = _judged_first(up_steps(work))
     at = _place_of(EnsureContainer, way_up)
     way_up[at].needs = (*way_up[at].needs, PutAside.name)
     return [
@@ -140,7 +141,7 @@ def upgrade_steps(work: Work) -> list[Step]:
 
 def rollback_steps(work: Work, record: UpgradeRecord) -> list[Step]:
     """The way back from an upgrade: old datastore, old container, and then `up` until it is healthy."""
-    way_up = up_steps(work)
+    way_up = _judged_first(up_steps(work))
     at = _place_of(EnsureImage, way_up)
     way_up[at].needs = (*way_up[at].needs, TakeBack.name)
     return [
@@ -151,6 +152,13 @@ def rollback_steps(work: Work, record: UpgradeRecord) -> list[Step]:
         TakeBack(work),
         *way_up[at:],
         FinishRollback(work, record),
+    ]
+
+
+def _judged_first(way_up: list[Step]) -> list[Step]:
+    """Images wait for the node: one that never comes up is judged by its waits, not by a push that is cut."""
+    return [
+        _after(step, WaitNodeRegistered.name) if isinstance(step, PushImages) else step for step in way_up
     ]
 
 

@@ -68,6 +68,13 @@ def config_digests(engine: Engine, container: str, wanted: Mapping[str, str]) ->
     return found
 
 
+def ask_runtime(engine: Engine, container: str) -> None:
+    """Whether containerd answers; an error says why not."""
+    asked = run_in(engine, container, [*CTR, "version"])
+    if asked.exit_code != 0:
+        raise failure(asked)
+
+
 def known_ids(engine: Engine, container: str, ids: Sequence[str]) -> set[str]:
     """Those of the config digests that the node has an image for, under whatever name."""
     asked = run_in(engine, container, [*CTR, "images", "ls", *(f'name=="{name}"' for name in ids)])
@@ -131,9 +138,9 @@ def failure(ended: Outcome) -> HoldfastError:
     return EngineCallError(f"the node's runtime refused (exit code {ended.exit_code}): {words}")
 
 
-def is_waiting(error: EngineCallError) -> bool:
+def is_waiting(error: Exception) -> bool:
     """Whether the node answered that its runtime is not up yet."""
-    return error.message.startswith(_WAITING)
+    return isinstance(error, EngineCallError) and error.message.startswith(_WAITING)
 
 
 def may_pass(error: Exception) -> bool:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.errors import BuildFailedError
 from holdfast.images.digest import files_below, key_of, tree
 from holdfast.images.layers import Layer
 from holdfast.images.sources import requirements_file
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 LAYER = "dependencies.tar"
 _PLATFORMS = {"amd64": "x86_64-unknown-linux-gnu", "arm64": "aarch64-unknown-linux-gnu"}
-_RECIPE = 2
+_RECIPE = 3
 """Raised when the way of making the layer changes."""
 
 
@@ -56,16 +57,35 @@ def install_dependencies(
         _PLATFORMS[architecture], "--requirements", str(requirements_file()),
     ]  # fmt: skip
     run_tool(argv, log=log, environment={"UV_NO_PROGRESS": "1"}, stop=stop)
-    for name in python.left_out:
-        shutil.rmtree(installed / name, ignore_errors=True)
-    with Layer(target / LAYER) as layer:
-        for path in files_below(installed):
-            inside = path.relative_to(installed)
-            place = f"{python.prefix}/{inside}"
-            layer.file(place, path)
-            if inside.parts[0] not in python.uncompiled:
-                _add_bytecode(layer, python, path, place)
+    pack_dependencies(python, installed, target / LAYER)
     shutil.rmtree(installed)
+
+
+def pack_dependencies(python: Python, installed: Path, target: Path) -> None:
+    """Make a layer of what is installed and wanted, as bytecode alone.
+
+    Every file costs time when a node takes the image in, and nobody edits these.
+    """
+    for pattern in python.left_out:
+        _leave_out(installed, pattern)
+    with Layer(target) as layer:
+        for path in files_below(installed):
+            place = f"{python.prefix}/{path.relative_to(installed)}"
+            if path.suffix == ".py" and _can_compile(python):
+                layer.content(f"{place}c", _bytecode(path, place))
+            elif path.suffix != ".pyi":
+                layer.file(place, path)
+
+
+def _leave_out(installed: Path, pattern: str) -> None:
+    """Remove what the pattern names; one that names nothing is out of date."""
+    found = list(installed.glob(pattern))
+    if not found:
+        raise BuildFailedError(
+            f"nothing that is installed matches {pattern}, which is to be left out of the image"
+        )
+    for path in found:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def add_package(layer: Layer, python: Python) -> None:
@@ -75,20 +95,25 @@ def add_package(layer: Layer, python: Python) -> None:
         if _is_source(path):
             place = f"{python.prefix}/holdfast/{path.relative_to(root)}"
             layer.file(place, path)
-            _add_bytecode(layer, python, path, place)
+            if path.suffix == ".py" and _can_compile(python):
+                layer.content(_beside(place, python), _bytecode(path, place))
 
 
-def _add_bytecode(layer: Layer, python: Python, path: Path, place: str) -> None:
+def _beside(place: str, python: Python) -> str:
+    """Where Python looks for the bytecode of a source that is there too."""
+    folder, _, name = place.rpartition("/")
+    tag = f"cpython-{python.version.replace('.', '')}"
+    return f"{folder}/__pycache__/{name.removesuffix('.py')}.{tag}.pyc"
+
+
+def _bytecode(path: Path, place: str) -> bytes:
     """Compile here what cannot be compiled there: the image's files are read-only when they run.
 
     Without it each start compiles everything anew; with another Python than the image's it has to do without.
     """
-    if path.suffix != ".py" or not _can_compile(python):
-        return
     import py_compile
     import tempfile
 
-    folder, _, name = place.rpartition("/")
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch) / "made.pyc"
         py_compile.compile(
@@ -98,8 +123,7 @@ def _add_bytecode(layer: Layer, python: Python, path: Path, place: str) -> None:
             doraise=True,
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
-        tag = f"cpython-{python.version.replace('.', '')}"
-        layer.content(f"{folder}/__pycache__/{name.removesuffix('.py')}.{tag}.pyc", made.read_bytes())
+        return made.read_bytes()
 
 
 def _can_compile(python: Python) -> bool:

@@ -60,9 +60,7 @@ class Python(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     version: str
     prefix: str
     left_out: tuple[str, ...] = ()
-    """packages that others ask for and that nothing in the image imports"""
-    uncompiled: tuple[str, ...] = ()
-    """packages without bytecode: large, and little of them is ever loaded"""
+    """patterns of packages and files that others ask for and that nothing in the image imports"""
     only: str = ""
     """one part of holdfast that needs nothing else: it alone is put there, without dependencies"""
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.engine import Verdict, absent, done, partial
+from holdfast.errors import NodeStoppedError
 from holdfast.gateway.push import PUSH_CALLS, find_source, missing_images, push_images, source_engine
 from holdfast.gateway.steps.base import GatewayStep
+from holdfast.gateway.steps.node_end import Told, explained
+from holdfast.gateway.steps.readiness import WaitRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +23,7 @@ class PushImages(GatewayStep):
 
     name = "push-images"
     title = "Images"
-    needs: Sequence[str] = ("wait-node-registered",)
+    needs: Sequence[str] = ("wait-runtime",)
     policy = PUSH_CALLS
     attempts = "push"
 
@@ -44,7 +47,12 @@ class PushImages(GatewayStep):
         return absent(words) if len(missing) == len(wanted) else partial(words)
 
     def run(self, ctx: Context) -> list[str]:
-        pushed = push_images(self.work, self.references, progress=ctx.progress, stop=ctx.stop)
+        try:
+            pushed = push_images(self.work, self.references, progress=ctx.progress, stop=ctx.stop)
+        except NodeStoppedError as error:
+            if WaitRuntime.name in self.needs:  # it was starting, and its log says why it did not come far
+                raise explained(self.work, Told()) from error
+            raise
         sent = [image for image in pushed if image.changed]
         megabytes = sum({image.id: image.size for image in sent}.values()) / 1e6
         ctx.note(f"{_count(len(sent))}, {megabytes:.0f} MB" if sent else "nothing was missing")

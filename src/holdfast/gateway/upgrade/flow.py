@@ -55,8 +55,8 @@ FORWARD_STEPS = frozenset({"put-aside", "finish-upgrade"})
 """A run that had the effect of one of these has upgraded something."""
 
 _GATE = frozenset({
-    "start-container", "wait-node-registered", "wait-node-ready", "wait-api-ready", "wait-rollout",
-    "wait-healthy", "run-probe",
+    "start-container", "wait-runtime", "wait-node-registered", "wait-node-ready", "wait-api-ready",
+    "wait-rollout", "wait-healthy", "run-probe",
 })  # fmt: skip
 """Only a failure of one of these can mean that the new version is not well. All others (an image to push that
 is not there, a file here that cannot be written) say nothing about it: run again to go on."""
