@@ -1,4 +1,4 @@
-"""The gateway image is small because much is left out of it: nothing that its processes load may be among that."""
+"""Much is left out of the gateway image to keep it small: nothing that its processes load may be among it."""
 
 import fnmatch
 import subprocess
