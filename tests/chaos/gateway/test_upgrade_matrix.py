@@ -1,9 +1,11 @@
-"""`upgrade` killed inside every step, on the real engine: run again, it ends on the image asked for."""
+"""`upgrade` killed inside every step, on the real engine: run again, it ends as asked, with its data."""
 
 import importlib.util
 from pathlib import Path
 
 import pytest
+from tests.support.commands import Holdfast
+from tests.support.gateways import TestGateway
 from tests.support.node_images import NodeImages
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -34,6 +36,13 @@ def plan(tmp_path):
 @pytest.mark.parametrize("part", range(PARTS))
 def test_an_upgrade_converges_wherever_it_is_killed(crash_matrix, plan, tmp_path, part):
     """In parts, each of which takes minutes: every n-th step that has something to do in an upgrade."""
+    home = Holdfast(tmp_path, HOLDFAST_WORKLOADS="false")
+    keeper = TestGateway(plan.NAME, home).keep_a_file()
+
+    def observe(world):
+        keeper.assert_kept()
+        return plan.observe(world)
+
     steps = [step.name for step in plan.build(tmp_path / "steps").steps if step.name in CHANGED]
     assert set(steps) == CHANGED
-    crash_matrix(plan.build, observe=plan.observe, moments=1, troubles=("killed",), steps=steps[part::PARTS])
+    crash_matrix(plan.build, observe=observe, moments=1, troubles=("killed",), steps=steps[part::PARTS])
