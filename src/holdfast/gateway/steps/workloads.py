@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from holdfast.gateway.work import Work
 
 _LEAST_SECONDS = 0.1
+_NAMED = 4
+"""More names than this on one line are read by nobody."""
 
 
 class PushGatewayImages(PushImages):
@@ -108,7 +110,7 @@ class ApplyWorkloads(_WorkloadStep):
             elif paths := differences(each, live):
                 changed.append(f"{_label(each)} differs in {_why(paths)}")
         if changed or missing:
-            reason = "; ".join([*changed, *([f"{', '.join(missing)} not there"] if missing else [])])
+            reason = "; ".join([*changed, *([f"{_few(missing)} not there"] if missing else [])])
             return partial(reason) if changed else absent(reason)
         return done("as they should be")
 
@@ -120,7 +122,7 @@ class ApplyWorkloads(_WorkloadStep):
             ctx.progress(f"applying {_label(each)}")
             result = objects.apply(each, force=True)
             did.setdefault(result.did, []).append(_label(each))
-        said = [f"{', '.join(names)} {word}" for word, names in did.items() if word != "unchanged"]
+        said = [f"{_few(names)} {word}" for word, names in did.items() if word != "unchanged"]
         ctx.note("; ".join(said) or "as they should be")
 
     def _wanted(self, ctx: Context) -> list[dict[str, Any]]:
@@ -204,6 +206,11 @@ class _LastPod:
 def _runs(deployment: dict[str, Any]) -> str:
     """The image of a Deployment's first container."""
     return str(deployment["spec"]["template"]["spec"]["containers"][0].get("image", ""))
+
+
+def _few(names: list[str]) -> str:
+    """All of them by name, or how many there are."""
+    return ", ".join(names) if len(names) <= _NAMED else f"{len(names)} objects"
 
 
 def _label(manifest: dict[str, Any]) -> str:
