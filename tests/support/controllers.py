@@ -6,11 +6,12 @@ import json
 import os
 import signal
 import sys
-import threading
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
+
+from tests.support.background import Background
 
 from holdfast.kube import Objects, Sight, api_client, condition
 from holdfast.retry import Policy, constant
@@ -205,26 +206,17 @@ def ended(phase, code, finished=None):
     return {"phase": phase, "startTime": now, "containerStatuses": [{**container, "state": state}]}
 
 
-class Kubelet:
+class Kubelet(Background):
     """Runs every pod of a namespace as soon as it is there."""
 
     def __init__(self, kubeconfig, namespace) -> None:
+        super().__init__()
         self._kubeconfig, self._namespace = kubeconfig, namespace
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work)
 
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
-
-    def _work(self):
+    def work(self):
         with api_client(self._kubeconfig) as api:
             objects = Objects(api)
-            while not self._stop.wait(0.05):
+            while not self.stop.wait(0.05):
                 for pod in objects.list("Pod", namespace=self._namespace).items:
                     if status_of(pod).get("phase") == "Pending":
                         objects.patch(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.gateway.registries_sources import read_sources
 from holdfast.gateway.steps.container import EnsureContainer
+from holdfast.gateway.steps.data import CheckData
 from holdfast.gateway.steps.engine import CheckEngine
 from holdfast.gateway.steps.health import WaitHealthy
 from holdfast.gateway.steps.image import EnsureImage
@@ -29,23 +30,19 @@ from holdfast.gateway.steps.removal import (
 )
 from holdfast.gateway.steps.replacement import ReplaceOld
 from holdfast.gateway.steps.restarts import KeepRunning, LetStop
-from holdfast.gateway.steps.snapshot import CheckSpace, RestoreSnapshot, TakeSnapshot
+from holdfast.gateway.steps.rollback import (
+    FinishRollback,
+    MarkRollback,
+    RemoveNewContainer,
+    RestoreSnapshot,
+    TakeBack,
+)
+from holdfast.gateway.steps.snapshot import CheckSpace, TakeSnapshot
 from holdfast.gateway.steps.start import StartContainer
 from holdfast.gateway.steps.storage import EnsureNetwork, EnsureVolume
 from holdfast.gateway.steps.tls import ReconcileTls, WriteClientFiles
 from holdfast.gateway.steps.tunnel import CloseTunnel, ForgetTunnel, OpenTunnel
-from holdfast.gateway.steps.upgrade import (
-    CheckData,
-    CheckUpgrade,
-    FinishRollback,
-    FinishUpgrade,
-    MarkProved,
-    MarkRollback,
-    PutAside,
-    RemoveNewContainer,
-    StopOldNode,
-    TakeBack,
-)
+from holdfast.gateway.steps.upgrade import CheckUpgrade, FinishUpgrade, MarkProved, PutAside, StopOldNode
 from holdfast.gateway.steps.workloads import ApplyWorkloads, PushGatewayImages, WaitRollout
 
 if TYPE_CHECKING:

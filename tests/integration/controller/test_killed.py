@@ -6,6 +6,7 @@ import random
 import threading
 
 import pytest
+from tests.support.background import Background
 from tests.support.controllers import SOON, Controller, Kubelet, Place, says, status_of
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
@@ -17,28 +18,19 @@ CLAIM = {
 PARTS = ("Pod", "PersistentVolumeClaim", "Service")
 
 
-class Killer:
+class Killer(Background):
     """Kills the controller at random moments and starts it again, until told to stop."""
 
     def __init__(self, controller, seed) -> None:
+        super().__init__()
         self._controller, self._random = controller, random.Random(seed)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work)
         self.kills = 0
 
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
-
-    def _work(self):
+    def work(self):
         while True:
             self._controller.start(state=None)
             # From before its first list to the middle of its work.
-            if self._stop.wait(self._random.uniform(0.5, 6.0)):
+            if self.stop.wait(self._random.uniform(0.5, 6.0)):
                 return
             self._controller.kill()
             self.kills += 1

@@ -9,7 +9,8 @@ from holdfast.containers.engine import connect
 from holdfast.containers.labels import GATEWAY
 from holdfast.engine import MemoryStore, Workflow
 from holdfast.events import Bus
-from holdfast.gateway.steps.upgrade import PutAside, TakeBack
+from holdfast.gateway.steps.rollback import TakeBack
+from holdfast.gateway.steps.upgrade import PutAside
 from holdfast.gateway.work import DEFAULT_IMAGE, Work
 
 pytestmark = pytest.mark.engine

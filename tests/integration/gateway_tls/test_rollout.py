@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from tests.integration.gateway_tls.conftest import Bench
+from tests.support.background import Background
 
 from holdfast.containers.images import ImageView
 from holdfast.errors import WaitFailedError, WaitTimeoutError
@@ -29,25 +30,16 @@ FAULTS = [
 ]
 
 
-class Kubelet:
+class Kubelet(Background):
     """Answers for pods as a node would: each new one gets the status that the test asks for."""
 
     def __init__(self, server, namespace) -> None:
+        super().__init__()
         self.server, self.pods = server, f"/api/v1/namespaces/{namespace}/pods"
         self.status = ready()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work)
 
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
-
-    def _work(self):
-        while not self._stop.wait(0.1):
+    def work(self):
+        while not self.stop.wait(0.1):
             for pod in self.list():
                 name = pod["metadata"]["name"]
                 if pod["metadata"].get("deletionTimestamp"):

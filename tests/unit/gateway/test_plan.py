@@ -1,23 +1,12 @@
 """What comes before what in the plans, where it was chosen on purpose."""
 
+import msgspec
 import pytest
+from tests.support.upgrade_records import RECORD
 
 from holdfast.gateway.plan import rollback_steps, up_steps, upgrade_steps
 from holdfast.gateway.settings import resolve
-from holdfast.gateway.upgrade.record import UpgradeRecord
 from holdfast.gateway.work import Work
-
-RECORD = UpgradeRecord(
-    id="20260101T000000Z-abcdef",
-    taken_at="2026-01-01T00:00:00Z",
-    image="node:1",
-    image_id="sha256:1",
-    kubernetes="v1.34.4",
-    node_started_at="2025-12-31",
-    target="node:2",
-    target_kubernetes="v1.35.0",
-    phase="back",
-)
 
 
 def before(steps, name):
@@ -44,5 +33,9 @@ def test_images_go_in_while_kubernetes_starts(work):
 
 @pytest.mark.parametrize("way", ["upgrade", "back"])
 def test_a_new_version_is_judged_before_images_go_in(work, way):
-    steps = upgrade_steps(work) if way == "upgrade" else rollback_steps(work, RECORD)
+    steps = (
+        upgrade_steps(work)
+        if way == "upgrade"
+        else rollback_steps(work, msgspec.structs.replace(RECORD, phase="back"))
+    )
     assert "wait-node-registered" in before(steps, "push-images")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from tests.support.upgrade_records import RECORD
 
 from holdfast.containers import labels
 from holdfast.errors import (
@@ -30,22 +31,10 @@ from holdfast.events import Bus, RunFailed
 from holdfast.gateway import commands
 from holdfast.gateway.settings import resolve
 from holdfast.gateway.steps import container as container_steps
-from holdfast.gateway.steps import upgrade as upgrade_steps
+from holdfast.gateway.steps import data
 from holdfast.gateway.steps.replacement import ReplaceOld
 from holdfast.gateway.upgrade import flow
-from holdfast.gateway.upgrade.record import UpgradeRecord
 from holdfast.gateway.work import Asked, Work
-
-RECORD = UpgradeRecord(
-    id="20260101T000000Z-abcdef",
-    taken_at="2026-01-01T00:00:00Z",
-    image="node:1",
-    image_id="sha256:1",
-    kubernetes="v1.34.4",
-    node_started_at="2025-12-31",
-    target="node:2",
-    target_kubernetes="v1.35.0",
-)
 
 
 def record(phase):
@@ -253,18 +242,16 @@ def test_data_on_its_way_back_is_brought_to_an_end_before_a_node_opens_it(
     gateway, monkeypatch, previewing, done
 ):
     gateway.container, seen = None, []
-    monkeypatch.setattr(upgrade_steps, "target_version", lambda _: "v1.34.4")
-    monkeypatch.setattr(upgrade_steps.volume, "left_record", lambda _: record("back"))
+    monkeypatch.setattr(data, "target_version", lambda _: "v1.34.4")
+    monkeypatch.setattr(data.volume, "left_record", lambda _: record("back"))
+    monkeypatch.setattr(data.volume, "restore_snapshot", lambda *_, image: seen.append("restore") or image)
     monkeypatch.setattr(
-        upgrade_steps.volume, "restore_snapshot", lambda *_, image: seen.append("restore") or image
-    )
-    monkeypatch.setattr(
-        upgrade_steps.volume, "finish_rollback", lambda _, ended, image: seen.append(ended.phase) or image
+        data.volume, "finish_rollback", lambda _, ended, image: seen.append(ended.phase) or image
     )
     work = Work("dev", resolve({"image": "node:1", "port": "16443", "gateway_port": "16444"}))
-    upgrade_steps.CheckData(work).run(Told(previewing=previewing))
+    data.CheckData(work).run(Told(previewing=previewing))
     assert seen == done
-    monkeypatch.setattr(upgrade_steps, "target_version", lambda _: "v1.35.0")
+    monkeypatch.setattr(data, "target_version", lambda _: "v1.35.0")
     with pytest.raises(ImageUnfitError):
-        upgrade_steps.CheckData(work).run(Told(previewing=previewing))
+        data.CheckData(work).run(Told(previewing=previewing))
     assert seen == done

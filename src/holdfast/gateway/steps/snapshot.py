@@ -1,4 +1,4 @@
-"""The snapshot of the datastore: taken while the old node is stopped, put back when the new one fails."""
+"""The snapshot of the datastore, taken of a stopped node. Not here: the way back (rollback.py)."""
 
 from __future__ import annotations
 
@@ -112,27 +112,3 @@ def _is_of(work: Work, record: UpgradeRecord) -> bool:
         and (record.target, record.image_id) == (work.spec.image, old.image_id)
         and record.node_started_at == old.started_at
     )
-
-
-class RestoreSnapshot(GatewayStep):
-    """The copied files in the datastore's place; the failed version's are set aside until all is well."""
-
-    name = "restore-snapshot"
-    title = "Datastore put back"
-    needs = ("remove-new-container",)
-    touches = ("the datastore: writes to the API since the snapshot are taken back",)
-
-    def __init__(self, work: Work, record: UpgradeRecord) -> None:
-        super().__init__(work)
-        self._record = record
-
-    def probe(self, ctx: Context) -> Verdict:
-        del ctx
-        restored = volume.is_restored(self.work, self._record)
-        return done("put back already") if restored else absent(f"to the state of {self._record.taken_at}")
-
-    def run(self, ctx: Context) -> None:
-        if self.work.predecessor() is None:
-            return
-        volume.restore_snapshot(self.work, self._record)
-        ctx.note(f"as of {self._record.taken_at}")

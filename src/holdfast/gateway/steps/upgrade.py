@@ -1,7 +1,7 @@
-"""The steps that only an upgrade has, forward and back; everything else it does is what `up` does.
+"""The steps that only an upgrade has; everything else it does is what `up` does.
 
 The old container is not removed but put aside under another name: it keeps its image on the engine, and it is
-the way back with all its settings. Not here: the datastore's files (snapshot.py).
+the way back with all its settings. Not here: the datastore's files (snapshot.py), the way back (rollback.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.containers.containers import remove_container, rename_container, s
 from holdfast.containers.images import find_image
 from holdfast.containers.networks import find_volume
 from holdfast.engine import Verdict, absent, done
-from holdfast.errors import ImageMissingError, TemporaryError, UnknownGatewayError
+from holdfast.errors import ImageMissingError, UnknownGatewayError
 from holdfast.gateway.node_container import STOPPED_ON_PURPOSE
 from holdfast.gateway.steps.base import GatewayStep
 from holdfast.gateway.upgrade import versions, volume
@@ -22,12 +22,9 @@ from holdfast.gateway.upgrade.record import is_settled, read_record, target_vers
 
 if TYPE_CHECKING:
     from holdfast.engine import Context
-    from holdfast.gateway.upgrade.record import UpgradeRecord
     from holdfast.gateway.work import Work
 
 _SETTLED = "it has that image already"
-_FAILED_STOP_SECONDS = 10
-"""A node that did not become healthy may not stop by itself either; its datastore is thrown away anyway."""
 
 
 class CheckUpgrade(GatewayStep):
@@ -77,7 +74,7 @@ class StopOldNode(GatewayStep):
 
     def run(self, ctx: Context) -> None:
         if self.work.predecessor() is None:
-            _stop_for_good(self.work)
+            stop_for_good(self.work)
             ctx.note(self.work.object)
 
 
@@ -144,136 +141,6 @@ class FinishUpgrade(GatewayStep):
         remove_predecessor(self.work)
 
 
-class MarkRollback(GatewayStep):
-    """Say on the volume that this upgrade goes back: whoever comes next goes on with that."""
-
-    name = "mark-rollback"
-    title = "Going back"
-    needs = ("check-engine",)
-
-    def __init__(self, work: Work, record: UpgradeRecord) -> None:
-        super().__init__(work)
-        self._record = record
-
-    def probe(self, ctx: Context) -> Verdict:
-        del ctx
-        record = read_record(self.work)
-        marked = record is not None and record.phase == "back"
-        return done("marked") if marked else absent("the new version did not become healthy")
-
-    def run(self, ctx: Context) -> None:
-        volume.mark(self.work, self._record)
-        ctx.note(f"to Kubernetes {self._record.kubernetes}")
-
-
-class RemoveNewContainer(GatewayStep):
-    """The container of the failed version goes; what has the gateway's name then is the old one again."""
-
-    name = "remove-new-container"
-    title = "New container removed"
-    needs = ("mark-rollback",)
-
-    def probe(self, ctx: Context) -> Verdict:
-        del ctx
-        if self.work.predecessor() is None:
-            return done("the old container is back in place")
-        return done("there is none") if self.work.container() is None else absent("it is there")
-
-    def run(self, ctx: Context) -> None:
-        if self.work.predecessor() is None:
-            return
-        _stop_for_good(self.work, grace_seconds=_FAILED_STOP_SECONDS)
-        remove_container(self.work.engine, self.work.object)
-        ctx.note(self.work.object)
-
-
-class TakeBack(GatewayStep):
-    """The old container under the gateway's name again."""
-
-    name = "take-back"
-    title = "Old container back in place"
-    needs = ("restore-snapshot",)
-
-    def probe(self, ctx: Context) -> Verdict:
-        del ctx
-        old = self.work.predecessor()
-        return done("it has the gateway's name") if old is None else absent(f"it is {old.name}")
-
-    def run(self, ctx: Context) -> None:
-        old = self.work.predecessor()
-        if old is not None:
-            rename_container(self.work.engine, old.name, self.work.object)
-            ctx.note(self.work.object)
-
-
-class FinishRollback(GatewayStep):
-    """The old version is healthy again: the failed one's files go; the snapshot stays."""
-
-    name = "finish-rollback"
-    title = "Rolled back"
-    needs = ("write-metadata",)
-
-    def __init__(self, work: Work, record: UpgradeRecord) -> None:
-        super().__init__(work)
-        self._record = record
-
-    def probe(self, ctx: Context) -> Verdict:
-        del ctx
-        record = read_record(self.work)
-        going = record is not None and record.under_way
-        return absent("it is not written down yet") if going else done("written down")
-
-    def run(self, ctx: Context) -> None:
-        volume.finish_rollback(self.work, msgspec.structs.replace(self._record, phase="rolled-back"))
-        ctx.note(f"snapshot {self._record.id} is kept")
-
-
-class CheckData(GatewayStep):
-    """Data that is left without a container is whole, and opened by a fitting version only."""
-
-    name = "check-data"
-    title = "Data"
-    needs = ("ensure-image", "ensure-volume")
-    repeat = "always"
-
-    def run(self, ctx: Context) -> None:
-        work = self.work
-        if work.upgrading:
-            ctx.note("looked at already")
-            return
-        if work.predecessor() is not None:
-            raise TemporaryError(
-                f"an upgrade of gateway {work.name} is in the middle", hint="Run the same command again."
-            )
-        if work.container() is not None:
-            ctx.note("its container has it")
-            return
-        if work.made_volume:
-            ctx.note("none yet")
-            return
-        record = volume.left_record(work)
-        if record is not None and record.phase == "back":
-            self._take_back(ctx, record)
-            return
-        remembered = work.remembered.kubernetes if work.remembered is not None else ""
-        found = volume.data_version(work) or remembered
-        versions.check_data(found, target_version(work), work.spec.image)
-        ctx.note(f"of Kubernetes {found}" if found else "none yet")
-
-    def _take_back(self, ctx: Context, record: UpgradeRecord) -> None:
-        """Finish what was on its way back when its containers went: in between there may be no datastore."""
-        work = self.work
-        versions.check_data(record.kubernetes, target_version(work), work.spec.image)
-        ctx.note(f"of Kubernetes {record.kubernetes}, as of {record.taken_at}")
-        if ctx.previewing:
-            return
-        ctx.check_lock()
-        # The image that the record names may be gone with its container; any node image has the tools.
-        volume.restore_snapshot(work, record, image=work.spec.image)
-        ended = msgspec.structs.replace(record, phase="rolled-back")
-        volume.finish_rollback(work, ended, image=work.spec.image)
-
-
 def remove_predecessor(work: Work) -> None:
     """Remove the container that an upgrade has put aside, if there is one."""
     old = work.predecessor()
@@ -281,7 +148,7 @@ def remove_predecessor(work: Work) -> None:
         remove_container(work.engine, old.name)
 
 
-def _stop_for_good(work: Work, grace_seconds: int | None = None) -> None:
+def stop_for_good(work: Work, grace_seconds: int | None = None) -> None:
     """Stop the node so that no engine starts it by itself again: two nodes on one volume would ruin it."""
     if work.container() is None:
         return
