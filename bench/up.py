@@ -87,7 +87,15 @@ def claims(engine: Engine, *, rounds: int, rest: float):
         up_again=round(statistics.median(noop), 3), imports=round(statistics.median(imports), 3),
     )  # fmt: skip
     time.sleep(rest)
-    yield measured.claim("idle node, resident memory", resident(engine) / MIB, "MiB", at_most=500.0)
+    whole = resident(engine)
+    clear(engine)
+    holdfast("up", NAME, HOLDFAST_WORKLOADS="false")
+    time.sleep(rest)
+    alone = resident(engine)
+    yield measured.claim("idle node, resident memory", alone / MIB, "MiB", at_most=500.0)
+    yield measured.claim(
+        "the same with holdfast's own workloads", whole / MIB, "MiB", baseline=("the node alone", alone / MIB)
+    )
 
 
 def killed_at_the_last_step() -> None:
