@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.controller.cache import Cache, key_of, version_of
@@ -20,15 +21,12 @@ from holdfast.sandbox.disk import largest
 from holdfast.sandbox.ownership import controller_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator
 
     from holdfast.controller.cache import Key
     from holdfast.controller.looks import Writer
 
 log = logging.getLogger("holdfast.controller")
-
-AFTER_CLAIM = 0.1
-"""When others look at what a claim has taken: whoever claimed it waits for the claim's status meanwhile."""
 
 
 class Desk:
@@ -41,10 +39,12 @@ class Desk:
             writer,
             told=self._written,
             counted=self.metrics.writes.add,
+            held=self._held,
             enforces_policies=enforces_policies,
         )
         self._queue = Queue(self._look, workers=workers, failed=self._failed)
         self._named_at: dict[Hashable, float] = {}
+        self._holding: dict[Key, set[Key]] = {}
         self.metrics.gauge("holdfast_controller_queue", "Objects that wait.", lambda: len(self._queue))
         self.metrics.gauge("holdfast_controller_objects", "Objects known.", lambda: len(self.cache))
 
@@ -88,11 +88,25 @@ class Desk:
         if before is not None and controller_of(before) != controller_of(found):
             # Whoever had it has to know as well: a pool makes another one.
             keys.update(touched(before, self.cache))
-        taken = before is not None and by is not None and by[0] == "SandboxClaim"
+        held = self._holding.get(key_of(found))
         for key in keys:
-            if key != by:
-                self._name(key, delay=AFTER_CLAIM if taken else 0.0)
+            if key == by:
+                continue
+            if held is None:
+                self._name(key)
+            else:
+                held.add(key)
         return True
+
+    @contextmanager
+    def _held(self, key: Key) -> Iterator[None]:
+        """Let nobody look because of this object for as long as this lasts; all of them do afterwards."""
+        self._holding[key] = set()
+        try:
+            yield
+        finally:
+            for each in self._holding.pop(key):
+                self._name(each)
 
     def _drop(self, found: dict[str, Any]) -> None:
         keys = list(touched(found, self.cache))
@@ -108,15 +122,15 @@ class Desk:
         """An answer to a write of a look: news for everybody but that look itself."""
         return self._put(found, by)
 
-    def _name(self, key: Key, *, delay: float = 0.0) -> None:
-        self._named_at.setdefault(key, time.monotonic() + delay)
-        self._queue.add(key, delay=delay)
+    def _name(self, key: Key) -> None:
+        self._named_at.setdefault(key, time.monotonic())
+        self._queue.add(key)
 
     async def _look(self, key: Any) -> float | None:
         began, kind = time.monotonic(), key[0]
         named_at = self._named_at.pop(key, None)
         if named_at is not None:
-            self.metrics.waited.observe(max(0.0, began - named_at), kind)
+            self.metrics.waited.observe(began - named_at, kind)
         again_in = await self._looks.look(key)
         self.metrics.looks.add(kind, "ok")
         self.metrics.took.observe(time.monotonic() - began, kind)

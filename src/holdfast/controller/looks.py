@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import secrets
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.controller.cache import key_of
+from holdfast.controller.cache import key_of, version_of
 from holdfast.controller.status_patch import can_wait, status_patch
 from holdfast.errors import ClusterRefusedError, ObjectConflictError
 from holdfast.sandbox.actions import Adopt, Create, Delete, Patch, Target
@@ -25,6 +26,7 @@ from holdfast.sandbox.pool import Pool, condition, decide_pool, is_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from decimal import Decimal
 
     from holdfast.controller.cache import Cache, Key
@@ -67,13 +69,15 @@ class Looks:
         *,
         told: Callable[[dict[str, Any], Key], bool],
         counted: Callable[[str], None] = lambda _: None,
+        held: Callable[[Key], AbstractContextManager[None]] = lambda _: nullcontext(),
         enforces_policies: bool = True,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._cache, self._writer = cache, writer
-        self._told, self._counted, self._clock = told, counted, clock
+        self._told, self._counted, self._held, self._clock = told, counted, held, clock
         self._enforces_policies = enforces_policies
         self._due: dict[str, float] = {}
+        self._taken: set[Key] = set()
         self.disk: Decimal | None = None
         """bytes of the cluster's largest disk, where known"""
 
@@ -156,17 +160,38 @@ class Looks:
     async def _claim(self, claim: dict[str, Any]) -> float | None:
         """What its user waits for comes first: the sandbox, then the status, then the notes on the claim."""
         decision = decide_claim(self._claimed(claim))
+        take = next((each for each in decision.actions if isinstance(each, Adopt)), None)
+        if take is not None:
+            return await self._take(take, claim)
         notes = [each for each in decision.actions if isinstance(each, Patch)]
         doing = [each for each in decision.actions if not isinstance(each, Patch)]
         news = await self._carry_out(doing, claim)
-        if news and any(isinstance(each, Adopt) for each in doing):
-            decision = decide_claim(self._claimed(claim))
         wrote = await self._write_status(claim, decision.status)
         await self._carry_out(notes, claim)
         if wrote or notes or news:
             # A claim's time may begin with what its own status says.
             return NOW
         return SOON if doing or decision.again_in == 0 else decision.again_in
+
+    async def _take(self, take: Adopt, claim: dict[str, Any]) -> float:
+        """Get the claim its sandbox and tell of it; only then others look at what was taken from them.
+
+        The pool's next sandbox would take the server's time from the user who waits for this one.
+        """
+        sandbox = (take.target.kind, take.target.namespace, take.target.name)
+        self._taken.add(sandbox)
+        try:
+            with self._held(sandbox):
+                await self._carry_out((take,), claim)
+                decision = decide_claim(self._claimed(claim))
+                if not all(isinstance(each, Patch) for each in decision.actions):
+                    # It has gone while it was taken: there may be another one.
+                    return NOW
+                await self._write_status(claim, decision.status)
+        finally:
+            self._taken.discard(sandbox)
+        await self._carry_out(decision.actions, claim)
+        return NOW
 
     def _claimed(self, claim: dict[str, Any]) -> Claimed:
         namespace = claim["metadata"]["namespace"]
@@ -177,9 +202,10 @@ class Looks:
             else None
         )
         named = self._cache.get("Sandbox", namespace, claim["metadata"]["name"])
+        waiting = self._cache.owned("Sandbox", pool) if pool is not None else []
         sandboxes = [
             *self._cache.owned("Sandbox", claim),
-            *(self._cache.owned("Sandbox", pool) if pool is not None else ()),
+            *(each for each in waiting if key_of(each) not in self._taken),
             *([named] if named is not None else ()),
         ]
         return Claimed(
@@ -214,16 +240,18 @@ class Looks:
         )
 
     async def _carry_out(self, actions: Sequence[Action], of: dict[str, Any]) -> bool:
-        """Do all of it in order; True when something is known now that was not."""
+        """Do all of it in order; True when something is known now that was not, whoever told of it first."""
         news = False
         for action in actions:
             self._counted(type(action).__name__.lower())
             match action:
                 case Create(manifest=manifest):
-                    news |= self._told(await self._writer.create(manifest), key_of(of))
+                    self._told(await self._writer.create(manifest), key_of(of))
+                    news = True
                 case Patch(target=target, patch=patch) | Adopt(target=target, patch=patch):
+                    before = self._cache.get(target.kind, target.namespace, target.name)
                     found = await self._writer.patch(target, patch)
-                    news |= self._keep(found, target, of)
+                    news |= self._keep(found, target, of) or _is_later(found, before)
                 case Delete(target=target, propagation=propagation):
                     if not await self._writer.delete(target, propagation):
                         news |= self._keep(None, target, of)
@@ -277,6 +305,10 @@ class Looks:
                 for template in sandbox["spec"].get("volumeClaimTemplates") or ()
             ),
         ]
+
+
+def _is_later(found: dict[str, Any] | None, before: dict[str, Any] | None) -> bool:
+    return found is not None and before is not None and version_of(found) > version_of(before)
 
 
 def _made_pod(actions: Sequence[Action]) -> bool:

@@ -157,24 +157,3 @@ def test_a_pod_that_is_gone_is_made_again_and_a_sandbox_that_is_gone_is_left():
         lambda desk: desk.gone(pod("140")),
     ]
     assert len(worked(*news)) == 2
-
-
-def test_what_a_claim_takes_is_looked_at_by_others_a_moment_later_and_what_it_makes_at_once():
-    def taken(version, owner):
-        made = box(version)
-        made["metadata"]["ownerReferences"] = [
-            {"kind": owner, "name": owner.lower(), "uid": owner, "controller": True}
-        ]
-        return made
-
-    async def scenario(known):
-        desk = Desk(Recorder())
-        if known:
-            desk.changed(taken("1", "SandboxWarmPool"))
-            desk._queue._waiting.clear()
-        desk._written(taken("2", "SandboxClaim"), ("SandboxClaim", "ns", "sandboxclaim"))
-        return len(desk._queue), set(desk._queue._timers)
-
-    pool, own = ("SandboxWarmPool", "ns", "sandboxwarmpool"), ("Sandbox", "ns", "a")
-    assert asyncio.run(scenario(known=True)) == (0, {pool, own})
-    assert asyncio.run(scenario(known=False)) == (1, set())
