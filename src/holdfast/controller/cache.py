@@ -25,6 +25,7 @@ class Cache:
 
     def __init__(self) -> None:
         self._objects: dict[Key, dict[str, Any]] = {}
+        self._by_kind: dict[str, set[Key]] = defaultdict(set)
         self._by_owner: dict[tuple[str, str], set[Key]] = defaultdict(set)
         self._by_hash: dict[tuple[str, str, str], set[Key]] = defaultdict(set)
         self._by_pool: dict[tuple[str, str], set[Key]] = defaultdict(set)
@@ -91,8 +92,8 @@ class Cache:
         return [self._objects[key] for key in sorted(self._by_pool.get((namespace, pool), ()))]
 
     def all(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Every object of a kind; for what is asked rarely."""
-        return (found for key, found in self._objects.items() if key[0] == kind)
+        """Every object of a kind, and no look at the others."""
+        return (self._objects[key] for key in self._by_kind.get(kind, ()))
 
     def _unlink(self, key: Key, known: Mapping[str, Any]) -> None:
         for index, entry in self._entries(key, known):
@@ -102,6 +103,7 @@ class Cache:
 
     def _entries(self, key: Key, found: Mapping[str, Any]) -> Iterator[tuple[dict[Any, set[Key]], Any]]:
         kind, namespace, name = key
+        yield self._by_kind, kind
         owner = controller_of(found)
         if owner is not None:
             yield self._by_owner, (kind, owner["uid"])

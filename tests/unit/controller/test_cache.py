@@ -59,6 +59,18 @@ def test_a_late_farewell_does_not_take_the_successor(cache):
     assert cache.get("Pod", "ns", "a")["metadata"]["uid"] == "new"
 
 
+def test_all_of_a_kind_are_those_that_are_there(cache):
+    cache.put(made("Pod", "a"))
+    cache.put(made("Pod", "b"))
+    cache.put(made("NetworkPolicy", "a"))
+    cache.put(made("Pod", "a", version=2))
+    assert sorted(each["metadata"]["name"] for each in cache.all("Pod")) == ["a", "b"]
+    cache.drop(made("NetworkPolicy", "a", version=3))
+    cache.forget(made("Pod", "b"))
+    assert list(cache.all("NetworkPolicy")) == list(cache.all("Service")) == []
+    assert [each["metadata"]["resourceVersion"] for each in cache.all("Pod")] == ["2"]
+
+
 def test_owner_and_label_follow_every_change(cache):
     first, second = made("Sandbox", "s"), made("Sandbox", "t")
     cache.put(made("Pod", "a", owner=first, labels=tracking("s")))
