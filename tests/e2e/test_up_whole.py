@@ -85,13 +85,17 @@ def now():
 
 def test_from_nothing_to_a_pod_that_wrote_its_workspace(whole):
     changed = whole.up()
-    assert {"reconcile-tls", "write-client-files", "push-images", "apply-workloads", "run-probe"} <= set(
-        changed
-    )
+    assert {
+        "reconcile-tls",
+        "write-client-files",
+        "push-gateway-image",
+        "apply-workloads",
+        "run-probe",
+    } <= set(changed)
     order = whole.order()
     assert order[-1] == "write-metadata"
     for before, after in [
-        ("push-images", "apply-workloads"),
+        ("push-gateway-image", "apply-workloads"),
         ("reconcile-tls", "apply-workloads"),
         ("apply-workloads", "wait-rollout"),
         ("wait-rollout", "wait-healthy"),

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.options import PortType, json_option, name_argument
 from holdfast.cli.progress import progress
-from holdfast.cli.results import show
+from holdfast.cli.results import show, show_plan
 from holdfast.errors import UsageError
-
-if TYPE_CHECKING:
-    from holdfast.engine import Plan
-
-_PLAN_FOUND_CHANGES = 5
 
 
 @click.command()
@@ -82,7 +76,7 @@ def up(  # noqa: PLR0913, PLR0917 (one for each option)
     gateway = resolve_name(name, for_up=True)
     asked = Asked(remote=remote, recreate=recreate, wipe=wipe)
     if plan:
-        _show_plan(commands.plan_up(gateway, resolved=resolved, asked=asked), as_json=as_json)
+        show_plan(commands.plan_up(gateway, resolved=resolved, asked=asked), as_json=as_json)
         return
     if wipe:
         _confirm(gateway, f"wiping gateway {gateway} and ALL its data", yes=yes)
@@ -186,13 +180,3 @@ def _confirm(gateway: str, doing: str, *, yes: str | None) -> None:
     typed = click.prompt(f"This is {doing}. Type its name", default="", show_default=False, err=True)
     if typed != gateway:
         raise UsageError("that is not its name; nothing was changed")
-
-
-def _show_plan(plan: Plan, *, as_json: bool) -> None:
-    lines = []
-    for step in plan:
-        lines += [f"{step.action:<7} {step.title}: {step.reason}"]
-        lines += [f"{'':<7} touches {data}" for data in step.touches]
-    show(plan, lines, as_json=as_json)
-    if plan.changes:
-        click.get_current_context().exit(_PLAN_FOUND_CHANGES)

@@ -10,6 +10,10 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.engine import Plan
+
+_PLAN_FOUND_CHANGES = 5
+
 
 def show(result: Any, lines: Sequence[str], *, as_json: bool) -> None:
     """Print a result in the form that was asked for."""
@@ -18,6 +22,17 @@ def show(result: Any, lines: Sequence[str], *, as_json: bool) -> None:
         return
     for line in lines:
         click.echo(line)
+
+
+def show_plan(plan: Plan, *, as_json: bool) -> None:
+    """Print what would be done and why; the exit code says whether there is anything."""
+    lines = []
+    for step in plan:
+        lines.append(f"{step.action:<7} {step.title}: {step.reason}")
+        lines += [f"{'':<7} touches {data}" for data in step.touches]
+    show(plan, lines, as_json=as_json)
+    if plan.changes:
+        click.get_current_context().exit(_PLAN_FOUND_CHANGES)
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

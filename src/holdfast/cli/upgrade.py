@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from holdfast.cli.options import json_option, name_argument
 from holdfast.cli.progress import progress
-from holdfast.cli.results import show
-
-if TYPE_CHECKING:
-    from holdfast.engine import Plan
+from holdfast.cli.results import show, show_plan
 
 _PLAN_FOUND_CHANGES = 5
 
@@ -38,7 +33,7 @@ def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool
     resolved = resolve({"image": image, "timeouts.node_ready": timeout})
     gateway = resolve_name(name)
     if plan:
-        _show_plan(commands.plan_upgrade(gateway, resolved=resolved), as_json=as_json)
+        show_plan(commands.plan_upgrade(gateway, resolved=resolved), as_json=as_json)
         return
     with progress(as_json=as_json) as shown:
         result = commands.upgrade(gateway, shown.bus, resolved=resolved)
@@ -49,13 +44,3 @@ def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool
             f"before: {result.upgraded_from}. The snapshot {result.snapshot} is kept."
         )
     show(result, [line], as_json=as_json)
-
-
-def _show_plan(plan: Plan, *, as_json: bool) -> None:
-    lines = []
-    for step in plan:
-        lines.append(f"{step.action:<7} {step.title}: {step.reason}")
-        lines += [f"        touches {what}" for what in step.touches]
-    show(plan, lines, as_json=as_json)
-    if plan.changes:
-        click.get_current_context().exit(_PLAN_FOUND_CHANGES)

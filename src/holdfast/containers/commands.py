@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import io
 import tarfile
-from contextlib import closing
-from typing import TYPE_CHECKING
+import threading
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from holdfast.containers.engine import Engine
+
+_GLANCE = 0.1
+"""How soon a stop is noticed: an event cannot be waited for together with anything else."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,12 +41,12 @@ class RunningCommand:
         with translated(self._doing, engine.address):
             self._id = engine.client.exec_create(container, list(argv))["Id"]
 
-    def lines(self) -> Iterator[str]:
-        """Start it and yield each line of its output; ends when the command or the container ends."""
+    def lines(self, stop: threading.Event | None = None) -> Iterator[str]:
+        """Start it and yield each line of its output; ends when command or container end, or at a `stop`."""
         rest = b""
         with translated(self._doing, self._engine.address):
             stream = self._engine.client.exec_start(self._id, stream=True)
-            with closing(stream):
+            with closing(stream), _closed_at(stop, stream):
                 for chunk in stream:
                     *whole, rest = (rest + chunk).split(b"\n")
                     for line in whole:
@@ -57,15 +61,37 @@ class RunningCommand:
         return None if code is None else int(code)
 
 
+@contextmanager
+def _closed_at(stop: threading.Event | None, stream: Any) -> Iterator[None]:
+    """Close a stream that somebody reads when `stop` is set: such a read waits for as long as it takes."""
+    if stop is None:
+        yield
+        return
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_GLANCE):
+            if stop.is_set():
+                with suppress(OSError, AttributeError):  # the SDK digs for the socket, which may be gone
+                    stream.close()
+                return
+
+    watcher = threading.Thread(target=watch, name="stop of a command", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
 def run_in(engine: Engine, container: str, argv: Sequence[str]) -> Outcome:
     """Run a short command to its end and return its output and exit code."""
     command = RunningCommand(engine, container, argv)
     output = "\n".join(command.lines())
     exit_code = command.exit_code()
     if exit_code is None:
-        raise EngineCallError(
-            f"running {argv[0]} in {container}: the connection ended before the command did"
-        )
+        raise EngineCallError(f"running {argv[0]} in {container}: connection broken before the command ended")
     return Outcome(exit_code=exit_code, output=output)
 
 

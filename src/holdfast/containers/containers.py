@@ -134,7 +134,7 @@ def remove_container(engine: Engine, name: str) -> bool:
     return True
 
 
-def has_ended(engine: Engine, name: str, *, within: float) -> bool:
+def ends_within(engine: Engine, name: str, *, within: float) -> bool:
     """Whether a container is over, or is in so many seconds: the engine tells, it is not asked in a loop."""
     import docker.errors
     import requests

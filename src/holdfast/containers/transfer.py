@@ -92,7 +92,7 @@ class FedCommand:
         with translated(self._doing, self._engine.address):
             code = self._engine.client.exec_inspect(self._id)["ExitCode"]
         if code is None:
-            raise EngineCallError(f"{self._doing}: the connection was reset before the command ended")
+            raise EngineCallError(f"{self._doing}: connection broken before the command ended")
         return Outcome(exit_code=int(code), output=unframed(bytes(self._output)))
 
     def close(self) -> None:

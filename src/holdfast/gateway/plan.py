@@ -18,7 +18,7 @@ from holdfast.gateway.steps.metadata import WriteMetadata
 from holdfast.gateway.steps.namespace import EnsureNamespace
 from holdfast.gateway.steps.nodes import RemoveStaleNodes, RepinVolumes
 from holdfast.gateway.steps.probe import RunProbe
-from holdfast.gateway.steps.push import PushImages
+from holdfast.gateway.steps.push import CheckImages, PushGatewayImage, PushImages
 from holdfast.gateway.steps.readiness import WaitNodeReady, WaitNodeRegistered, WaitRuntime
 from holdfast.gateway.steps.registries import WriteRegistries
 from holdfast.gateway.steps.removal import (
@@ -43,7 +43,7 @@ from holdfast.gateway.steps.storage import EnsureNetwork, EnsureVolume
 from holdfast.gateway.steps.tls import ReconcileTls, WriteClientFiles
 from holdfast.gateway.steps.tunnel import CloseTunnel, ForgetTunnel, OpenTunnel
 from holdfast.gateway.steps.upgrade import CheckUpgrade, FinishUpgrade, MarkProved, PutAside, StopOldNode
-from holdfast.gateway.steps.workloads import ApplyWorkloads, PushGatewayImages, WaitRollout
+from holdfast.gateway.steps.workloads import ApplyWorkloads, WaitRollout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,17 +53,23 @@ if TYPE_CHECKING:
     from holdfast.gateway.work import Work
 
 
-def up_steps(work: Work) -> list[Step]:
-    """Create, resume and repair are one command: every step looks first and does what is missing."""
+def up_steps(work: Work, *, refuses: bool = True) -> list[Step]:
+    """Create, resume and repair are one command: every step looks first and does what is missing.
+
+    `refuses=False` leaves out the look at images that are pushed later: the way back needs none of them.
+    """
+    first: list[Step] = [CheckImages(work)] if refuses else []
+    looks = [step.name for step in first]
     return [
         # 1. An engine that can run a node.
         CheckEngine(work),
         # 2. The image; after it nothing can be refused any more that could have been refused before.
         EnsureImage(work),
-        ReplaceOld(work),
+        *first,
+        _after(ReplaceOld(work), *looks),
         # 3. Network and volume.
         EnsureNetwork(work),
-        EnsureVolume(work),
+        _after(EnsureVolume(work), *looks),
         CheckData(work),
         # 4. The container, as asked for.
         EnsureContainer(work),
@@ -74,7 +80,6 @@ def up_steps(work: Work) -> list[Step]:
         _after(StartContainer(work), "write-registries"),
         *([OpenTunnel(work)] if work.place.tunnel else []),
         # 6. The node and its API, from inside and from here.
-        WaitRuntime(work),
         WaitNodeRegistered(work),
         WriteKubeconfig(work),
         WaitApiReady(work),
@@ -83,7 +88,8 @@ def up_steps(work: Work) -> list[Step]:
         RepinVolumes(work),
         WaitNodeReady(work),
         # 10. What runs in it.
-        *(_workload_steps(work) if work.settings.workloads else _push_steps(work)),
+        *(_workload_steps(work) if work.settings.workloads else ()),
+        *([PushImages(work, work.settings.push_images)] if work.settings.push_images else ()),
         # 11. Healthy, as a client sees it.
         _after(WaitHealthy(work), "wait-node-ready"),
         # 12. A pod ran a command and wrote its workspace: that is ready.
@@ -94,19 +100,16 @@ def up_steps(work: Work) -> list[Step]:
 
 
 def _workload_steps(work: Work) -> list[Step]:
-    """8. to 10.: holdfast's own workloads, and what they need; images go in while Kubernetes starts."""
+    """8. to 10.: holdfast's own workloads and what they need; the image goes in while Kubernetes starts."""
     return [
         EnsureNamespace(work),
         ReconcileTls(work),
         WriteClientFiles(work),
-        PushGatewayImages(work),
+        WaitRuntime(work),
+        PushGatewayImage(work),
         _after(ApplyWorkloads(work), "wait-node-ready"),
         WaitRollout(work),
     ]
-
-
-def _push_steps(work: Work) -> list[Step]:
-    return [PushImages(work, work.settings.push_images)] if work.settings.push_images else []
 
 
 def _after(step: Step, *names: str) -> Step:
@@ -138,7 +141,7 @@ def upgrade_steps(work: Work) -> list[Step]:
 
 def rollback_steps(work: Work, record: UpgradeRecord) -> list[Step]:
     """The way back from an upgrade: old datastore, old container, and then `up` until it is healthy."""
-    way_up = _judged_first(up_steps(work))
+    way_up = _judged_first(up_steps(work, refuses=False))
     at = _place_of(EnsureImage, way_up)
     way_up[at].needs = (*way_up[at].needs, TakeBack.name)
     return [
@@ -153,10 +156,11 @@ def rollback_steps(work: Work, record: UpgradeRecord) -> list[Step]:
 
 
 def _judged_first(way_up: list[Step]) -> list[Step]:
-    """Images wait for the node: one that never comes up is judged by its waits, not by a push that is cut."""
-    return [
-        _after(step, WaitNodeRegistered.name) if isinstance(step, PushImages) else step for step in way_up
-    ]
+    """The image waits for the node: one that never comes up is judged by its waits, not by a cut push."""
+    for step in way_up:
+        if isinstance(step, PushGatewayImage):
+            _after(step, WaitNodeRegistered.name)
+    return way_up
 
 
 def _place_of(kind: type[Step], steps: Sequence[Step]) -> int:

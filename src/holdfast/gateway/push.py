@@ -9,11 +9,12 @@ image only when its whole archive is in. Not here: the bytes' way (containers/tr
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.containers.containers import has_ended
+from holdfast.containers.containers import ends_within
 from holdfast.containers.images import check_reference, find_image
 from holdfast.containers.transfer import transfer_images
 from holdfast.errors import (
@@ -24,6 +25,7 @@ from holdfast.errors import (
     NodeStoppedError,
     UnknownGatewayError,
     UsageError,
+    WaitTimeoutError,
 )
 from holdfast.gateway import push_node
 from holdfast.gateway.push_meter import Meter
@@ -77,7 +79,7 @@ def push_images(
 
 def _prefer_ended_node(work: Work, error: EngineCallError) -> None:
     """A node that has ended is the better reason; one that was just killed may take a moment to be over."""
-    if push_node.is_waiting(error) or has_ended(work.engine, work.object, within=_DYING_SECONDS):
+    if push_node.is_waiting(error) or ends_within(work.engine, work.object, within=_DYING_SECONDS):
         check_running(work)
 
 
@@ -161,12 +163,18 @@ def _send(
     meter = Meter(total, progress)
     progress(f"saving {', '.join(image.reference for image in missing)}", None)
     names = [with_tag(image.reference) for image in missing]
-    ended = transfer_images(
-        source, names, work.engine, work.object, push_node.IMPORT, progress=meter.tell, stop=stop
-    )
+    seconds = work.settings.timeouts.push
+    command, begun = push_node.import_command(seconds), time.monotonic()
+    ended = transfer_images(source, names, work.engine, work.object, command, progress=meter.tell, stop=stop)
     meter.end()
-    if ended.exit_code != 0:
-        raise push_node.failure(ended)
+    if ended.exit_code == 0:
+        return
+    if time.monotonic() - begun >= seconds:
+        raise WaitTimeoutError(
+            f"{', '.join(image.reference for image in missing)} was not in the node within {seconds:g} s",
+            hint="Give it more time: HOLDFAST_TIMEOUTS_PUSH=7200, say; then run the same command again.",
+        )
+    raise push_node.failure(ended)
 
 
 def _verify(work: Work, sent: Sequence[Pushed]) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _IN_K8S = ("--namespace", "k8s.io")
 CTR = ("ctr", "--timeout", "60s", *_IN_K8S)
 """With an end of its own: a containerd that hangs is told as such, and asked again."""
-IMPORT = ("ctr", "--timeout", "900s", *_IN_K8S, "images", "import", "-")
+_ASK = ("ctr", "--connect-timeout", "1s", "--timeout", "10s", "version")
 
 _NOT_UP_YET = re.compile(
     r"containerd\.sock|connection refused|transport is closing|code = unavailable|server is not ready|"
@@ -70,9 +70,14 @@ def config_digests(engine: Engine, container: str, wanted: Mapping[str, str]) ->
 
 def ask_runtime(engine: Engine, container: str) -> None:
     """Whether containerd answers; an error says why not."""
-    asked = run_in(engine, container, [*CTR, "version"])
+    asked = run_in(engine, container, _ASK)
     if asked.exit_code != 0:
         raise failure(asked)
+
+
+def import_command(seconds: float) -> tuple[str, ...]:
+    """Takes an archive from its standard input, for so long at most."""
+    return ("ctr", "--timeout", f"{seconds:g}s", *_IN_K8S, "images", "import", "-")
 
 
 def known_ids(engine: Engine, container: str, ids: Sequence[str]) -> set[str]:

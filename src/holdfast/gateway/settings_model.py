@@ -43,6 +43,7 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     api: Annotated[float, _seconds("until the API of a node that is there answers from here")] = 60.0
     node_ready: Annotated[float, _seconds("until the node, its DNS and its storage are ready")] = 120.0
     namespace: Annotated[float, _seconds("until the namespace is Active")] = 180.0
+    push: Annotated[float, _seconds("until images that are pushed are in the node")] = 3600.0
     rollout: Annotated[float, _seconds("until a rollout is complete")] = 180.0
     health: Annotated[float, _seconds("until the gateway is healthy")] = 360.0
     probe: Annotated[float, _seconds("until the probe sandbox has written its workspace")] = 120.0

@@ -13,7 +13,7 @@ WORKLOADS = (
     "ensure-namespace",
     "reconcile-tls",
     "write-client-files",
-    "push-images",
+    "push-gateway-image",
     "apply-workloads",
 )
 

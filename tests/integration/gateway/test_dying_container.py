@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from holdfast.containers.containers import create_container, has_ended, remove_container, start_container
+from holdfast.containers.containers import create_container, ends_within, remove_container, start_container
 from holdfast.containers.engine import connect
 from holdfast.containers.transfer import FedCommand
 from holdfast.gateway.work import DEFAULT_IMAGE
@@ -52,9 +52,9 @@ def test_a_feed_that_nobody_reads_ends_when_the_container_does(engine, sleeper):
 
 
 def test_the_end_of_a_container_is_told_by_the_engine(engine, sleeper):
-    assert not has_ended(engine, sleeper, within=0.5)
+    assert not ends_within(engine, sleeper, within=0.5)
     threading.Timer(0.5, connect().client.kill, [sleeper]).start()
-    assert has_ended(engine, sleeper, within=20)
-    assert has_ended(engine, sleeper, within=0.5)
+    assert ends_within(engine, sleeper, within=20)
+    assert ends_within(engine, sleeper, within=0.5)
     remove_container(engine, sleeper)
-    assert has_ended(engine, sleeper, within=0.5)
+    assert ends_within(engine, sleeper, within=0.5)

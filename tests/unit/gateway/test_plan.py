@@ -20,22 +20,38 @@ def before(steps, name):
     return found
 
 
-@pytest.fixture(params=[{}, {"workloads": False, "push_images": ["app:1"]}], ids=["workloads", "push alone"])
-def work(request):
-    return Work("dev", resolve(request.param))
+@pytest.fixture
+def work():
+    return Work("dev", resolve({"push_images": ["app:1"]}))
 
 
-def test_images_go_in_while_kubernetes_starts(work):
-    found = before(up_steps(work), "push-images")
+def test_the_gateways_image_goes_in_while_kubernetes_starts(work):
+    found = before(up_steps(work), "push-gateway-image")
     assert "wait-runtime" in found
     assert "wait-node-registered" not in found
 
 
+def test_images_of_any_size_wait_until_it_has_started(work):
+    assert "wait-node-registered" in before(up_steps(work), "push-images")
+
+
 @pytest.mark.parametrize("way", ["upgrade", "back"])
-def test_a_new_version_is_judged_before_images_go_in(work, way):
-    steps = (
-        upgrade_steps(work)
-        if way == "upgrade"
-        else rollback_steps(work, msgspec.structs.replace(RECORD, phase="back"))
-    )
-    assert "wait-node-registered" in before(steps, "push-images")
+def test_a_new_version_is_judged_before_its_image_goes_in(work, way):
+    back = msgspec.structs.replace(RECORD, phase="back")
+    steps = upgrade_steps(work) if way == "upgrade" else rollback_steps(work, back)
+    assert "wait-node-registered" in before(steps, "push-gateway-image")
+
+
+@pytest.mark.parametrize("made", ["replace-old", "ensure-network", "ensure-volume", "ensure-container"])
+def test_images_to_push_are_looked_for_before_anything_is_made(work, made):
+    assert "check-images" in before(up_steps(work), made)
+
+
+def test_the_way_back_is_never_refused_for_an_image_to_push(work):
+    back = msgspec.structs.replace(RECORD, phase="back")
+    assert "check-images" not in {step.name for step in rollback_steps(work, back)}
+
+
+def test_kubernetes_alone_waits_for_nothing_that_only_workloads_need():
+    names = {step.name for step in up_steps(Work("dev", resolve({"workloads": False})))}
+    assert not names & {"wait-runtime", "push-gateway-image", "push-images", "apply-workloads"}

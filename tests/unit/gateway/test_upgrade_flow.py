@@ -19,6 +19,7 @@ from holdfast.errors import (
     ImageMissingError,
     ImageUnfitError,
     LockLostError,
+    NodeRefusedError,
     NodeStoppedError,
     PermanentError,
     PortTakenError,
@@ -86,6 +87,8 @@ def upgrade(gateway, error, step):
         (WaitTimeoutError("late"), "wait-rollout"),
         (EngineCallError("no such program"), "start-container"),
         (WaitTimeoutError("late"), "run-probe"),
+        (NodeStoppedError("it ended"), "push-gateway-image"),
+        (NodeRefusedError("it does not want to"), "push-images"),
     ],
 )
 def test_a_new_version_that_is_not_well_is_taken_back(gateway, error, step):
@@ -107,6 +110,7 @@ def test_a_new_version_that_is_not_well_is_taken_back(gateway, error, step):
         (EngineUnreachableError("gone"), "wait-node-ready"),
         (PortTakenError("taken"), "start-container"),
         (DiskFullError("full"), "start-container"),
+        (EngineCallError("running ctr in x: connection broken before the command ended"), "wait-runtime"),
         (CancelledError("Ctrl-C"), "wait-node-ready"),
         (LockLostError("lost"), "wait-node-ready"),
         (StepError("OSError"), "wait-healthy"),

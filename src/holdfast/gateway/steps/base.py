@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING
 
 from holdfast.containers.translation import is_transient
 from holdfast.engine import Step
+from holdfast.errors import DiskFullError, NodeRefusedError, NodeStoppedError, WaitTimeoutError
 from holdfast.retry import Policy, exponential
 
 if TYPE_CHECKING:
     from holdfast.gateway.work import Work
 
-ENGINE_CALLS = Policy(attempts=4, backoff=exponential(0.2, cap=5), retry_on=is_transient)
+
+def may_pass(error: Exception) -> bool:
+    """Whether a call to the engine may go well the next time; words of a node's log do not count."""
+    judged = isinstance(error, DiskFullError | NodeRefusedError | NodeStoppedError | WaitTimeoutError)
+    return not judged and is_transient(error)
+
+
+ENGINE_CALLS = Policy(attempts=4, backoff=exponential(0.2, cap=5), retry_on=may_pass)
 """For calls to the engine: a dropped connection or a registry's bad minute is tried again."""
 
 
@@ -27,3 +35,8 @@ class GatewayStep(Step):
         self.work = work
         if self.attempts and self.policy is not None and self.policy.attempts is not None:
             self.policy = self.policy.with_(attempts=getattr(work.settings.attempts, self.attempts))
+
+
+def indented(log: str) -> str:
+    """Log lines below the sentence that they belong to."""
+    return "\n".join(f"    {line}" for line in log.strip().splitlines()) or "    (it printed nothing)"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.gateway import kubeconfig
-from holdfast.gateway.steps.base import ENGINE_CALLS, GatewayStep
+from holdfast.gateway.steps.base import ENGINE_CALLS, GatewayStep, indented
 from holdfast.kube.reach import answers
 from holdfast.retry import Policy, exponential
 
@@ -68,8 +68,3 @@ class ClusterStep(GatewayStep):
             if said.strip():
                 return indented(said.decode(errors="replace"))
         return indented("")
-
-
-def indented(log: str) -> str:
-    """Log lines below the sentence that they belong to."""
-    return "\n".join(f"    {line}" for line in log.strip().splitlines()) or "    (it printed nothing)"

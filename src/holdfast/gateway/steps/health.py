@@ -23,7 +23,8 @@ from holdfast.errors import (
     WaitTimeoutError,
 )
 from holdfast.gateway import kubeconfig
-from holdfast.gateway.steps.cluster import ClusterStep, indented
+from holdfast.gateway.steps.base import indented
+from holdfast.gateway.steps.cluster import ClusterStep
 from holdfast.gateway.workloads.api_server import NAME
 from holdfast.gateway.workloads.sights import hopeless
 from holdfast.kube.conditions import Sight

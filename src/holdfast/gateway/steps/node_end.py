@@ -19,6 +19,7 @@ from holdfast.errors import (
     WaitTimeoutError,
 )
 from holdfast.gateway.pressure import short_of_disk
+from holdfast.gateway.steps.base import indented
 
 if TYPE_CHECKING:
     from holdfast.containers.containers import ContainerView
@@ -45,7 +46,7 @@ def has_ended(work: Work) -> bool:
 def explained(work: Work, last: Told) -> HoldfastError:
     """Tell a node that is late from one that ended, and one that ended for good from the others."""
     container = work.container()
-    log = _indented(container_logs(work.engine, work.object, tail=_LOG_LINES) if container else "")
+    log = indented(container_logs(work.engine, work.object, tail=_LOG_LINES) if container else "")
     see = f"See `holdfast logs {work.name}`"
     if container is not None and _is_out_of_space(work, container, last):
         return DiskFullError(f"no space left on the engine's host for the node's data:\n{log}")
@@ -68,7 +69,3 @@ def _is_out_of_space(work: Work, container: ContainerView, last: Told) -> bool:
     """By what it said in this life alone: an older line may be about a disk that has room again."""
     said = container_logs(work.engine, work.object, tail=_LOG_LINES, since=container.started_second)
     return is_disk_full(said) or is_disk_full(last.detail)
-
-
-def _indented(log: str) -> str:
-    return "\n".join(f"    {line}" for line in log.strip().splitlines()) or "    (it printed nothing)"

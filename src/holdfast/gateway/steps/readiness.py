@@ -67,10 +67,11 @@ class _Wait(GatewayStep):
                 raise explained(self.work, Told()) from error
             raise
         last = Told()
-        for line in command.lines():
+        for line in command.lines(ctx.stop):
             last = _told(line)
             if last.component:
                 ctx.progress(f"{last.component} {last.state}")
+        ctx.check_stop()
         code = command.exit_code()
         if code == 0:
             ctx.note(self.awaited)

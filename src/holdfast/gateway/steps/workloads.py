@@ -13,14 +13,13 @@ from holdfast.engine import Verdict, absent, done, partial
 from holdfast.errors import (
     DeadlineError,
     HoldfastError,
-    ImageMissingError,
     WaitFailedError,
     WaitTimeoutError,
 )
 from holdfast.gateway.pressure import short_of_disk
 from holdfast.gateway.push import source_engine
 from holdfast.gateway.steps.cluster import ClusterStep
-from holdfast.gateway.steps.push import PushImages
+from holdfast.gateway.steps.push import no_gateway_image
 from holdfast.gateway.workloads import deployments, manifests
 from holdfast.gateway.workloads.api_server import NAME
 from holdfast.gateway.workloads.blueprint import (
@@ -37,24 +36,10 @@ from holdfast.sandbox.crds import crds
 
 if TYPE_CHECKING:
     from holdfast.engine import Context
-    from holdfast.gateway.work import Work
 
 _LEAST_SECONDS = 0.1
 _NAMED = 4
 """More names than this on one line are read by nobody."""
-
-
-class PushGatewayImages(PushImages):
-    """The images that were asked for, and the one that the gateway's own workloads run from."""
-
-    def __init__(self, work: Work) -> None:
-        super().__init__(work, work.settings.push_images)
-
-    def probe(self, ctx: Context) -> Verdict:
-        # An engine may have lost the image (`docker image prune`) while the node has it: then it stays there.
-        if find_image(source_engine(self.work), GATEWAY_IMAGE) is not None:
-            self.references = (GATEWAY_IMAGE, *self.work.settings.push_images)
-        return super().probe(ctx)
 
 
 class _WorkloadStep(ClusterStep):
@@ -82,11 +67,7 @@ class _WorkloadStep(ClusterStep):
         if live is not None and _runs(live) == GATEWAY_IMAGE:
             annotations = live["spec"]["template"]["metadata"].get("annotations") or {}
             return str(annotations.get(IMAGE_DIGEST, ""))
-        raise ImageMissingError(
-            f"the image {GATEWAY_IMAGE} is neither on the engine nor in the node",
-            hint="Build it: holdfast image build gateway. Or go without holdfast's own workloads: "
-            "HOLDFAST_WORKLOADS=false.",
-        )
+        raise no_gateway_image()
 
 
 class ApplyWorkloads(_WorkloadStep):
@@ -94,7 +75,7 @@ class ApplyWorkloads(_WorkloadStep):
 
     name = "apply-workloads"
     title = "Workloads"
-    needs = ("reconcile-tls", "push-images")
+    needs = ("reconcile-tls", "push-gateway-image")
     reads = ("reconcile-tls",)
 
     def probe(self, ctx: Context) -> Verdict:

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.containers.containers import container_logs, set_restart, start_container
 from holdfast.containers.images import find_image
+from holdfast.containers.translation import is_transient
 from holdfast.errors import (
     CancelledError,
     DamagedFileError,
@@ -24,6 +25,8 @@ from holdfast.errors import (
     HostUnusableError,
     LockedError,
     LockLostError,
+    NodeRefusedError,
+    NodeStoppedError,
     PermanentError,
     PortTakenError,
     StepError,
@@ -58,8 +61,8 @@ _GATE = frozenset({
     "start-container", "wait-runtime", "wait-node-registered", "wait-node-ready", "wait-api-ready",
     "wait-rollout", "wait-healthy", "run-probe",
 })  # fmt: skip
-"""Only a failure of one of these can mean that the new version is not well. All others (an image to push that
-is not there, a file here that cannot be written) say nothing about it: run again to go on."""
+"""Only a failure of one of these can mean that the new version is not well, or a node that ended by itself.
+All others (an image to push that is not there, a file here that cannot be written) say nothing about it."""
 
 _OUT_OF_REACH = (
     LockedError, LockLostError, EngineUnreachableError, EnginePermissionError, HostUnreachableError,
@@ -210,7 +213,10 @@ def _planned(work: Work) -> tuple[str, Work, list[Step]]:
 
 def is_unwell(error: HoldfastError, step: str) -> bool:
     """Whether an error means that the new version is not well, so that the old one has to come back."""
-    return step in _GATE and not isinstance(error, _SAYS_NOTHING)
+    if isinstance(error, NodeStoppedError | NodeRefusedError):
+        return True
+    cut = isinstance(error, EngineCallError) and is_transient(error)
+    return step in _GATE and not cut and not isinstance(error, _SAYS_NOTHING)
 
 
 def _go_back(work: Work, record: UpgradeRecord, run: Run, failed: HoldfastError | None = None) -> Upgraded:
