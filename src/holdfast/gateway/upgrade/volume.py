@@ -57,6 +57,7 @@ df -Pk . | tail -n 1
 """
 
 # The failed files are moved away once: their presence says that the swap has begun.
+# One command a line: a shell goes on after `a && b` when it is `a` that failed.
 _RESTORE = f"""set -eu
 data=$1 id=$2
 if [ -e "{SNAPSHOTS}/$id/{_RESTORED}" ]; then exit 0; fi
@@ -72,7 +73,8 @@ fi
 if [ -d "$data.new" ]; then mv -T "$data.new" "$data"; fi
 if [ ! -d "$data" ]; then echo "there is no datastore"; exit 1; fi
 if [ -f "{SNAPSHOTS}/$id/version.json" ]; then
-  cp -a "{SNAPSHOTS}/$id/version.json" version.json.new && mv -T version.json.new version.json
+  cp -a "{SNAPSHOTS}/$id/version.json" version.json.new
+  mv -T version.json.new version.json
 else
   rm -f version.json
 fi
