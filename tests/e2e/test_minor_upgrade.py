@@ -48,7 +48,7 @@ def test_a_newer_version_that_breaks_after_it_opened_the_datastore_is_taken_back
         ended = keeper.holdfast.run("upgrade", keeper.name, "--image", image, "--timeout", "45", "--json")
     told = json.loads(ended.stderr.splitlines()[-1])
     assert (ended.returncode, told["code"]) == (3, "upgrade-rolled-back"), ended.stderr
-    assert "etcd ready" in told["error"]
+    assert "kube-apiserver ready" in told["error"]
     assert version_of(keeper).startswith("v1.33.")
     assert_kept(keeper)
 
