@@ -7,6 +7,7 @@ import socket
 
 import pytest
 from tests.support.commands import Holdfast
+from tests.support.moments import act_at
 
 from holdfast.containers.containers import find_container
 from holdfast.containers.engine import connect
@@ -117,19 +118,52 @@ def test_stop_start_and_logs_of_a_gateway_that_is_not_there(holdfast):
         pytest.param("ensure-network", marks=pytest.mark.slow),
         "ensure-container",
         pytest.param("start-container", marks=pytest.mark.slow),
-        "wait-node-ready",
+        "wait-node-registered",
+        pytest.param("push-gateway-image", marks=pytest.mark.slow),
+        pytest.param("wait-node-ready", marks=pytest.mark.slow),
     ],
 )
-def test_ctrl_c_at_any_time_leaves_nothing_in_the_way(new_gateway, moment):
-    gateway = new_gateway("ctrlc")
+def test_ctrl_c_at_any_time_leaves_nothing_in_the_way(new_gateway, holdfast, moment):
+    whole = Holdfast(holdfast.home, HOLDFAST_WORKLOADS="true")  # more is done at the same time
+    gateway = new_gateway("ctrlc", holdfast=whole)
     running = gateway.holdfast.start("up", gateway.name, "--json")
     for line in running.stderr:
         event = json.loads(line)
         if (event["event"], event.get("step")) == ("step.started", moment):
             running.send_signal(signal.SIGINT)
             break
-    _, rest = running.communicate(timeout=60)
+    # Far less than any of the waits: what is under way is let go of.
+    _, rest = running.communicate(timeout=15)
     assert running.returncode == 130, rest
     assert "Traceback" not in rest
     gateway.up()
     gateway.destroy()
+
+
+@pytest.mark.slow
+def test_a_node_that_ends_while_its_image_goes_in_is_told_with_its_log(new_gateway, holdfast):
+    gateway = new_gateway("ends", holdfast=Holdfast(holdfast.home, HOLDFAST_WORKLOADS="true"))
+
+    def kill():
+        os.kill(gateway.inspect()["State"]["Pid"], signal.SIGKILL)
+
+    words = ("up", gateway.name)
+    code, told = act_at(gateway.holdfast, "push-gateway-image", kill, *words, moment="step.progress")
+    # The engine starts it again by itself, so that it may come up all the same.
+    assert code in (0, 1), told
+    if code == 1:
+        assert "node-stopped" in told
+        assert "the node stopped while it was starting" in told
+    gateway.up()
+    gateway.destroy()
+
+
+def test_an_image_to_push_that_is_not_there_is_told_before_anything_is_made(new_gateway):
+    gateway = new_gateway("typo")
+    ended = gateway.holdfast.run("up", gateway.name, "--push-image", "no-such-image:1")
+    assert_refused(ended, 3, "image-missing", "no-such-image:1")
+    engine = connect()
+    assert find_volume(engine, gateway.container) is None
+    assert find_network(engine, gateway.container) is None
+    ended = gateway.holdfast.run("up", gateway.name, "--push-image", "no-such-image:1", "--plan")
+    assert_refused(ended, 3, "image-missing")
