@@ -1,0 +1,54 @@
+"""The way back from an upgrade killed at every step, on the real engine: run again, the old one is there."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from tests.support.commands import Holdfast
+from tests.support.gateways import TestGateway
+from tests.support.node_images import NodeImages
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+CHANGED = {
+    "mark-rollback", "remove-new-container", "restore-snapshot", "take-back", "keep-running",
+    "start-container", "run-probe", "finish-rollback",
+}  # fmt: skip
+"""The steps of the way back that change something, where all else is as it was."""
+
+PARTS = 4
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """The plan under test, with its gateway up; both are taken away in the end."""
+    spec = importlib.util.spec_from_file_location(
+        "rollback_plan", Path(__file__).with_name("rollback_plan.py")
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with NodeImages() as images:
+        try:
+            dies = ["/bin/sh", "-c", "echo no luck; exit 1"]
+            module.set_up(images.make("dies", entrypoint=dies), tmp_path)
+            yield module
+        finally:
+            module.clear()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_way_back_converges_wherever_it_is_killed(crash_matrix, plan, tmp_path, part):
+    """In parts, each of which takes minutes: every n-th step that has something to do on the way back."""
+    keeper = TestGateway(plan.NAME, Holdfast(tmp_path, HOLDFAST_WORKLOADS="false")).keep_a_file()
+
+    def observe(world):
+        keeper.assert_kept()
+        return plan.observe(world)
+
+    steps = [step.name for step in plan.build(tmp_path / "steps").steps if step.name in CHANGED]
+    assert set(steps) == CHANGED
+    report = crash_matrix(
+        plan.build, observe=observe, moments=1, troubles=("killed",), steps=steps[part::PARTS]
+    )
+    reached = [finding for finding in report.findings if finding.reached]
+    assert len(reached) == 3 * len(steps[part::PARTS]), "a step had nothing to do, and was not killed"
