@@ -16,9 +16,9 @@ import msgspec
 
 from holdfast.sandbox import disk, idle, lifetime, network, parts, status
 from holdfast.sandbox.actions import Action, Adopt, Create, Delete, Patch
-from holdfast.sandbox.api import Condition, Mode, Reason, Shutdown
+from holdfast.sandbox.api import GROUP, Condition, Mode, Reason, Shutdown
 from holdfast.sandbox.names import pod_name, selector
-from holdfast.sandbox.ownership import Ownership, owner_words, ownership
+from holdfast.sandbox.ownership import Ownership, controller_of, owner_words, ownership
 from holdfast.sandbox.propagation import metadata_patch
 from holdfast.sandbox.status import Said
 
@@ -55,23 +55,27 @@ def decide(seen: Observed) -> Decision:
         return Decision()
     if lifetime.is_over(seen.sandbox, seen.now):
         return _expired(seen)
-    claims, trouble = _claims(seen)
+    claims, claim_trouble = _claims(seen)
     service, service_trouble = _service(seen)
-    trouble = seen.failure or trouble or service_trouble
+    trouble = _worst(_error(seen.failure) if seen.failure else None, claim_trouble, service_trouble)
     owned = [pod for pod in seen.pods if ownership(pod, seen.sandbox) is Ownership.OURS]
     if len(owned) > 1:
         words = f"{len(owned)} pods belong to this sandbox; delete all but one"
         return _ended(seen, (), _not_ready(Reason.MULTIPLE_PODS, words), unknown=True)
     pod = owned[0] if owned else _of_that_name(seen)
     suspended = seen.sandbox["spec"].get("operatingMode", Mode.RUNNING) == Mode.SUSPENDED
-    decision = _suspended(seen, pod) if suspended else _running(seen, pod, trouble)
+    if suspended:
+        # The pod goes first: a claim that cannot be made keeps nobody from being suspended.
+        decision = _suspended(seen, pod)
+        return msgspec.structs.replace(decision, actions=(*decision.actions, *claims, *service))
+    decision = _running(seen, pod, trouble)
     return msgspec.structs.replace(decision, actions=(*claims, *service, *decision.actions))
 
 
-def _running(seen: Observed, pod: dict[str, Any] | None, trouble: str) -> Decision:
+def _running(seen: Observed, pod: dict[str, Any] | None, trouble: Said | None) -> Decision:
     not_suspended = Said(Condition.SUSPENDED, "False", Reason.NOT_SUSPENDED)
-    if trouble:
-        return _ended(seen, (), _not_ready(Reason.RECONCILER_ERROR, trouble), not_suspended, pod=pod)
+    if trouble is not None:
+        return _ended(seen, (), trouble, not_suspended, pod=pod)
     if pod is None:
         waiting = _not_ready(Reason.DEPENDENCIES_NOT_READY, "the pod is being made")
         return _ended(seen, (Create(manifest=parts.pod(seen.sandbox)),), waiting, not_suspended)
@@ -80,9 +84,10 @@ def _running(seen: Observed, pod: dict[str, Any] | None, trouble: str) -> Decisi
 
 def _with_pod(seen: Observed, pod: dict[str, Any], not_suspended: Said) -> Decision:
     whose = ownership(pod, seen.sandbox)
+    if whose is not Ownership.OURS and _is_former(pod, seen.sandbox):
+        return _ended(seen, (), _still_there("pod", pod), not_suspended)
     if whose is Ownership.FOREIGN:
-        words = f"a pod {pod['metadata']['name']} is there that belongs to {owner_words(pod)}"
-        return _ended(seen, (), _not_ready(Reason.RECONCILER_ERROR, words), not_suspended)
+        return _ended(seen, (), _in_the_way("pod", pod), not_suspended)
     if whose is Ownership.ADOPTABLE:
         waiting = _not_ready(Reason.DEPENDENCIES_NOT_READY, "the pod is being taken over")
         return _ended(seen, (Adopt.of(pod, seen.sandbox),), waiting, not_suspended, pod=pod)
@@ -95,7 +100,10 @@ def _with_pod(seen: Observed, pod: dict[str, Any], not_suspended: Said) -> Decis
     actions: tuple[Action, ...] = (Patch.of(pod, patch),) if patch else ()
     left = idle.seconds_until_sleep(seen.sandbox, seen.now)
     if left == 0:
-        actions += (Patch.of(seen.sandbox, {"spec": {"operatingMode": Mode.SUSPENDED.value}}),)
+        # As it was seen and not later: a use that is noted at this moment keeps it awake.
+        bound = {"resourceVersion": seen.sandbox["metadata"].get("resourceVersion")}
+        asleep = {"metadata": bound, "spec": {"operatingMode": Mode.SUSPENDED.value}}
+        actions += (Patch.of(seen.sandbox, asleep),)
     said = (_readiness(seen, pod), not_suspended, status.scheduled(pod))
     return _ended(seen, actions, *said, pod=pod, again_in=left or None)
 
@@ -125,10 +133,11 @@ def _suspended(seen: Observed, pod: dict[str, Any] | None) -> Decision:
     ready = _not_ready(Reason.SANDBOX_SUSPENDED, "the sandbox is suspended; its workspace is kept")
     if pod is None:
         return _ended(seen, (), ready, Said(Condition.SUSPENDED, "True", Reason.POD_TERMINATED))
-    if ownership(pod, seen.sandbox) is not Ownership.OURS:
+    ours = ownership(pod, seen.sandbox) is Ownership.OURS
+    if not ours and not _is_former(pod, seen.sandbox):
         words = f"the pod {pod['metadata']['name']} belongs to {owner_words(pod)}"
         return _ended(seen, (), ready, Said(Condition.SUSPENDED, "False", Reason.POD_NOT_OWNED, words))
-    actions = () if status.is_leaving(pod) else (Delete.of(pod),)
+    actions = (Delete.of(pod),) if ours and not status.is_leaving(pod) else ()
     return _ended(seen, actions, ready, Said(Condition.SUSPENDED, "False", Reason.POD_TERMINATING))
 
 
@@ -149,7 +158,7 @@ def _expired(seen: Observed) -> Decision:
     return _ended(seen, tuple(actions), ready, suspended)
 
 
-def _claims(seen: Observed) -> tuple[list[Action], str]:
+def _claims(seen: Observed) -> tuple[list[Action], Said | None]:
     actions: list[Action] = []
     for manifest in parts.claims(seen.sandbox):
         name = manifest["metadata"]["name"]
@@ -158,29 +167,64 @@ def _claims(seen: Observed) -> tuple[list[Action], str]:
             actions.append(Create(manifest=manifest))
             if disk.is_too_large(manifest, seen.disk):
                 # Its class decides, and the class is known once it is there; a pod would have it bound.
-                return actions, f"the claim {name} is being made"
-        elif trouble := disk.cannot_be_had(found, seen.disk):
-            return actions, trouble
-        elif (whose := ownership(found, seen.sandbox)) is Ownership.ADOPTABLE:
+                return actions, _error(f"the claim {name} is being made")
+            continue
+        whose = ownership(found, seen.sandbox)
+        if whose is not Ownership.OURS and _is_former(found, seen.sandbox):
+            return actions, _still_there("claim", found)
+        if words := disk.cannot_be_had(found, seen.disk):
+            return actions, _error(words)
+        if whose is Ownership.FOREIGN:
+            return actions, _in_the_way("claim", found)
+        if whose is Ownership.ADOPTABLE:
             actions.append(Adopt.of(found, seen.sandbox))
-        elif whose is Ownership.FOREIGN:
-            return actions, f"a claim {name} is there that belongs to {owner_words(found)}"
-    return actions, ""
+    return actions, None
 
 
-def _service(seen: Observed) -> tuple[list[Action], str]:
+def _service(seen: Observed) -> tuple[list[Action], Said | None]:
     wanted = seen.sandbox["spec"].get("service")
     if wanted is None:
-        return [], ""
+        return [], None
     if seen.service is None:
-        return ([Create(manifest=parts.service(seen.sandbox))], "") if wanted else ([], "")
+        return ([Create(manifest=parts.service(seen.sandbox))] if wanted else []), None
     whose = ownership(seen.service, seen.sandbox)
     if not wanted:
-        return ([Delete.of(seen.service)], "") if whose is Ownership.OURS else ([], "")
+        return ([Delete.of(seen.service)] if whose is Ownership.OURS else []), None
+    if whose is not Ownership.OURS and _is_former(seen.service, seen.sandbox):
+        return [], _still_there("Service", seen.service)
     if whose is Ownership.FOREIGN:
-        name = seen.service["metadata"]["name"]
-        return [], f"a Service {name} is there that belongs to {owner_words(seen.service)}"
-    return ([Adopt.of(seen.service, seen.sandbox)] if whose is Ownership.ADOPTABLE else []), ""
+        return [], _in_the_way("Service", seen.service)
+    return ([Adopt.of(seen.service, seen.sandbox)] if whose is Ownership.ADOPTABLE else []), None
+
+
+def _is_former(found: dict[str, Any], sandbox: dict[str, Any]) -> bool:
+    """Whether what is not ours goes by itself: it is being deleted, or its owner was our name's last bearer.
+
+    Names are unique: a Sandbox of ours with another uid is gone, and its parts follow it in a moment.
+    """
+    owner = controller_of(found) or {}
+    named = (owner.get("kind"), owner.get("name")) == ("Sandbox", sandbox["metadata"]["name"])
+    return status.is_leaving(found) or (named and owner.get("apiVersion", "").startswith(f"{GROUP}/"))
+
+
+def _still_there(kind: str, found: dict[str, Any]) -> Said:
+    words = f"the former {kind} {found['metadata']['name']} is still being deleted"
+    return _not_ready(Reason.DEPENDENCIES_NOT_READY, words)
+
+
+def _in_the_way(kind: str, found: dict[str, Any]) -> Said:
+    return _error(f"a {kind} {found['metadata']['name']} is there that belongs to {owner_words(found)}")
+
+
+def _error(words: str) -> Said:
+    return _not_ready(Reason.RECONCILER_ERROR, words)
+
+
+def _worst(*said: Said | None) -> Said | None:
+    """What to tell of: the first error, else the first thing that is waited for."""
+    there = [each for each in said if each is not None]
+    errors = [each for each in there if each.reason == Reason.RECONCILER_ERROR]
+    return next(iter([*errors, *there]), None)
 
 
 def _of_that_name(seen: Observed) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from holdfast.sandbox.actions import Delete, Patch
 from holdfast.sandbox.api import FAILED_PODS, FAILURES, Condition, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from holdfast.sandbox.actions import Action
 
@@ -82,12 +82,18 @@ def _shutdown(sandbox: Mapping[str, Any]) -> datetime | None:
 
 
 def _ended_at(pod: Mapping[str, Any]) -> datetime | None:
-    ends = [
-        ended
-        for container in (pod.get("status") or {}).get("containerStatuses") or ()
-        if (ended := _time(((container.get("state") or {}).get("terminated") or {}).get("finishedAt")))
-    ]
-    return max(ends, default=None)
+    """When its last container ended; of a pod that was never let in, what it says of itself last."""
+    told = pod.get("status") or {}
+    containers = [*(told.get("initContainerStatuses") or ()), *(told.get("containerStatuses") or ())]
+    ends = _times(
+        ((each.get("state") or {}).get("terminated") or {}).get("finishedAt") for each in containers
+    )
+    changes = _times(each.get("lastTransitionTime") for each in told.get("conditions") or ())
+    return max(ends or changes, default=None) or _time(pod["metadata"].get("creationTimestamp"))
+
+
+def _times(texts: Iterable[str | None]) -> list[datetime]:
+    return [moment for text in texts if (moment := _time(text)) is not None]
 
 
 def _time(text: str | None) -> datetime | None:

@@ -198,6 +198,32 @@ def test_a_failed_pod_is_replaced_after_a_pause_that_grows():
     assert look(box, failed_pod(box)).again_in == 300.0
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"conditions": [], "containerStatuses": []},  # the kubelet did not let it in
+        {"conditions": [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": text(NOW)}]},
+        {
+            "containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}}],
+            "initContainerStatuses": [
+                {"name": "seed", "state": {"terminated": {"exitCode": 1, "finishedAt": text(NOW)}}}
+            ],
+        },
+    ],
+)
+def test_a_pod_that_failed_before_its_containers_ran_waits_its_pause_too(told):
+    box = sandbox()
+    pod = living_pod(box, phase="Failed", **told)
+    pod["metadata"]["creationTimestamp"] = text(
+        NOW if told.get("conditions") == [] else NOW - timedelta(hours=1)
+    )
+    for failures, pause in (("0", 1.0), ("4", 16.0), ("99", 300.0)):
+        box["metadata"]["annotations"] = {"holdfast.dev/failures": failures}
+        early = look(box, pod)
+        assert (early.actions, early.again_in) == ((), pause)
+        assert len(look(box, pod, now=NOW + timedelta(seconds=pause)).actions) == 2
+
+
 def test_a_pod_that_ran_well_for_long_starts_the_count_anew():
     box = sandbox()
     box["metadata"]["annotations"] = {"holdfast.dev/failures": "8"}

@@ -63,3 +63,10 @@ def test_what_is_not_ready_is_not_idle():
     box = awake(used=9999)
     box["status"]["conditions"][0]["status"] = "False"
     assert sleeps(box) == []
+
+
+def test_it_falls_asleep_only_as_it_was_seen_so_that_a_use_noted_meanwhile_keeps_it_awake():
+    box = awake(used=3600)
+    box["metadata"]["resourceVersion"] = "41"
+    (falling,) = decided(box).actions
+    assert falling.patch == {"metadata": {"resourceVersion": "41"}, "spec": {"operatingMode": "Suspended"}}
