@@ -10,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import SandboxMissingError, UsageError, WaitFailedError, WaitTimeoutError
+from holdfast.sandbox.api import ClaimReason
 from holdfast.sandbox.sdk import waiting
 from holdfast.sandbox.sdk.connection import Connection
 from holdfast.sandbox.sdk.handle import AsyncSandbox
 from holdfast.sandbox.sdk.waiting import EventReader, StreamEvent, judge
+from holdfast.sandbox.sdk.watching import _HINTS
 from holdfast.sandbox.wire import Phase, SandboxView
+from holdfast.server.views import claim_view
 
 EVENTS = "/v1/sandboxes/a/events"
 
@@ -58,6 +61,34 @@ def test_every_state_is_done_hopeless_doubtful_or_on_its_way(seen, wanted, how):
     assert [name for name in ("done", "hopeless", "doubtful") if getattr(found, name)][:1] == (
         [how] if how else []
     )
+
+
+CLAIMS = {
+    ClaimReason.TEMPLATE_NOT_FOUND: "hopeless",
+    ClaimReason.WARM_POOL_NOT_FOUND: "hopeless",
+    ClaimReason.INVALID_METADATA: "hopeless",
+    ClaimReason.ENV_REJECTED: "hopeless",
+    ClaimReason.CLAIM_TEMPLATES_ERROR: "hopeless",
+    ClaimReason.CLAIM_EXPIRED: "hopeless",
+    ClaimReason.SANDBOX_MISSING: "hopeless",
+    ClaimReason.ADOPTION_CONFLICT: "doubtful",  # the one that has the name may be on its way out
+    ClaimReason.SANDBOX_CREATE_PENDING: "",
+    ClaimReason.SANDBOX_NOT_READY: "",
+}
+
+
+@pytest.mark.parametrize("reason", ClaimReason)
+def test_every_reason_of_a_claim_is_judged_on_purpose(reason):
+    ready = {"type": "Ready", "status": "False", "reason": reason.value, "message": "so it is"}
+    claim = {"metadata": {"name": "a", "uid": "u"}, "spec": {}, "status": {"conditions": [ready]}}
+    found = judge(claim_view(claim), Phase.READY)
+    told = "hopeless" if found.hopeless else "doubtful" if found.doubtful else ""
+    assert told == CLAIMS[reason]
+
+
+@pytest.mark.parametrize("reason", sorted(waiting.HOPELESS & set(ClaimReason)))
+def test_a_claim_without_hope_comes_with_what_to_do(reason):
+    assert reason in _HINTS
 
 
 def test_words_say_phase_reason_and_the_first_line():

@@ -18,16 +18,23 @@ if TYPE_CHECKING:
 HOPELESS = frozenset(
     {
         "ContainerCannotRun", "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError",
-        "ErrImageNeverPull", "ImageInspectError", "ImagePullBackOff", "InvalidImageName", "MultiplePods",
-        "PodNotOwned", "RunContainerError", "StartError", "TemplateNotFound", "WarmPoolNotFound",
+        "EnvVarsInjectionRejected", "ErrImageNeverPull", "ImageInspectError", "ImagePullBackOff",
+        "InvalidImageName", "InvalidMetadata", "MultiplePods", "PodNotOwned", "RunContainerError",
+        "SandboxMissing", "StartError", "TemplateNotFound", "VolumeClaimTemplatesError", "WarmPoolNotFound",
     }
 )  # fmt: skip
 """Reasons for which a sandbox is Pending and that time does not cure."""
 
-DOUBTFUL = frozenset({"Completed", "ErrImagePull", "Error", "OOMKilled", "ReconcilerError", "Unschedulable"})
+DOUBTFUL = frozenset(
+    {
+        "AdoptionConflict", "Completed", "ErrImagePull", "Error", "OOMKilled", "ReconcilerError",
+        "Unschedulable",
+    }
+)  # fmt: skip
 """Reasons that often pass by themselves at once; one that stays is as good as hopeless.
 
-A program that ended is among them: it is started again, and may have waited for something.
+A program that ended is among them: it is started again, and may have waited for something. So is a name that
+another sandbox has: that one may be on its way out.
 """
 DOUBT_SECONDS = 5.0
 

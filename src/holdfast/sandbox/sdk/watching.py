@@ -191,5 +191,10 @@ _HINTS = {
     "ErrImageNeverPull": _IMAGE,
     "WarmPoolNotFound": "Make a pool for that template first, or create the sandbox from an image.",
     "TemplateNotFound": "Make that template first, or create the sandbox from an image.",
+    "EnvVarsInjectionRejected": "Leave them out, or have its template allow them (envVarsInjectionPolicy).",
+    "InvalidMetadata": "Delete it and choose other labels.",
+    "VolumeClaimTemplatesError": "Leave them out, or have its template allow them.",
+    "AdoptionConflict": "Choose another name, or delete the sandbox that has it.",
+    "SandboxMissing": "Its sandbox was deleted by somebody. Delete it and create it again.",
 }
 _PHASE_HINTS = {Phase.SUSPENDED: "Wake it up: `holdfast sandbox resume`."}
