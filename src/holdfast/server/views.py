@@ -31,7 +31,8 @@ _PHASES = {
     Reason.POD_SUCCEEDED: Phase.FINISHED,
     Reason.POD_FAILED: Phase.FAILED,
 }
-_KNOWN = {member.value for member in ConditionType}
+_KNOWN = {member.value for member in ConditionType} - {ConditionType.NETWORK_POLICY_ENFORCED.value}
+"""What the phase says already, and is no note."""
 SIZE_NOTE = "the workspace's size is not enforced: it can grow as long as the node's disk has room"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.sandboxes import NOW, failed_pod, living_pod, look, sandbox, text, workspace
 
+from holdfast.sandbox.names import tracking
 from holdfast.sandbox.status import is_leaving
 from holdfast.sandbox.wire import Phase
 from holdfast.server import views
@@ -117,9 +118,18 @@ def test_the_workspace_and_its_claim():
 def test_a_condition_of_others_that_does_not_hold_is_a_note():
     box = seen(sandbox())
     box["status"]["conditions"].append(
-        {"type": "NetworkPolicyEnforced", "status": "False", "message": "network policy is not enforced here"}
+        {"type": "example.com/Scanned", "status": "False", "message": "the image was not scanned"}
     )
-    assert views.view(box).notes == ["network policy is not enforced here"]
+    assert views.view(box).notes == ["the image was not scanned"]
+
+
+def test_a_policy_that_the_network_does_not_keep_to_is_a_note():
+    box = sandbox()
+    around = {"metadata": {"name": "closed"}, "spec": {"podSelector": {"matchLabels": tracking("a")}}}
+    (note,) = views.view(seen(box, living_pod(box), policies=(around,))).notes
+    assert "network policy closed is there" in note
+    assert "does not enforce it" in note
+    assert views.view(seen(box, living_pod(box))).notes == []
 
 
 def test_a_claimed_one_has_the_name_of_its_claim():
