@@ -6,6 +6,7 @@
     │   ├── OutcomeUnknownError         a write may or may not have happened, and nobody could be asked
     │   ├── EngineCallError             the container engine answered a call with an error
     │   ├── HostUnreachableError        the ssh connection to a host could not be made, or was cut
+    │   │   └── ConnectionCutError      it was cut while a command was at work, and its lock went with it
     │   ├── NodeStoppedError            the node's container ended while it was waited for
     │   ├── WaitTimeoutError            something did not become ready in its time
     │   └── BuildFailedError            a stage of an image build failed
@@ -115,6 +116,12 @@ class HostUnreachableError(TemporaryError):
     """The ssh connection to a host could not be made, or was cut."""
 
     code = "host-unreachable"
+
+
+class ConnectionCutError(HostUnreachableError):
+    """The connection was cut in the middle of a run, whose lock over there went with it."""
+
+    code = "connection-cut"
 
 
 class NodeStoppedError(TemporaryError):

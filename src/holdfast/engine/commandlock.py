@@ -43,6 +43,8 @@ class CommandLock:
         self._name = where
         self._child: subprocess.Popen[bytes] | None = None
         self._released = threading.Event()
+        self.lost = False
+        """Whether the session that held it last had ended before it was let go."""
 
     def acquire(self, holder: Holder) -> None:
         if self._child is not None:
@@ -50,7 +52,7 @@ class CommandLock:
         child = self._start(_script(self.path, msgspec.json.encode(holder).decode()))
         said = self._first_line(child)
         if said == _HELD:
-            self._child = child
+            self._child, self.lost = child, False
             self._released.clear()
             threading.Thread(target=self._beat, args=(child,), daemon=True, name="lock-beat").start()
             return
@@ -80,7 +82,9 @@ class CommandLock:
         child, self._child = self._child, None
         if child is not None:
             self._released.set()
-            self._end(child)
+            had_ended = child.poll() is not None
+            # The script ends well when its input does; of a session that was cut nobody hears that.
+            self.lost = self._end(child) != 0 or had_ended
 
     def _beat(self, child: subprocess.Popen[bytes]) -> None:
         """Say every few seconds that the holder lives; ends with the lock or with the session."""

@@ -11,13 +11,14 @@ import msgspec
 
 from holdfast import home
 from holdfast.engine import SQLiteStore, Workflow
-from holdfast.errors import UnknownGatewayError
+from holdfast.errors import HoldfastError, UnknownGatewayError
 from holdfast.events import Bus
 from holdfast.gateway.observation import GatewayStatus, observe
 from holdfast.gateway.plan import destroy_steps, push_steps, stop_steps, up_steps
 from holdfast.gateway.push import check_running
 from holdfast.gateway.steps.base import ENGINE_CALLS
 from holdfast.gateway.steps.kubeconfig import refresh_kubeconfig
+from holdfast.gateway.unbroken import cut_short, unbroken
 from holdfast.gateway.upgrade import flow
 from holdfast.gateway.work import Work
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class GatewayResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a command left behind; `changed` names the steps that had an effect."""
+    """What a command left behind; `changed` names the steps that had an effect in its last run."""
 
     name: str
     run: str
@@ -46,7 +47,10 @@ class GatewayResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 def up(name: str, bus: Bus, *, resolved: Resolved | None = None, asked: Asked | None = None) -> GatewayResult:
     """Create, resume or repair a gateway."""
-    work = Work(name, resolved, asked)
+    return unbroken(lambda: Work(name, resolved, asked), _up, bus)
+
+
+def _up(work: Work, bus: Bus) -> GatewayResult:
     if _takes_upgrade(work):
         return _upgraded(work, bus, command="up")
     return _ready(work, _run(_words(work), work, up_steps(work), bus, scope="up"))
@@ -62,12 +66,15 @@ def plan_up(name: str, *, resolved: Resolved | None = None, asked: Asked | None 
 
 def start(name: str, bus: Bus) -> GatewayResult:
     """Start a gateway that exists; the same plan as `up`, but never a new gateway by a slip of the pen."""
-    work = Work(name)
+    return unbroken(lambda: Work(name), _start, bus)
+
+
+def _start(work: Work, bus: Bus) -> GatewayResult:
     if _takes_upgrade(work):
         return _upgraded(work, bus, command="start")
     if not _has_container(work):
         raise UnknownGatewayError(
-            f"there is no gateway {name} to start", hint=f"Bring it up: holdfast up {name}"
+            f"there is no gateway {work.name} to start", hint=f"Bring it up: holdfast up {work.name}"
         )
     return _ready(work, _run("start", work, up_steps(work), bus))
 
@@ -76,7 +83,11 @@ def upgrade(
     name: str, bus: Bus, *, resolved: Resolved | None = None, asked: Asked | None = None
 ) -> GatewayResult:
     """Bring a gateway to another node image, or back by itself when that does not become healthy."""
-    return _upgraded(Work(name, resolved, asked), bus, command="upgrade")
+    return unbroken(
+        lambda: Work(name, resolved, asked),
+        lambda work, heard: _upgraded(work, heard, command="upgrade"),
+        bus,
+    )
 
 
 def plan_upgrade(name: str, *, resolved: Resolved | None = None, asked: Asked | None = None) -> Plan:
@@ -88,20 +99,28 @@ def plan_upgrade(name: str, *, resolved: Resolved | None = None, asked: Asked | 
 
 def push(name: str, references: Sequence[str], bus: Bus) -> GatewayResult:
     """Put local images into a gateway that runs; `pushed` names those that had to be sent."""
-    work = Work(name)
+    return unbroken(lambda: Work(name), lambda work, heard: _push(work, references, heard), bus)
+
+
+def _push(work: Work, references: Sequence[str], bus: Bus) -> GatewayResult:
     check_running(work)
     ended = _run("push", work, push_steps(work, references), bus)
     sent = ended.result("push-images") if "push-images" in ended.changed else ()
-    return GatewayResult(name=name, run=ended.run, changed=ended.changed, pushed=tuple(sent or ()))
+    return GatewayResult(name=work.name, run=ended.run, changed=ended.changed, pushed=tuple(sent or ()))
 
 
 def stop(name: str, bus: Bus) -> GatewayResult:
     """Stop a gateway; what it has stays."""
-    work = Work(name)
+    return unbroken(lambda: Work(name), _stop, bus)
+
+
+def _stop(work: Work, bus: Bus) -> GatewayResult:
     if not _has_container(work):
-        raise UnknownGatewayError(f"there is no gateway {name} to stop", hint="`holdfast list` shows all.")
+        raise UnknownGatewayError(
+            f"there is no gateway {work.name} to stop", hint="`holdfast list` shows all."
+        )
     ended = _run("stop", work, stop_steps(work), bus)
-    return GatewayResult(name=name, run=ended.run, changed=ended.changed)
+    return GatewayResult(name=work.name, run=ended.run, changed=ended.changed)
 
 
 def restart(name: str, bus: Bus) -> GatewayResult:
@@ -112,11 +131,14 @@ def restart(name: str, bus: Bus) -> GatewayResult:
 
 def destroy(name: str, *, with_data: bool, bus: Bus) -> GatewayResult:
     """Take a gateway away; its data only when it was named."""
-    work = Work(name)
+    return unbroken(lambda: Work(name), lambda work, heard: _destroy(work, heard, with_data=with_data), bus)
+
+
+def _destroy(work: Work, bus: Bus, *, with_data: bool) -> GatewayResult:
     if not with_data:
         ENGINE_CALLS.call(flow.refuse_unfinished, work)
     ended = _run("destroy", work, destroy_steps(work, with_data=with_data), bus)
-    return GatewayResult(name=name, run=ended.run, changed=ended.changed)
+    return GatewayResult(name=work.name, run=ended.run, changed=ended.changed)
 
 
 def status(name: str) -> GatewayStatus:
@@ -161,13 +183,16 @@ def _run(command: str, work: Work, steps: Iterable[Step], bus: Bus, *, scope: st
     # `start` walks the same steps as `up`: what either has done, the other goes on from.
     scope = scope or ("up" if command == "start" else command)
     workflow = Workflow(scope, steps, forget=scope in ("stop", "destroy", flow.FORWARD, flow.BACK))
-    return workflow.run(
-        store=SQLiteStore(work.files.state),
-        lock=work.place.lock(work.name),
-        bus=bus,
-        command=command,
-        subject=work.name,
-    )
+    lock = work.place.lock(work.name)
+    try:
+        return workflow.run(
+            store=SQLiteStore(work.files.state), lock=lock, bus=bus, command=command, subject=work.name
+        )
+    except HoldfastError as error:
+        cut = cut_short(error, lock, work)
+        if cut is None:
+            raise
+        raise cut from error
 
 
 def _ready(work: Work, ended: RunResult) -> GatewayResult:

@@ -1,0 +1,97 @@
+"""A command on another host whose connection is cut in its middle: it goes on, as if it were run again.
+
+The lock over there goes with the connection, so nothing more is done under it. Connection and lock are taken
+anew, and the whole command is begun again: it looks at everything afresh and goes on from its checkpoints.
+Not here: commands on this machine, whose lock nobody can cut, and what a command does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.engine import CommandLock, Holder
+from holdfast.engine.commandlock import SILENCE
+from holdfast.errors import (
+    ConnectionCutError,
+    EngineUnreachableError,
+    HoldfastError,
+    HostUnreachableError,
+    HostUnusableError,
+    LockedError,
+    TemporaryError,
+)
+from holdfast.events import Bus, Event, RetryScheduled, RunStarted
+from holdfast.retry import Policy, exponential
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.engine import Lock
+    from holdfast.gateway.work import Work
+
+R = TypeVar("R")
+
+_BY_A_CUT = (TemporaryError, EngineUnreachableError, HostUnusableError)
+"""How a run may end whose connection is gone; what was refused for another reason is refused again."""
+
+_ANEW = Policy(
+    attempts=None, deadline=SILENCE + 30.0, backoff=exponential(0.5, cap=10.0), retry_on=TemporaryError
+)
+"""Longer than the other side keeps the lock of a connection that was cut without a word."""
+
+
+def unbroken(make: Callable[[], Work], do: Callable[[Work, Bus], R], bus: Bus) -> R:
+    """Do a command, and again where its connection was cut; as often as `attempts.engine_call` says."""
+    runs: list[str] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, RunStarted):
+            runs.append(event.run)
+
+    heard, attempt = Bus(bus.emit, hear), 0
+    while True:
+        work, attempt = make(), attempt + 1
+        try:
+            return do(work, heard)
+        except HoldfastError as error:
+            if not _was_cut(error, attempt) or attempt >= work.settings.attempts.engine_call:
+                raise
+        reason = f"the connection to {work.place.remote} was cut; it is made anew, and the command goes on"
+        bus.emit(RetryScheduled(operation="connect", attempt=attempt, delay=0.0, reason=reason))
+        _ANEW.with_(on_retry=bus.emit, operation="connect").call(_take_anew, work, runs)
+
+
+def cut_short(error: HoldfastError, lock: Lock, work: Work) -> ConnectionCutError | None:
+    """What a run really ended with, if its lock was lost with the connection.
+
+    Whatever failed after a cut says nothing about the gateway, and nobody may judge by it.
+    """
+    if not isinstance(lock, CommandLock) or not lock.lost or not isinstance(error, _BY_A_CUT):
+        return None
+    return ConnectionCutError(
+        f"the connection to {work.place.remote} was cut: {error.message}",
+        hint="Nothing is lost. The same command goes on when the connection holds.",
+    )
+
+
+def _was_cut(error: HoldfastError, attempt: int) -> bool:
+    """A host that was never reached is not cut off; one that was, and is away again, is."""
+    if isinstance(error, ConnectionCutError) or isinstance(error.cause, ConnectionCutError):
+        return True
+    return attempt > 1 and isinstance(error, HostUnreachableError)
+
+
+def _take_anew(work: Work, runs: list[str]) -> None:
+    """Connect, and see that the lock can be had; raises `LockedError` where somebody else has it by now."""
+    lock = work.place.lock(work.name)
+    try:
+        lock.acquire(Holder.me("connect", runs[-1] if runs else ""))
+    except LockedError as error:
+        # It is emptied just before it is let go: nobody's name in it is no other run's.
+        holder = lock.holder()
+        if holder is not None and holder.run not in runs:
+            raise
+        raise TemporaryError(
+            f"{work.place.remote} has not noticed yet that the connection was cut: {error.message}"
+        ) from error
+    lock.release()
