@@ -35,12 +35,17 @@ class Cache:
         """How many objects are known."""
         return len(self._objects)
 
-    def put(self, found: dict[str, Any]) -> bool:
-        """Keep an object unless a newer one is known; True when it was news."""
+    def put(self, found: dict[str, Any], *, asked: bool = False) -> bool:
+        """Keep an object unless a newer one is known; True when it was news.
+
+        `asked`: the server was asked for it by its name. A watch by label calls an object gone that has lost
+        the label, in the very version in which it lives on; a delete gives it a later one.
+        """
         key, version = key_of(found), version_of(found)
         known = self._objects.get(key)
         uid = found["metadata"]["uid"]
-        if self._gone.get(uid, -1) >= version:
+        grave = self._gone.get(uid, -1)
+        if grave > version or (grave == version and not asked):
             return False
         if known is not None and known["metadata"]["uid"] == uid and version_of(known) >= version:
             return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,14 +18,14 @@ from holdfast.controller.status_patch import can_wait, status_patch
 from holdfast.errors import ClusterRefusedError, ObjectConflictError
 from holdfast.sandbox.actions import Adopt, Create, Delete, Patch, Target
 from holdfast.sandbox.api import NAME_HASH, Condition
-from holdfast.sandbox.claim import Claimed, decide_claim
+from holdfast.sandbox.claim import Claimed, bound_to, decide_claim
 from holdfast.sandbox.decide import Observed, decide
 from holdfast.sandbox.names import claim_name, pod_name
 from holdfast.sandbox.network import Guarded, decide_template, policy_name
 from holdfast.sandbox.pool import Pool, condition, decide_pool, is_ready
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from decimal import Decimal
 
@@ -54,7 +54,7 @@ class Writer(Protocol):
 
     async def patch_status(self, target: Target, patch: dict[str, Any]) -> dict[str, Any] | None: ...
 
-    async def delete(self, target: Target, propagation: str | None) -> bool: ...
+    async def delete(self, target: Target, propagation: str | None, version: str | None) -> bool: ...
 
     async def read(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None: ...
 
@@ -146,10 +146,23 @@ class Looks:
             sandboxes=tuple(self._cache.owned("Sandbox", pool)),
         )
         decision = decide_pool(seen, lambda: f"{pool['metadata']['name']}-{secrets.token_hex(3)}")
-        if await self._carry_out(decision.actions, pool):
+        with self._let_go(decision.actions) as actions:
+            news = await self._carry_out(actions, pool)
+        if news:
             return NOW
         await self._write_status(pool, decision.status)
         return None
+
+    @contextmanager
+    def _let_go(self, actions: Sequence[Action]) -> Iterator[list[Action]]:
+        """No claim reaches for what a pool deletes, and what one reaches for already is left to it."""
+        kept = [each for each in actions if not (isinstance(each, Delete) and each.target.key in self._taken)]
+        doomed = {each.target.key for each in kept if isinstance(each, Delete)}
+        self._taken |= doomed
+        try:
+            yield kept
+        finally:
+            self._taken -= doomed
 
     async def _template(self, template: dict[str, Any]) -> float | None:
         namespace, name = template["metadata"]["namespace"], policy_name(template["metadata"]["name"])
@@ -159,6 +172,7 @@ class Looks:
 
     async def _claim(self, claim: dict[str, Any]) -> float | None:
         """What its user waits for comes first: the sandbox, then the status, then the notes on the claim."""
+        await self._look_for_lost(claim)
         decision = decide_claim(self._claimed(claim))
         take = next((each for each in decision.actions if isinstance(each, Adopt)), None)
         if take is not None:
@@ -178,7 +192,7 @@ class Looks:
 
         The pool's next sandbox would take the server's time from the user who waits for this one.
         """
-        sandbox = (take.target.kind, take.target.namespace, take.target.name)
+        sandbox = take.target.key
         self._taken.add(sandbox)
         try:
             with self._held(sandbox):
@@ -192,6 +206,14 @@ class Looks:
             self._taken.discard(sandbox)
         await self._carry_out(decision.actions, claim)
         return NOW
+
+    async def _look_for_lost(self, claim: dict[str, Any]) -> None:
+        """A sandbox that we know nothing of is only gone if the server says so: another one would follow."""
+        namespace, name = claim["metadata"]["namespace"], bound_to(claim)
+        if name and self._cache.get("Sandbox", namespace, name) is None:
+            found = await self._writer.read("Sandbox", namespace, name)
+            if found is not None and not self._told(found, key_of(claim)):
+                self._cache.put(found, asked=True)
 
     def _claimed(self, claim: dict[str, Any]) -> Claimed:
         namespace = claim["metadata"]["namespace"]
@@ -252,8 +274,8 @@ class Looks:
                     before = self._cache.get(target.kind, target.namespace, target.name)
                     found = await self._writer.patch(target, patch)
                     news |= self._keep(found, target, of) or _is_later(found, before)
-                case Delete(target=target, propagation=propagation):
-                    if not await self._writer.delete(target, propagation):
+                case Delete(target=target, propagation=propagation, version=version):
+                    if not await self._writer.delete(target, propagation, version):
                         news |= self._keep(None, target, of)
         return news
 
@@ -282,7 +304,7 @@ class Looks:
                 continue
             found = await self._writer.read(kind, sandbox["metadata"]["namespace"], called)
             if found is not None:
-                news |= self._cache.put(found)
+                news |= self._cache.put(found, asked=True)
         return news
 
     def _forget_unwatched(self, sandbox: dict[str, Any]) -> float | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.sandbox.api import API_VERSION
+
 if TYPE_CHECKING:
     from holdfast.kube import AsyncObjects
     from holdfast.sandbox.actions import Target
@@ -24,7 +26,7 @@ class ClusterWriter:
     async def patch_status(self, target: Target, patch: dict[str, Any]) -> dict[str, Any] | None:
         return await self._patch(target, patch, "status")
 
-    async def delete(self, target: Target, propagation: str | None) -> bool:
+    async def delete(self, target: Target, propagation: str | None, version: str | None) -> bool:
         result = await self._objects.delete(
             target.kind,
             target.name,
@@ -32,11 +34,13 @@ class ClusterWriter:
             api_version=target.api_version,
             uid=target.uid,
             propagation=propagation,
+            version=version,
         )
         return result.did == "deleted"
 
     async def read(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        return await self._objects.get(kind, name, namespace=namespace)
+        api_version = API_VERSION if kind == "Sandbox" else None
+        return await self._objects.get(kind, name, namespace=namespace, api_version=api_version)
 
     async def _patch(
         self, target: Target, patch: dict[str, Any], subresource: str | None

@@ -161,11 +161,15 @@ class Objects:
         uid: str | None = None,
         propagation: str | None = None,
         wait: float | None = None,
+        version: str | None = None,
     ) -> Result:
-        """Delete this very object: *deleted* or *absent*. `wait`: seconds in which it must be gone."""
+        """Delete this very object: *deleted* or *absent*. `wait`: seconds in which it must be gone.
+
+        `version`: only as it was then; a conflict if it has changed since.
+        """
         where = target(kind, name, namespace, api_version)
         with self._terms.time(wait):
-            return drive(self._steps.delete(where, uid, propagation, wait))
+            return drive(self._steps.delete(where, uid, propagation, wait, version))
 
     def wait(
         self,
@@ -295,10 +299,11 @@ class AsyncObjects:
         uid: str | None = None,
         propagation: str | None = None,
         wait: float | None = None,
+        version: str | None = None,
     ) -> Result:
         where = target(kind, name, namespace, api_version)
         with self._terms.time(wait):
-            return await adrive(self._steps.delete(where, uid, propagation, wait))
+            return await adrive(self._steps.delete(where, uid, propagation, wait, version))
 
     async def wait(
         self,

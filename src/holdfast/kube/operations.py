@@ -115,9 +115,17 @@ class Operations:
             ) from error
 
     def delete(
-        self, where: Target, uid: str | None, propagation: str | None, wait: float | None
+        self,
+        where: Target,
+        uid: str | None,
+        propagation: str | None,
+        wait: float | None,
+        version: str | None = None,
     ) -> Steps[Result]:
-        """Delete this very object, not a later one of the same name; gone is fine."""
+        """Delete this very object, not a later one of the same name; gone is fine.
+
+        With a version it has to be as it was then: one that somebody has changed since is a conflict.
+        """
         if wait is not None:
             checks.seconds("wait", wait)
         home = yield from self._home(where)
@@ -127,7 +135,8 @@ class Operations:
         if live is None:
             return Result("absent", {"metadata": {"name": where.name}})
         uid = _uid(live)
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        as_seen = {"uid": uid, **({"resourceVersion": version} if version else {})}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": as_seen}
         body = {**options, **({"propagationPolicy": propagation} if propagation else {})}
         path = home.path(where.namespace, where.name)
         request = Request(Verb.DELETE, path, home.plural, "DELETE", body=body)
@@ -145,15 +154,15 @@ class Operations:
             status = http_status(error)
             if status not in {_NOT_FOUND, _CONFLICT}:
                 raise
-            if status == _CONFLICT and not (yield from self._is_replaced(request, uid)):
-                raise
+            if status == _CONFLICT:
+                live = yield from self._absent_is_none(Request(Verb.READ, request.path, request.resource))
+                if live is not None and live.get("metadata", {}).get("uid") == uid:
+                    if write.unknown and live["metadata"].get("deletionTimestamp"):
+                        # Our own delete, whose answer was lost, has made another version of it.
+                        return "deleted"
+                    raise
             return "deleted" if write.unknown else "absent"
         return "deleted"
-
-    def _is_replaced(self, request: Request, uid: str) -> Steps[bool]:
-        """Whether a conflict was about the uid: then another object has the name by now, or none."""
-        live = yield from self._absent_is_none(Request(Verb.READ, request.path, request.resource))
-        return live is None or live.get("metadata", {}).get("uid") != uid
 
     # Waiting ---------------------------------------------------------------------------------------------
 

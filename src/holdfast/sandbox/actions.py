@@ -22,6 +22,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     uid: str
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Kind, namespace and name."""
+        return self.kind, self.namespace, self.name
+
     @classmethod
     def named(cls, found: Mapping[str, Any]) -> Target:
         metadata = found["metadata"]
@@ -72,14 +77,19 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Delete this very object."""
+    """Delete this very object; with a version only as it was then, and not if somebody took it since."""
 
     target: Target
     propagation: str | None = None
+    version: str | None = None
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Delete:
         return cls(target=Target.named(found))
+
+    @classmethod
+    def as_seen(cls, found: Mapping[str, Any]) -> Delete:
+        return cls(target=Target.named(found), version=found["metadata"].get("resourceVersion"))
 
 
 Action: TypeAlias = Create | Patch | Adopt | Delete

@@ -18,7 +18,7 @@ from holdfast.sandbox.api import CLAIM_UID, CLAIMED_NAME, LAUNCH_TYPE, WARM_POOL
 from holdfast.sandbox.claim_changes import changed_spec, needs_own_sandbox, refusal, with_metadata
 from holdfast.sandbox.claim_lifetime import expiry
 from holdfast.sandbox.ownership import is_owned, owner_reference, owner_words
-from holdfast.sandbox.pool import condition, is_ready
+from holdfast.sandbox.pool import condition, is_ready, is_spent
 from holdfast.sandbox.status import Said, is_leaving, merged
 
 if TYPE_CHECKING:
@@ -53,10 +53,23 @@ def decide_claim(seen: Claimed) -> ClaimDecision:
         return _expired(seen, own)
     if own is not None:
         return _bound(seen, own, ends.seconds_left)
-    if (seen.claim.get("status") or {}).get("sandbox", {}).get("name"):
-        name = seen.claim["status"]["sandbox"]["name"]
-        return _told(seen, ClaimReason.SANDBOX_MISSING, f"its sandbox {name} is gone", ends.seconds_left)
+    if name := bound_to(seen.claim):
+        return _lost(seen, name, ends.seconds_left)
     return _unbound(seen, ends.seconds_left)
+
+
+def bound_to(claim: Mapping[str, Any]) -> str:
+    """The name of the sandbox that a claim got, as far as its status says."""
+    return str(((claim.get("status") or {}).get("sandbox") or {}).get("name") or "")
+
+
+def _lost(seen: Claimed, name: str, again_in: float | None) -> ClaimDecision:
+    """Its sandbox is gone: say so, and get it another one; only what has done its work is not done again."""
+    told = _told(seen, ClaimReason.SANDBOX_MISSING, f"its sandbox {name} is gone", again_in)
+    if condition(seen.claim, Condition.FINISHED):
+        return told
+    status = {key: value for key, value in (told.status or {}).items() if key != "sandbox"}
+    return msgspec.structs.replace(told, status=status, again_in=0.0)
 
 
 def _unbound(seen: Claimed, again_in: float | None) -> ClaimDecision:
@@ -126,7 +139,7 @@ def _expired(seen: Claimed, own: dict[str, Any] | None) -> ClaimDecision:
 
 
 def _best_waiting(seen: Claimed) -> dict[str, Any] | None:
-    """A sandbox of the pool that nobody has: a ready one if there is one, the oldest of those."""
+    """A sandbox of the pool that nobody has and that the pool keeps: a ready one, the oldest of those."""
     pool = seen.pool
     free = [
         one
@@ -134,7 +147,7 @@ def _best_waiting(seen: Claimed) -> dict[str, Any] | None:
         if pool is not None
         and is_owned(one, pool)
         and not is_leaving(one)
-        and condition(one, Condition.FINISHED).get("status") != "True"
+        and not is_spent(one, pool, seen.template)
     ]
     ordered = sorted(
         free,

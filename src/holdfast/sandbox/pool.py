@@ -40,11 +40,12 @@ def decide_pool(seen: Pool, new_name: Callable[[], str]) -> PoolDecision:
     if is_leaving(seen.pool):
         return PoolDecision()
     waiting = [one for one in seen.sandboxes if is_owned(one, seen.pool) and not is_leaving(one)]
-    spent = [one for one in waiting if _is_spent(one, seen)]
+    spent = [one for one in waiting if is_spent(one, seen.pool, seen.template)]
     fresh = [one for one in waiting if one not in spent]
     wanted = int(seen.pool["spec"].get("replicas", 1))
     surplus = sorted(fresh, key=_worth)[: max(0, len(fresh) - wanted)]
-    actions: list[Action] = [Delete.of(one) for one in (*spent, *surplus)]
+    # A claim may take one before its turn comes: then it is not the pool's to delete any more.
+    actions: list[Action] = [Delete.as_seen(one) for one in (*spent, *surplus)]
     if seen.template is not None:
         missing = wanted - len(fresh)
         actions += [
@@ -64,15 +65,18 @@ def condition(found: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return next((one for one in conditions if one.get("type") == kind), {})
 
 
-def _is_spent(sandbox: Mapping[str, Any], seen: Pool) -> bool:
+def is_spent(sandbox: Mapping[str, Any], pool: Mapping[str, Any], template: Mapping[str, Any] | None) -> bool:
     """One that ended can serve nobody; one of an older template goes where the pool asks for that."""
     if condition(sandbox, Condition.FINISHED).get("status") == "True":
         return True
-    strategy = (seen.pool["spec"].get("updateStrategy") or {}).get("type", "OnReplenish")
-    if strategy != "Recreate" or seen.template is None:
-        return False
+    strategy = (pool["spec"].get("updateStrategy") or {}).get("type", "OnReplenish")
+    return strategy == "Recreate" and template is not None and not is_made_from(sandbox, template)
+
+
+def is_made_from(sandbox: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
+    """Whether a sandbox of a pool is what its template makes today."""
     made_from = (sandbox["metadata"].get("labels") or {}).get(TEMPLATE_HASH)
-    return bool(made_from != blueprint.template_hash(seen.template))
+    return bool(made_from == blueprint.template_hash(template))
 
 
 def _worth(sandbox: Mapping[str, Any]) -> tuple[bool, str, str]:

@@ -52,7 +52,7 @@ class Recorder:
         self.status = {key: value for key, value in merged.items() if value is not None}
         return {**box(str(self.version)), "status": self.status}
 
-    async def delete(self, target, propagation):
+    async def delete(self, target, propagation, version):
         self.answer("delete", target)
         return True
 

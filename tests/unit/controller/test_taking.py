@@ -3,108 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 
 import pytest
+from tests.support.pools import TEMPLATE, Server, claim, pool, waiting
 from tests.support.sandboxes import living_pod
 
 from holdfast.controller.desk import Desk
-from holdfast.errors import ObjectConflictError
-from holdfast.sandbox.api import EXTENSIONS_API_VERSION
-from holdfast.sandbox.blueprint import warm
 
 EARLY, LATE = True, False
 """Whether the watch tells of a write before the write's own answer comes."""
-
-
-def extension(kind, name, **spec):
-    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "generation": 1}
-    return {"apiVersion": EXTENSIONS_API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
-
-
-TEMPLATE = extension("SandboxTemplate", "t", podTemplate={"spec": {"containers": [{"name": "main"}]}})
-
-
-def pool(replicas):
-    return extension("SandboxWarmPool", "p", sandboxTemplateRef={"name": "t"}, replicas=replicas)
-
-
-def claim(name):
-    return extension("SandboxClaim", name, warmPoolRef={"name": "p"})
-
-
-def waiting(name, owner):
-    made = warm(name, owner, TEMPLATE)
-    made["metadata"] |= {"uid": f"uid-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    ready = {"type": "Ready", "status": "True", "reason": "DependenciesReady", "message": "the pod is ready"}
-    suspended = {"type": "Suspended", "status": "False", "reason": "NotSuspended"}
-    made["status"] = {"conditions": [ready, suspended], "podIPs": ["10.0.0.9"]}
-    return made
-
-
-class Server:
-    """Keeps objects with their versions, takes merge patches, and tells a watch of all that changes."""
-
-    def __init__(self, *, told_early):
-        self.told_early, self.desk = told_early, None
-        self.there, self.version, self.wrote = {}, 10, []
-        self.before_patch = lambda target: None
-
-    def put(self, found):
-        self.version += 1
-        found = copy.deepcopy(found)
-        found["metadata"]["resourceVersion"] = str(self.version)
-        self.there[found["kind"], found["metadata"]["name"]] = found
-        return copy.deepcopy(found)
-
-    def tell(self, found):
-        self.desk.changed(copy.deepcopy(found))
-
-    async def _answer(self, found):
-        if self.told_early:
-            self.tell(found)
-        await asyncio.sleep(0.01)
-        if not self.told_early:
-            asyncio.get_running_loop().call_later(0.01, self.tell, found)
-        return found
-
-    async def create(self, manifest):
-        self.wrote.append(("create", manifest["kind"]))
-        metadata = {"uid": f"uid-{len(self.wrote)}", **manifest["metadata"]}
-        return await self._answer(self.put({**manifest, "metadata": metadata}))
-
-    async def patch(self, target, patch):
-        return await self._patched("patch", target, patch)
-
-    async def patch_status(self, target, patch):
-        return await self._patched("status", target, patch)
-
-    async def delete(self, target, propagation):
-        self.wrote.append(("delete", target.kind))
-        return True
-
-    async def read(self, kind, namespace, name):
-        return None
-
-    async def _patched(self, verb, target, patch):
-        self.wrote.append((verb, target.kind))
-        self.before_patch(target)
-        found = self.there.get((target.kind, target.name))
-        if found is None:
-            return None
-        wanted = patch.get("metadata", {}).get("resourceVersion")
-        if wanted not in (None, found["metadata"]["resourceVersion"]):
-            raise ObjectConflictError("another version")
-        return await self._answer(self.put(merged(found, patch)))
-
-
-def merged(old, patch):
-    if not isinstance(patch, dict):
-        return patch
-    new = dict(old) if isinstance(old, dict) else {}
-    for key, value in patch.items():
-        new.pop(key, None) if value is None else new.update({key: merged(new.get(key), value)})
-    return new
 
 
 def claimed(*claims, sandboxes=2, told_early=LATE, before_patch=None):

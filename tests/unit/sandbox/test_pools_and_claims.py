@@ -213,12 +213,42 @@ def test_a_claim_says_what_its_sandbox_says():
     assert [one["type"] for one in over.status["conditions"]] == ["Ready", "Finished"]
 
 
-def test_a_claim_whose_sandbox_is_gone_says_so_and_gets_no_second_one():
+def test_a_claim_whose_sandbox_is_gone_says_so_and_then_gets_another_one():
     asked = claim()
     asked["status"] = {"sandbox": {"name": "old"}}
-    decision = look(asked, waiting("other"))
-    assert decision.actions == ()
-    assert ready(decision) == ("False", "SandboxMissing")
+    told = look(asked, waiting("other"))
+    assert (told.actions, told.again_in) == ((), 0.0)
+    assert ready(told) == ("False", "SandboxMissing")
+    asked["status"] = told.status
+    (take, _) = look(asked, waiting("other")).actions
+    assert take.target.name == "other"
+
+
+def test_a_claim_that_has_finished_is_not_done_again_when_its_sandbox_is_gone():
+    asked = claim()
+    asked["status"] = look(asked, waiting("old", owner=claim(), ready=False, finished=True)).status
+    for _ in range(2):
+        decision = look(asked, waiting("other"))
+        assert (decision.actions, decision.again_in) == ((), None)
+        assert ready(decision) == ("False", "SandboxMissing")
+        asked["status"] = decision.status
+
+
+def test_a_claim_leaves_alone_what_its_pool_lets_go_of():
+    newer = template()
+    newer["spec"]["podTemplate"]["spec"]["containers"][0]["image"] = "app:2"
+    asked = pool(updateStrategy={"type": "Recreate"})
+    create, _ = look(claim(), waiting("a"), waiting("b"), by=asked, having=newer).actions
+    assert isinstance(create, Create)
+    take, _ = look(claim(), waiting("a"), waiting("b", made_from=newer), by=asked, having=newer).actions
+    assert take.target.name == "b"
+
+
+def test_a_pool_deletes_only_what_is_as_it_was_seen():
+    decision = decide_pool(
+        Pool(pool=pool(replicas=0), template=template(), sandboxes=(waiting("a"),)), named()
+    )
+    assert [action.version for action in decision.actions] == ["7"]
 
 
 def test_a_pool_or_template_that_is_not_there_is_named():

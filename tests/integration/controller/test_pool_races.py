@@ -1,0 +1,74 @@
+"""Pools and claims that pull at the same sandboxes, on a real control plane: no claim loses what it got."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.controllers import SOON, pod_spec_of, says, status_of
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+
+REPLICAS, CLAIMS = 12, 6
+
+
+@pytest.fixture(autouse=True)
+def _controlled(controller, kubelet):
+    return controller
+
+
+def ready_pool(place, name, replicas, **spec):
+    template = {"podTemplate": {"spec": pod_spec_of()}, "networkPolicyManagement": "Unmanaged"}
+    place.make("SandboxTemplate", name, template)
+    place.make("SandboxWarmPool", name, {"replicas": replicas, "sandboxTemplateRef": {"name": name}, **spec})
+    place.wait("SandboxWarmPool", name, lambda found: status_of(found).get("readyReplicas") == replicas)
+
+
+def claim(place, name, of):
+    return place.make("SandboxClaim", name, {"warmPoolRef": {"name": of}})
+
+
+def owner(found):
+    return found["metadata"]["ownerReferences"][0]["uid"]
+
+
+@pytest.mark.parametrize("change", ["shrink", "edit"])
+def test_claims_keep_what_they_got_while_their_pool_lets_go(place, change):
+    ready_pool(place, change, REPLICAS, updateStrategy={"type": "Recreate"})
+    if change == "shrink":
+        place.patch("SandboxWarmPool", change, {"spec": {"replicas": 0}})
+    else:
+        image = {"containers": [{"name": "main", "image": "app:2"}]}
+        place.patch("SandboxTemplate", change, {"spec": {"podTemplate": {"spec": image}}})
+    made = [claim(place, f"{change}-{number}", change) for number in range(CLAIMS)]
+    missed = []
+
+    def ready(found):
+        missed.extend([says(found, "Ready")] if says(found, "Ready") == "False SandboxMissing" else [])
+        return says(found, "Ready") == "True DependenciesReady"
+
+    names = {}
+    for each in made:
+        bound = place.wait("SandboxClaim", each["metadata"]["name"], ready)
+        names[bound["status"]["sandbox"]["name"]] = each["metadata"]["uid"]
+    wanted = 0 if change == "shrink" else REPLICAS
+    place.wait("SandboxWarmPool", change, lambda found: status_of(found).get("readyReplicas") == wanted)
+    assert missed == []
+    assert len(names) == CLAIMS
+    for name, uid in names.items():
+        own = place.get("Sandbox", name)
+        assert owner(own) == uid
+        assert "deletionTimestamp" not in own["metadata"]
+
+
+def test_a_claim_whose_sandbox_was_deleted_gets_another_one(place):
+    ready_pool(place, "again", 1)
+    claim(place, "again", "again")
+    bound = place.wait_said("SandboxClaim", "again", Ready="True DependenciesReady")
+    lost = bound["status"]["sandbox"]["name"]
+    place.delete("Sandbox", lost)
+
+    def other():
+        found = place.get("SandboxClaim", "again")
+        assert says(found, "Ready") == "True DependenciesReady"
+        assert found["status"]["sandbox"]["name"] != lost
+
+    SOON.call(other)
