@@ -94,6 +94,7 @@ class Service:
             await self._refuse_taken(request.name)
         else:
             manifest = creation.manifest(request, namespace=self._namespace, endpoint=self._endpoint)
+            await self._refuse_claimed(request.name)
             policy = creation.network_policy(request, namespace=self._namespace)
             if policy is not None:
                 await self._prepare_network(manifest, policy)
@@ -203,6 +204,17 @@ class Service:
             raise conflict(
                 "sandbox-differs", f"a sandbox {name} is there, and is of no template", _OTHER_NAME
             )
+
+    async def _refuse_claimed(self, name: str) -> None:
+        """A claim's name leads to the claim's sandbox: another one under it would hide that."""
+        claim = await self.cluster.claim(name)
+        if claim is None or await self.cluster.sandbox(name) is not None:
+            return
+        if claim["metadata"].get("deletionTimestamp"):
+            raise conflict(
+                "sandbox-deleting", f"the sandbox {name} is being deleted", "Wait until it is gone."
+            )
+        raise conflict("sandbox-differs", f"a sandbox {name} is there, and is of a template", _OTHER_NAME)
 
     async def _made_once(self, manifest: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
         """Whether it was made now, and how it is; what was asked for decides whether one is another.

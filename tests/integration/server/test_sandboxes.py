@@ -368,6 +368,10 @@ def test_a_template_is_reached_through_a_claim_on_its_pool(server, objects, name
     made = stored(objects, namespace, name, "SandboxClaim", EXTENSIONS_API_VERSION)
     assert made["spec"]["warmPoolRef"]["name"] == f"p-{name}"
     assert server.call("GET", f"{ROOT}/{name}")[1]["claim"] == name
+    status, problem = server.call("POST", ROOT, {"name": name})
+    assert (status, problem["code"]) == (409, "sandbox-differs")
+    assert "of a template" in problem["message"]
+    assert stored(objects, namespace, name) is None
     nothing = {"workspace": "none", "claim": None, "claims": []}
     assert server.call("DELETE", f"{ROOT}/{name}")[1] == {"deleted": True, **nothing}
     assert stored(objects, namespace, name, "SandboxClaim", EXTENSIONS_API_VERSION) is None
