@@ -24,7 +24,7 @@ QUANTITY_PATTERN = (
 )
 SIZE_PATTERN = f"^[1-9][0-9]{{0,14}}(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?{_END}"
 LABEL_PATTERN = (
-    "^(?!holdfast[.]dev/|(extensions[.])?agents[.]x-k8s[.]io/|([a-z0-9.-]+[.])?(kubernetes|k8s)[.]io/)"
+    "^(?!([a-z0-9.-]+[.])?(holdfast[.]dev|agents[.]x-k8s[.]io|kubernetes[.]io|k8s[.]io)/)"
     f"({_DOMAIN_PART}([.]{_DOMAIN_PART}){{0,3}}/)?{_LABEL_PART}{_END}"
 )
 _LONGEST_TEXT = 4096

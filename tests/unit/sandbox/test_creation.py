@@ -3,13 +3,15 @@
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
-from holdfast.sandbox import creation, parts
+from holdfast.sandbox import creation, network, parts
 from holdfast.sandbox.creation import claim, is_own_image, manifest, network_policy
+from holdfast.sandbox.sdk.requests import request_for
 from holdfast.sandbox.wire import NetworkPolicy, SandboxRequest, Workspace
 
 FOREIGN = "python:3.12"
@@ -90,11 +92,36 @@ def test_holdfasts_own_variables_cannot_be_set(name):
 
 
 @pytest.mark.parametrize(
-    "key", ["holdfast.dev/sandbox-id", "agents.x-k8s.io/claim-uid", "extensions.agents.x-k8s.io/x"]
-)
-def test_reserved_labels_are_refused(key):
-    with pytest.raises(UsageError, match=key):
-        made(labels={key: "x"})
+    "key",
+    [
+        "holdfast.dev/sandbox-id", "my.holdfast.dev/x", "agents.x-k8s.io/claim-uid", "k8s.io/x",
+        "extensions.agents.x-k8s.io/x", "new.agents.x-k8s.io/x", "kubernetes.io/x", "node.k8s.io/x",
+        "pod-security.kubernetes.io/enforce",
+    ],
+)  # fmt: skip
+def test_reserved_labels_are_refused_in_one_clear_line(key):
+    for refused in (lambda: made(labels={key: "x"}), lambda: request_for("a", labels={key: "x"})):
+        with pytest.raises(UsageError, match=f"^the label {key} is reserved$"):
+            refused()
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"name": "a", "labels": {key: "x"}}, SandboxRequest)
+
+
+@pytest.mark.parametrize("key", ["team", "example.com/x", "notk8s.io/x", "sigs.x-k8s.io/x", "k8s.io.org/x"])
+def test_other_labels_are_not(key):
+    request = msgspec.convert({"name": "a", "labels": {key: "x"}}, SandboxRequest)
+    assert request == request_for("a", labels={key: "x"})
+    assert made(labels={key: "x"})["metadata"]["labels"][key] == "x"
+
+
+def test_the_label_that_the_usual_network_policy_lets_in_is_refused():
+    template = {"apiVersion": "e/v1", "kind": "SandboxTemplate", "spec": {}}
+    template["metadata"] = {"name": "t", "namespace": "ns", "uid": "t"}
+    (let_in,) = network.policy(template)["spec"]["ingress"][0]["from"]
+    for refused in (made, lambda **asked: request_for("a", **asked)):
+        with pytest.raises(UsageError, match="app=sandbox-router is reserved"):
+            refused(labels=let_in["podSelector"]["matchLabels"])
+    assert made(labels={"app": "mine"})
 
 
 def test_the_default_workspace():

@@ -5,6 +5,7 @@ The bounds are those of the wire's own models. Not here: what becomes of the req
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ def checked_name(name: str) -> str:
 def request_for(name: str, *, image: str | None = None, **options: Any) -> SandboxRequest:
     """The request for a sandbox; what is None counts as not given, and the gateway has its defaults."""
     checked_name(name)
+    _refuse_reserved(options.get("labels"))
     given = {key: _plain(value) for key, value in options.items() if value is not None}
     if image is not None:
         given["image"] = image
@@ -50,6 +52,14 @@ def workspace_for(
         return msgspec.convert(said, Workspace) if said else None
     except msgspec.ValidationError as error:
         raise UsageError(f"the workspace cannot be asked for like that: {_words(error)}") from error
+
+
+def _refuse_reserved(labels: Any) -> None:
+    """Said in its own words, and before anybody is asked: a form alone does not say what is wrong."""
+    from holdfast.sandbox.creation import refuse_labels
+
+    if isinstance(labels, Mapping):
+        refuse_labels({str(key): str(value) for key, value in labels.items()})
 
 
 def _plain(value: Any) -> Any:
