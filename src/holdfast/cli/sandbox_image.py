@@ -29,11 +29,17 @@ def with_own_image(
     *,
     timeout: float,
 ) -> SandboxView:
-    """Wait for a sandbox of our own image; where the gateway lacks it, push it and start the pod anew."""
+    """Wait for a sandbox of our own image; where the gateway lacks it, push it and start the pod anew.
+
+    One that was there and sleeps is woken up: a create that was ended in the midst of that left it so.
+    """
     try:
         return wait(_refuse_lacking)
     except WaitFailedError as error:
         view = error.view if isinstance(error, _LackedError) else box.get()
+        if view.phase == "Suspended" and not box.made:
+            box.resume()
+            return wait(_ignore)
         if view.reason not in _IMAGE_REASONS or not view.image or not _pushed(gateway, view.image, shown):
             if isinstance(error, _LackedError):
                 return wait(_ignore)  # it may still come from a registry, or says itself why not

@@ -19,6 +19,7 @@ class Box:
 
     def __init__(self, shown, *states):
         self.shown, self.states, self.asked = shown, list(states), []
+        self.made = False
 
     def wait_ready(self, heard):
         with stage(self.shown, "wait-sandbox", "Ready") as at:
@@ -73,6 +74,19 @@ def test_an_image_that_is_nowhere_is_told_in_the_nodes_words(monkeypatch):
     view, _, _ = waited(monkeypatch, LACKING, LACKING, LACKING, has_image=False)
     assert isinstance(view, WaitFailedError)
     assert view.message == "no such image anywhere"
+
+
+def test_one_that_was_left_asleep_in_the_midst_of_that_is_woken_up(monkeypatch):
+    asleep = SandboxView(name="a", id="1", phase=Phase.SUSPENDED, reason="SandboxSuspended")
+    monkeypatch.setattr(Box, "get", lambda _box: asleep, raising=False)
+
+    def resume(box):
+        box.asked.append("resume")
+        box.states.append(READY)
+
+    monkeypatch.setattr(Box, "resume", resume, raising=False)
+    view, asked, pushed = waited(monkeypatch, asleep, has_image=True)
+    assert (view, asked, pushed) == (READY, ["resume"], [])
 
 
 @pytest.mark.parametrize("reason", ["Unschedulable", "CrashLoopBackOff"])
