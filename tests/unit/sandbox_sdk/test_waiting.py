@@ -70,8 +70,8 @@ CLAIMS = {
     ClaimReason.ENV_REJECTED: "hopeless",
     ClaimReason.CLAIM_TEMPLATES_ERROR: "hopeless",
     ClaimReason.CLAIM_EXPIRED: "hopeless",
-    ClaimReason.SANDBOX_MISSING: "hopeless",
     ClaimReason.ADOPTION_CONFLICT: "doubtful",  # the one that has the name may be on its way out
+    ClaimReason.SANDBOX_MISSING: "doubtful",  # it gets another one, unless it has finished
     ClaimReason.SANDBOX_CREATE_PENDING: "",
     ClaimReason.SANDBOX_NOT_READY: "",
 }
@@ -86,7 +86,7 @@ def test_every_reason_of_a_claim_is_judged_on_purpose(reason):
     assert told == CLAIMS[reason]
 
 
-@pytest.mark.parametrize("reason", sorted(waiting.HOPELESS & set(ClaimReason)))
+@pytest.mark.parametrize("reason", sorted((waiting.HOPELESS | waiting.DOUBTFUL) & set(ClaimReason)))
 def test_a_claim_without_hope_comes_with_what_to_do(reason):
     assert reason in _HINTS
 

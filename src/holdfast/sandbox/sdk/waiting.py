@@ -20,7 +20,7 @@ HOPELESS = frozenset(
         "ContainerCannotRun", "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError",
         "EnvVarsInjectionRejected", "ErrImageNeverPull", "ImageInspectError", "ImagePullBackOff",
         "InvalidImageName", "InvalidMetadata", "MultiplePods", "PodNotOwned", "RunContainerError",
-        "SandboxMissing", "StartError", "TemplateNotFound", "VolumeClaimTemplatesError", "WarmPoolNotFound",
+        "StartError", "TemplateNotFound", "VolumeClaimTemplatesError", "WarmPoolNotFound",
     }
 )  # fmt: skip
 """Reasons for which a sandbox is Pending and that time does not cure."""
@@ -28,13 +28,13 @@ HOPELESS = frozenset(
 DOUBTFUL = frozenset(
     {
         "AdoptionConflict", "Completed", "ErrImagePull", "Error", "OOMKilled", "ReconcilerError",
-        "Unschedulable",
+        "SandboxMissing", "Unschedulable",
     }
 )  # fmt: skip
 """Reasons that often pass by themselves at once; one that stays is as good as hopeless.
 
 A program that ended is among them: it is started again, and may have waited for something. So is a name that
-another sandbox has: that one may be on its way out.
+another sandbox has, which may be on its way out, and a claim whose sandbox is gone, which gets another one.
 """
 DOUBT_SECONDS = 5.0
 

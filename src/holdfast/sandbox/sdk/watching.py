@@ -195,6 +195,6 @@ _HINTS = {
     "InvalidMetadata": "Delete it and choose other labels.",
     "VolumeClaimTemplatesError": "Leave them out, or have its template allow them.",
     "AdoptionConflict": "Choose another name, or delete the sandbox that has it.",
-    "SandboxMissing": "Its sandbox was deleted by somebody. Delete it and create it again.",
+    "SandboxMissing": "Its sandbox has ended and was deleted. Delete it and create it again.",
 }
 _PHASE_HINTS = {Phase.SUSPENDED: "Wake it up: `holdfast sandbox resume`."}
