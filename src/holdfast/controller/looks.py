@@ -13,16 +13,18 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from holdfast.controller.cache import key_of, version_of
 from holdfast.controller.status_patch import can_wait, status_patch
 from holdfast.errors import ClusterRefusedError, ObjectConflictError
 from holdfast.sandbox.actions import Adopt, Create, Delete, Patch, Target
 from holdfast.sandbox.api import NAME_HASH, Condition
-from holdfast.sandbox.claim import Claimed, bound_to, decide_claim
+from holdfast.sandbox.claim import Claimed, bound_to, decide_claim, refused_claim
 from holdfast.sandbox.decide import Observed, decide
 from holdfast.sandbox.names import claim_name, pod_name
 from holdfast.sandbox.network import Guarded, decide_template, policy_name
-from holdfast.sandbox.pool import Pool, condition, decide_pool, is_ready
+from holdfast.sandbox.pool import Pool, condition, decide_pool, is_ready, refused_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +43,7 @@ AFTER_POD = 0.25
 WORDS_WAIT = 1.5
 """How long what nobody waits for waits for something that matters: most pods are ready by then."""
 _MOST_DUE = 4096
+_MOST_DOUBLED = 8
 UNWATCHED = 10.0
 """How often a name is tried again that an object without our label has: no watch tells when that one goes."""
 
@@ -78,6 +81,7 @@ class Looks:
         self._enforces_policies = enforces_policies
         self._due: dict[str, float] = {}
         self._taken: set[Key] = set()
+        self._conflicts: dict[Key, int] = {}
         self.disk: Decimal | None = None
         """bytes of the cluster's largest disk, where known"""
 
@@ -87,17 +91,31 @@ class Looks:
         if found is None:
             return None
         try:
-            if key[0] == "Sandbox":
-                return await self._sandbox(found)
-            if key[0] == "SandboxWarmPool":
-                return await self._pool(found)
-            if key[0] == "SandboxTemplate":
-                return await self._template(found)
-            return await self._claim(found)
+            again_in = await self._looked(found)
         except ObjectConflictError:
             if key[0] == "Sandbox":
                 await self._read_again(found)
-            return SOON
+            return self._after_conflict(key)
+        self._conflicts.pop(key, None)
+        return again_in
+
+    async def _looked(self, found: dict[str, Any]) -> float | None:
+        match found["kind"]:
+            case "Sandbox":
+                return await self._sandbox(found)
+            case "SandboxWarmPool":
+                return await self._pool(found)
+            case "SandboxTemplate":
+                return await self._template(found)
+            case _:
+                return await self._claim(found)
+
+    def _after_conflict(self, key: Key) -> float:
+        """Soon at first, for the news are on their way; later each time, for there may be none."""
+        if len(self._conflicts) > _MOST_DUE:
+            self._conflicts.clear()
+        met = self._conflicts[key] = self._conflicts.get(key, 0) + 1
+        return min(UNWATCHED, SOON * 2.0 ** min(met - 1, _MOST_DOUBLED))
 
     async def _sandbox(self, sandbox: dict[str, Any]) -> float | None:
         decision = decide(self._observed(sandbox))
@@ -144,10 +162,17 @@ class Looks:
             pool=pool,
             template=self._cache.get("SandboxTemplate", namespace, name),
             sandboxes=tuple(self._cache.owned("Sandbox", pool)),
+            now=self._clock(),
         )
         decision = decide_pool(seen, lambda: f"{pool['metadata']['name']}-{secrets.token_hex(3)}")
-        with self._let_go(decision.actions) as actions:
-            news = await self._carry_out(actions, pool)
+        try:
+            with self._let_go(decision.actions) as actions:
+                news = await self._carry_out(actions, pool)
+        except ClusterRefusedError as error:
+            members = tuple(self._cache.owned("Sandbox", pool))
+            seen = msgspec.structs.replace(seen, sandboxes=members)
+            await self._write_status(pool, refused_pool(seen, error.message))
+            raise
         if news:
             return NOW
         await self._write_status(pool, decision.status)
@@ -171,7 +196,17 @@ class Looks:
         return None
 
     async def _claim(self, claim: dict[str, Any]) -> float | None:
-        """What its user waits for comes first: the sandbox, then the status, then the notes on the claim."""
+        """What its user waits for comes first: the sandbox; what the server refuses is told."""
+        try:
+            return await self._served(claim)
+        except ClusterRefusedError as error:
+            now = self._cache.get(*key_of(claim))
+            if now is not None:
+                await self._write_status(now, refused_claim(self._claimed(now), error.message))
+            raise
+
+    async def _served(self, claim: dict[str, Any]) -> float | None:
+        """The sandbox comes first, then the status, then the notes on the claim."""
         await self._look_for_lost(claim)
         decision = decide_claim(self._claimed(claim))
         take = next((each for each in decision.actions if isinstance(each, Adopt)), None)

@@ -14,7 +14,15 @@ import msgspec
 
 from holdfast.sandbox import blueprint
 from holdfast.sandbox.actions import Action, Adopt, Create, Delete, Patch, Target
-from holdfast.sandbox.api import CLAIM_UID, CLAIMED_NAME, LAUNCH_TYPE, WARM_POOL, ClaimReason, Condition
+from holdfast.sandbox.api import (
+    CLAIM_UID,
+    CLAIMED_NAME,
+    LAUNCH_TYPE,
+    WARM_POOL,
+    ClaimReason,
+    Condition,
+    Reason,
+)
 from holdfast.sandbox.claim_changes import changed_spec, needs_own_sandbox, refusal, with_metadata
 from holdfast.sandbox.claim_lifetime import expiry
 from holdfast.sandbox.ownership import is_owned, owner_reference, owner_words
@@ -56,6 +64,11 @@ def decide_claim(seen: Claimed) -> ClaimDecision:
     if name := bound_to(seen.claim):
         return _lost(seen, name, ends.seconds_left)
     return _unbound(seen, ends.seconds_left)
+
+
+def refused_claim(seen: Claimed, words: str) -> dict[str, Any] | None:
+    """The status of a claim for which the server refuses to do what was decided."""
+    return None if is_leaving(seen.claim) else _told(seen, Reason.RECONCILER_ERROR, words, None).status
 
 
 def bound_to(claim: Mapping[str, Any]) -> str:
@@ -184,7 +197,7 @@ def _remembers(claim: Mapping[str, Any], name: str) -> bool:
 
 
 def _told(
-    seen: Claimed, reason: ClaimReason, words: str, again_in: float | None, *actions: Action
+    seen: Claimed, reason: ClaimReason | Reason, words: str, again_in: float | None, *actions: Action
 ) -> ClaimDecision:
     """The claim is not ready, for this reason; what it mirrored as finished stays, for its time counts."""
     said = [Said(Condition.READY, "False", reason, words)]

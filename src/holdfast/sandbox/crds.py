@@ -136,6 +136,8 @@ def _warm_pool() -> dict[str, Any]:
         "readyReplicas": count,
         "selector": _TEXT,
         "observedGeneration": {"type": "integer", "format": "int64"},
+        # Ours, and only there while the server refuses what the pool needs.
+        "conditions": _conditions(),
     }
     made = _crd(EXTENSIONS_GROUP, "SandboxWarmPool", "sandboxwarmpools", "swp", spec, status)
     version = made["spec"]["versions"][0]

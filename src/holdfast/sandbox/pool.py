@@ -5,16 +5,17 @@ Pure and level-triggered like decide.py. Not here: claims, which take sandboxes 
 
 from __future__ import annotations
 
+from datetime import datetime  # noqa: TC003 (msgspec reads the types of its fields)
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.sandbox import blueprint
 from holdfast.sandbox.actions import Action, Create, Delete
-from holdfast.sandbox.api import TEMPLATE_HASH, WARM_POOL, Condition
+from holdfast.sandbox.api import TEMPLATE_HASH, WARM_POOL, Condition, Reason
 from holdfast.sandbox.names import name_hash
 from holdfast.sandbox.ownership import is_owned
-from holdfast.sandbox.status import is_leaving
+from holdfast.sandbox.status import Said, is_leaving, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
     pool: dict[str, Any]
     template: dict[str, Any] | None
+    now: datetime
     sandboxes: tuple[dict[str, Any], ...] = ()
 
 
@@ -52,6 +54,19 @@ def decide_pool(seen: Pool, new_name: Callable[[], str]) -> PoolDecision:
             Create(manifest=blueprint.warm(new_name(), seen.pool, seen.template)) for _ in range(missing)
         ]
     return PoolDecision(actions=tuple(actions), status=_status(seen.pool, fresh))
+
+
+def refused_pool(seen: Pool, words: str) -> dict[str, Any] | None:
+    """The status of a pool whose sandboxes the server refuses: what it has, and the server's words."""
+    if is_leaving(seen.pool):
+        return None
+    waiting = [one for one in seen.sandboxes if is_owned(one, seen.pool) and not is_leaving(one)]
+    fresh = [one for one in waiting if not is_spent(one, seen.pool, seen.template)]
+    said = [Said(Condition.READY, "False", Reason.RECONCILER_ERROR, words)]
+    old = (seen.pool.get("status") or {}).get("conditions") or ()
+    generation = seen.pool["metadata"].get("generation", 0)
+    told = merged(old, said, generation=generation, now=seen.now)
+    return {**_status(seen.pool, fresh), "conditions": told}
 
 
 def is_ready(sandbox: Mapping[str, Any]) -> bool:

@@ -72,3 +72,37 @@ def test_a_claim_whose_sandbox_was_deleted_gets_another_one(place):
         assert found["status"]["sandbox"]["name"] != lost
 
     SOON.call(other)
+
+
+def test_a_volume_that_lost_its_label_is_seen_and_not_made_again_and_again(place, controller):
+    volume = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+    place.sandbox("bare", volumeClaimTemplates=[{"metadata": {"name": "workspace"}, "spec": volume}])
+    place.wait_said("Sandbox", "bare", Ready="True DependenciesReady")
+    bare = {"metadata": {"ownerReferences": None, "labels": {"agents.x-k8s.io/sandbox-name-hash": None}}}
+    before = creates(controller)
+    place.patch("PersistentVolumeClaim", "workspace-bare", bare)
+    place.wait_said("Sandbox", "bare", Ready="False ReconcilerError")
+    place.patch("Sandbox", "bare", {"spec": {"operatingMode": "Suspended"}})
+    place.wait_gone("Pod", "bare")
+    assert creates(controller) - before <= 3
+
+
+def creates(controller):
+    """How many objects the controller has asked for so far."""
+    rows = [row for row in controller.asked("/metrics").splitlines() if "writes" in row and "create" in row]
+    assert rows
+    return sum(float(row.rpartition(" ")[2]) for row in rows)
+
+
+def test_what_the_server_refuses_is_told_with_its_words(place):
+    """The last one here: its quota lets no more sandboxes into the namespace."""
+    ready_pool(place, "quota", 0)
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
+    quota["spec"] = {"hard": {"count/sandboxes.agents.x-k8s.io": "0"}}
+    place.objects.create(quota, namespace=place.namespace)
+    claim(place, "quota", "quota")
+    place.patch("SandboxWarmPool", "quota", {"spec": {"replicas": 1}})
+    for kind in ("SandboxClaim", "SandboxWarmPool"):
+        found = place.wait_said(kind, "quota", Ready="False ReconcilerError")
+        (row,) = found["status"]["conditions"]
+        assert "quota: none" in row["message"]

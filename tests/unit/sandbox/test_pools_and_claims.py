@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from holdfast.sandbox.actions import Adopt, Create, Delete, Patch
 from holdfast.sandbox.blueprint import template_hash, warm
-from holdfast.sandbox.claim import Claimed, decide_claim
+from holdfast.sandbox.claim import Claimed, decide_claim, refused_claim
 from holdfast.sandbox.names import name_hash
-from holdfast.sandbox.pool import Pool, decide_pool
+from holdfast.sandbox.pool import Pool, decide_pool, refused_pool
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
@@ -93,7 +93,12 @@ def ready(decision):
 
 def test_a_pool_makes_what_is_missing_and_counts_what_is_ready():
     decision = decide_pool(
-        Pool(pool=pool(replicas=3), template=template(), sandboxes=(waiting("a"), waiting("b", ready=False))),
+        Pool(
+            now=NOW,
+            pool=pool(replicas=3),
+            template=template(),
+            sandboxes=(waiting("a"), waiting("b", ready=False)),
+        ),
         named(),
     )
     (create,) = decision.actions
@@ -111,7 +116,9 @@ def test_a_pool_makes_what_is_missing_and_counts_what_is_ready():
 
 def test_a_pool_that_shrinks_lets_go_of_those_that_are_not_ready_first():
     boxes = (waiting("a", age=9), waiting("b", ready=False), waiting("c", age=5))
-    decision = decide_pool(Pool(pool=pool(replicas=1), template=template(), sandboxes=boxes), named())
+    decision = decide_pool(
+        Pool(now=NOW, pool=pool(replicas=1), template=template(), sandboxes=boxes), named()
+    )
     assert [action.target.name for action in decision.actions] == ["b", "a"]
 
 
@@ -120,9 +127,9 @@ def test_a_changed_template_replaces_only_where_the_pool_asks_for_it():
     newer["spec"]["podTemplate"]["spec"]["containers"][0]["image"] = "app:2"
     boxes = (waiting("a"), waiting("b"))
     asked = pool(updateStrategy={"type": "Recreate"})
-    decision = decide_pool(Pool(pool=asked, template=newer, sandboxes=boxes), named())
+    decision = decide_pool(Pool(now=NOW, pool=asked, template=newer, sandboxes=boxes), named())
     assert [type(action) for action in decision.actions] == [Delete, Delete, Create, Create]
-    assert decide_pool(Pool(pool=pool(), template=newer, sandboxes=boxes), named()).actions == ()
+    assert decide_pool(Pool(now=NOW, pool=pool(), template=newer, sandboxes=boxes), named()).actions == ()
     relabelled = template()
     relabelled["spec"]["podTemplate"]["metadata"] = {"labels": {"x": "y"}}
     assert template_hash(relabelled) == template_hash(template())
@@ -130,20 +137,23 @@ def test_a_changed_template_replaces_only_where_the_pool_asks_for_it():
 
 def test_a_sandbox_that_ended_in_the_pool_is_replaced():
     decision = decide_pool(
-        Pool(pool=pool(replicas=1), template=template(), sandboxes=(waiting("a", finished=True),)), named()
+        Pool(now=NOW, pool=pool(replicas=1), template=template(), sandboxes=(waiting("a", finished=True),)),
+        named(),
     )
     assert [type(action) for action in decision.actions] == [Delete, Create]
 
 
 def test_a_pool_without_its_template_makes_nothing_and_keeps_what_it_has():
-    decision = decide_pool(Pool(pool=pool(), template=None, sandboxes=(waiting("a"),)), named())
+    decision = decide_pool(Pool(now=NOW, pool=pool(), template=None, sandboxes=(waiting("a"),)), named())
     assert decision.actions == ()
     assert decision.status["replicas"] == 1
 
 
 def test_sandboxes_of_others_do_not_count():
     foreign = waiting("a", owner=claim() | {"metadata": claim()["metadata"] | {"uid": "other"}})
-    decision = decide_pool(Pool(pool=pool(replicas=1), template=template(), sandboxes=(foreign,)), named())
+    decision = decide_pool(
+        Pool(now=NOW, pool=pool(replicas=1), template=template(), sandboxes=(foreign,)), named()
+    )
     assert [type(action) for action in decision.actions] == [Create]
 
 
@@ -152,7 +162,7 @@ def test_a_pool_comes_to_rest_at_its_size(states, size):
     boxes = [waiting(f"s{n}", ready=r, finished=f) for n, (r, f) in enumerate(states)]
     asked, name = pool(replicas=size), named()
     for _ in range(3):
-        decision = decide_pool(Pool(pool=asked, template=template(), sandboxes=tuple(boxes)), name)
+        decision = decide_pool(Pool(now=NOW, pool=asked, template=template(), sandboxes=tuple(boxes)), name)
         gone = {action.target.name for action in decision.actions if isinstance(action, Delete)}
         boxes = [box for box in boxes if box["metadata"]["name"] not in gone]
         boxes += [
@@ -246,7 +256,7 @@ def test_a_claim_leaves_alone_what_its_pool_lets_go_of():
 
 def test_a_pool_deletes_only_what_is_as_it_was_seen():
     decision = decide_pool(
-        Pool(pool=pool(replicas=0), template=template(), sandboxes=(waiting("a"),)), named()
+        Pool(now=NOW, pool=pool(replicas=0), template=template(), sandboxes=(waiting("a"),)), named()
     )
     assert [action.version for action in decision.actions] == ["7"]
 
@@ -347,3 +357,25 @@ def test_the_time_after_it_finished_counts_from_when_that_was_first_said():
     assert later.again_in == 20.0
     over = look(asked, own, now=NOW + timedelta(seconds=31))
     assert ready(over) == ("False", "ClaimExpired")
+
+
+def test_a_claim_says_what_the_server_refuses_and_keeps_its_sandbox():
+    asked = claim()
+    asked["status"] = {"sandbox": {"name": "old"}}
+    status = refused_claim(Claimed(claim=asked, pool=pool(), template=template(), now=NOW), "over quota")
+    (row,) = status["conditions"]
+    assert (row["status"], row["reason"], row["message"]) == ("False", "ReconcilerError", "over quota")
+    assert status["sandbox"] == {"name": "old"}
+
+
+def test_a_pool_says_what_the_server_refuses_until_it_does_so_no_more():
+    asked = pool(replicas=2)
+    asked["status"] = refused_pool(
+        Pool(now=NOW, pool=asked, template=template(), sandboxes=(waiting("a"),)), "over quota"
+    )
+    assert asked["status"]["readyReplicas"] == 1
+    (row,) = asked["status"]["conditions"]
+    assert (row["type"], row["reason"], row["message"]) == ("Ready", "ReconcilerError", "over quota")
+    boxes = (waiting("a"), waiting("b"))
+    well = decide_pool(Pool(now=NOW, pool=asked, template=template(), sandboxes=boxes), named())
+    assert "conditions" not in well.status
