@@ -13,7 +13,7 @@ from holdfast.errors import (
     WaitFailedError,
     WaitTimeoutError,
 )
-from holdfast.sandbox.sdk import AsyncSandbox
+from holdfast.sandbox.sdk import AsyncSandbox, watching
 from holdfast.sandbox.sdk.problems import NotReachedError
 
 pytestmark = pytest.mark.apiserver
@@ -121,6 +121,37 @@ def test_a_name_that_a_foreign_pod_has_is_said_within_seconds(boxes, source, kub
     box = boxes.create("taken", "app:1", workspace=False)
     with pytest.raises(WaitFailedError, match="taken"):
         box.wait(timeout=60)
+
+
+def test_deleted_and_made_again_it_waits_for_what_the_former_one_left(
+    boxes, source, kube_server, monkeypatch
+):
+    from holdfast.kube import Objects, api_client
+
+    place = {"namespace": source.namespace}
+    box = boxes.create("again", "app:1")
+    box.wait(timeout=60)
+    box.delete()
+    box.wait_gone(timeout=60)
+    monkeypatch.setattr(watching, "DOUBT_SECONDS", 0.2)  # what is doubtful ends the wait long before it goes
+    heard = []
+    with api_client(kube_server.kubeconfig) as api:
+        objects = Objects(api)
+        former = objects.get("PersistentVolumeClaim", "workspace-again", **place)
+        # What the garbage collector does: the pod goes, and the claim stays as long as it is protected.
+        objects.delete("Pod", "again", **place)
+        objects.delete("PersistentVolumeClaim", "workspace-again", **place)
+        free = {"metadata": {"finalizers": None}}
+        protection = threading.Timer(
+            1.5, objects.patch, ("PersistentVolumeClaim", "workspace-again", free), place
+        )
+        boxes.create("again", "app:1")
+        protection.start()
+        assert box.wait(timeout=60, told=heard.append).phase == "Ready"
+        protection.join()
+        made = objects.get("PersistentVolumeClaim", "workspace-again", **place)
+    assert "the former claim workspace-again is still being deleted" in {view.message for view in heard}
+    assert made["metadata"]["uid"] != former["metadata"]["uid"]
 
 
 def test_a_pool_that_is_not_there_is_said_within_seconds(boxes):
