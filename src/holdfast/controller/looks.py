@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from holdfast.controller.cache import key_of, version_of
+from holdfast.controller.pauses import Pauses
 from holdfast.controller.status_patch import can_wait, status_patch
 from holdfast.errors import ClusterRefusedError, ObjectConflictError
 from holdfast.sandbox.actions import Adopt, Create, Delete, Patch, Target
 from holdfast.sandbox.api import NAME_HASH, Condition
+from holdfast.sandbox.blueprint import template_hash
 from holdfast.sandbox.claim import Claimed, bound_to, decide_claim, refused_claim
 from holdfast.sandbox.decide import Observed, decide
 from holdfast.sandbox.names import claim_name, pod_name
@@ -82,6 +84,7 @@ class Looks:
         self._due: dict[str, float] = {}
         self._taken: set[Key] = set()
         self._conflicts: dict[Key, int] = {}
+        self._pauses = Pauses()
         self.disk: Decimal | None = None
         """bytes of the cluster's largest disk, where known"""
 
@@ -158,13 +161,18 @@ class Looks:
 
     async def _pool(self, pool: dict[str, Any]) -> float | None:
         name, namespace = pool["spec"]["sandboxTemplateRef"]["name"], pool["metadata"]["namespace"]
+        template, now = self._cache.get("SandboxTemplate", namespace, name), self._clock()
+        series = pool["metadata"]["uid"], template_hash(template) if template is not None else ""
         seen = Pool(
             pool=pool,
-            template=self._cache.get("SandboxTemplate", namespace, name),
+            template=template,
             sandboxes=tuple(self._cache.owned("Sandbox", pool)),
-            now=self._clock(),
+            now=now,
+            pause=self._pauses.left(*series, now),
         )
         decision = decide_pool(seen, lambda: f"{pool['metadata']['name']}-{secrets.token_hex(3)}")
+        if decision.replaces_ended:
+            self._pauses.replaced(*series, now)
         try:
             with self._let_go(decision.actions) as actions:
                 news = await self._carry_out(actions, pool)
@@ -176,7 +184,7 @@ class Looks:
         if news:
             return NOW
         await self._write_status(pool, decision.status)
-        return None
+        return None if decision.again_in is None else max(SOON, decision.again_in)
 
     @contextmanager
     def _let_go(self, actions: Sequence[Action]) -> Iterator[list[Action]]:

@@ -26,7 +26,7 @@ from holdfast.sandbox.api import (
 from holdfast.sandbox.claim_changes import changed_spec, needs_own_sandbox, refusal, with_metadata
 from holdfast.sandbox.claim_lifetime import expiry
 from holdfast.sandbox.ownership import is_owned, owner_reference, owner_words
-from holdfast.sandbox.pool import condition, is_ready, is_spent
+from holdfast.sandbox.pool import condition, is_made_from, is_ready, is_spent
 from holdfast.sandbox.status import Said, is_leaving, merged
 
 if TYPE_CHECKING:
@@ -152,7 +152,10 @@ def _expired(seen: Claimed, own: dict[str, Any] | None) -> ClaimDecision:
 
 
 def _best_waiting(seen: Claimed) -> dict[str, Any] | None:
-    """A sandbox of the pool that nobody has and that the pool keeps: a ready one, the oldest of those."""
+    """A sandbox of the pool that nobody has and that the pool keeps: a ready one, the oldest of those.
+
+    One that is not ready and comes from an older template may never be: a new one is better.
+    """
     pool = seen.pool
     free = [
         one
@@ -160,7 +163,8 @@ def _best_waiting(seen: Claimed) -> dict[str, Any] | None:
         if pool is not None
         and is_owned(one, pool)
         and not is_leaving(one)
-        and not is_spent(one, pool, seen.template)
+        and not is_spent(one, pool, seen.template, seen.now)
+        and (is_ready(one) or seen.template is None or is_made_from(one, seen.template))
     ]
     ordered = sorted(
         free,

@@ -5,7 +5,7 @@ Pure and level-triggered like decide.py. Not here: claims, which take sandboxes 
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003 (msgspec reads the types of its fields)
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
+GRACE = 300.0
+"""How many seconds a waiting sandbox may be not ready."""
+
+
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """A pool, its template if there is one, and every sandbox that may be the pool's."""
 
@@ -28,13 +32,17 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     template: dict[str, Any] | None
     now: datetime
     sandboxes: tuple[dict[str, Any], ...] = ()
+    pause: float = 0.0
+    """seconds for which those that ended are not replaced yet"""
 
 
 class PoolDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do, and what the pool's status is to be."""
+    """What to do, what the pool's status is to be, and in how many seconds to look again by itself."""
 
     actions: tuple[Action, ...] = ()
     status: dict[str, Any] | None = None
+    again_in: float | None = None
+    replaces_ended: bool = False
 
 
 def decide_pool(seen: Pool, new_name: Callable[[], str]) -> PoolDecision:
@@ -42,18 +50,28 @@ def decide_pool(seen: Pool, new_name: Callable[[], str]) -> PoolDecision:
     if is_leaving(seen.pool):
         return PoolDecision()
     waiting = [one for one in seen.sandboxes if is_owned(one, seen.pool) and not is_leaving(one)]
-    spent = [one for one in waiting if is_spent(one, seen.pool, seen.template)]
+    spent = [one for one in waiting if is_spent(one, seen.pool, seen.template, seen.now)]
     fresh = [one for one in waiting if one not in spent]
     wanted = int(seen.pool["spec"].get("replicas", 1))
+    ended = [one for one in spent if _has_ended(one)] if seen.template is not None else []
+    held = ended[: max(0, wanted - len(fresh))] if seen.pause > 0 else []
+    spent = [one for one in spent if one not in held]
     surplus = sorted(fresh, key=_worth)[: max(0, len(fresh) - wanted)]
     # A claim may take one before its turn comes: then it is not the pool's to delete any more.
     actions: list[Action] = [Delete.as_seen(one) for one in (*spent, *surplus)]
     if seen.template is not None:
-        missing = wanted - len(fresh)
+        missing = wanted - len(fresh) - len(held)
         actions += [
             Create(manifest=blueprint.warm(new_name(), seen.pool, seen.template)) for _ in range(missing)
         ]
-    return PoolDecision(actions=tuple(actions), status=_status(seen.pool, fresh))
+    times = [left for one in fresh if (left := _until_stuck(one, seen.now)) is not None]
+    times += [seen.pause] if held else []
+    return PoolDecision(
+        actions=tuple(actions),
+        status=_status(seen.pool, fresh),
+        again_in=min(times, default=None),
+        replaces_ended=bool(ended) and not held,
+    )
 
 
 def refused_pool(seen: Pool, words: str) -> dict[str, Any] | None:
@@ -61,7 +79,7 @@ def refused_pool(seen: Pool, words: str) -> dict[str, Any] | None:
     if is_leaving(seen.pool):
         return None
     waiting = [one for one in seen.sandboxes if is_owned(one, seen.pool) and not is_leaving(one)]
-    fresh = [one for one in waiting if not is_spent(one, seen.pool, seen.template)]
+    fresh = [one for one in waiting if not is_spent(one, seen.pool, seen.template, seen.now)]
     said = [Said(Condition.READY, "False", Reason.RECONCILER_ERROR, words)]
     old = (seen.pool.get("status") or {}).get("conditions") or ()
     generation = seen.pool["metadata"].get("generation", 0)
@@ -80,12 +98,33 @@ def condition(found: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return next((one for one in conditions if one.get("type") == kind), {})
 
 
-def is_spent(sandbox: Mapping[str, Any], pool: Mapping[str, Any], template: Mapping[str, Any] | None) -> bool:
-    """One that ended can serve nobody; one of an older template goes where the pool asks for that."""
-    if condition(sandbox, Condition.FINISHED).get("status") == "True":
+def is_spent(
+    sandbox: Mapping[str, Any], pool: Mapping[str, Any], template: Mapping[str, Any] | None, now: datetime
+) -> bool:
+    """One that ended or is stuck can serve nobody; an older one goes where the pool asks for that."""
+    left = _until_stuck(sandbox, now)
+    if _has_ended(sandbox) or (left is not None and left <= 0):
         return True
     strategy = (pool["spec"].get("updateStrategy") or {}).get("type", "OnReplenish")
     return strategy == "Recreate" and template is not None and not is_made_from(sandbox, template)
+
+
+def _has_ended(sandbox: Mapping[str, Any]) -> bool:
+    return condition(sandbox, Condition.FINISHED).get("status") == "True"
+
+
+def _until_stuck(sandbox: Mapping[str, Any], now: datetime) -> float | None:
+    """Seconds until one that is not ready will not become so; None for one that is, or waits for a node.
+
+    Another one would not find a node either.
+    """
+    scheduled, ready = condition(sandbox, Condition.POD_SCHEDULED), condition(sandbox, Condition.READY)
+    if is_ready(sandbox) or scheduled.get("status") == "False":
+        return None
+    times = [sandbox["metadata"].get("creationTimestamp")]
+    times += [one.get("lastTransitionTime") for one in (scheduled, ready)]
+    since = [datetime.fromisoformat(each) for each in times if each]
+    return GRACE - (now - max(since)).total_seconds() if since else None
 
 
 def is_made_from(sandbox: Mapping[str, Any], template: Mapping[str, Any]) -> bool:

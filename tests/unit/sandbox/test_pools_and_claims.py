@@ -3,92 +3,18 @@
 from __future__ import annotations
 
 import copy
-import itertools
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.pool_decisions import NOW, claim, look, named, pool, ready, template, waiting
 
 from holdfast.sandbox.actions import Adopt, Create, Delete, Patch
-from holdfast.sandbox.blueprint import template_hash, warm
-from holdfast.sandbox.claim import Claimed, decide_claim, refused_claim
+from holdfast.sandbox.blueprint import template_hash
+from holdfast.sandbox.claim import Claimed, decide_claim
 from holdfast.sandbox.names import name_hash
-from holdfast.sandbox.pool import Pool, decide_pool, refused_pool
-
-NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
-EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
-
-
-def template(**spec):
-    container = {"name": "main", "image": "app:1", "env": [{"name": "LANG", "value": "C"}]}
-    return {
-        "apiVersion": EXTENSIONS,
-        "kind": "SandboxTemplate",
-        "metadata": {"name": "t", "namespace": "ns", "uid": "t-1"},
-        "spec": {"podTemplate": {"spec": {"containers": [container, {"name": "side", "image": "x"}]}}} | spec,
-    }
-
-
-def pool(**spec):
-    return {
-        "apiVersion": EXTENSIONS,
-        "kind": "SandboxWarmPool",
-        "metadata": {"name": "p", "namespace": "ns", "uid": "pool-1", "generation": 2},
-        "spec": {"sandboxTemplateRef": {"name": "t"}, "replicas": 2} | spec,
-    }
-
-
-def claim(**spec):
-    return {
-        "apiVersion": EXTENSIONS,
-        "kind": "SandboxClaim",
-        "metadata": {"name": "c", "namespace": "ns", "uid": "claim-1", "generation": 1},
-        "spec": {"warmPoolRef": {"name": "p"}} | spec,
-    }
-
-
-def waiting(name, *, ready=True, made_from=None, owner=None, age=0, finished=False):
-    made = warm(name, owner or pool(), made_from or template())
-    made["metadata"] |= {
-        "uid": f"uid-{name}",
-        "resourceVersion": "7",
-        "creationTimestamp": (NOW - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
-    conditions = [
-        {
-            "type": "Ready",
-            "status": "True" if ready else "False",
-            "reason": "DependenciesReady",
-            "message": "m",
-        }
-    ]
-    if finished:
-        conditions.append({"type": "Finished", "status": "True", "reason": "PodFailed", "message": "over"})
-    made["status"] = {"conditions": conditions, "podIPs": ["10.0.0.3"]}
-    return made
-
-
-def named():
-    numbers = itertools.count(1)
-    return lambda: f"p-{next(numbers)}"
-
-
-def look(asked, *sandboxes, by=None, having=None, now=NOW):
-    return decide_claim(
-        Claimed(
-            claim=asked,
-            pool=pool() if by is None else by,
-            template=template() if having is None else having,
-            sandboxes=sandboxes,
-            now=now,
-        )
-    )
-
-
-def ready(decision):
-    (found,) = [one for one in decision.status["conditions"] if one["type"] == "Ready"]
-    return found["status"], found["reason"]
+from holdfast.sandbox.pool import Pool, decide_pool
 
 
 def test_a_pool_makes_what_is_missing_and_counts_what_is_ready():
@@ -357,25 +283,3 @@ def test_the_time_after_it_finished_counts_from_when_that_was_first_said():
     assert later.again_in == 20.0
     over = look(asked, own, now=NOW + timedelta(seconds=31))
     assert ready(over) == ("False", "ClaimExpired")
-
-
-def test_a_claim_says_what_the_server_refuses_and_keeps_its_sandbox():
-    asked = claim()
-    asked["status"] = {"sandbox": {"name": "old"}}
-    status = refused_claim(Claimed(claim=asked, pool=pool(), template=template(), now=NOW), "over quota")
-    (row,) = status["conditions"]
-    assert (row["status"], row["reason"], row["message"]) == ("False", "ReconcilerError", "over quota")
-    assert status["sandbox"] == {"name": "old"}
-
-
-def test_a_pool_says_what_the_server_refuses_until_it_does_so_no_more():
-    asked = pool(replicas=2)
-    asked["status"] = refused_pool(
-        Pool(now=NOW, pool=asked, template=template(), sandboxes=(waiting("a"),)), "over quota"
-    )
-    assert asked["status"]["readyReplicas"] == 1
-    (row,) = asked["status"]["conditions"]
-    assert (row["type"], row["reason"], row["message"]) == ("Ready", "ReconcilerError", "over quota")
-    boxes = (waiting("a"), waiting("b"))
-    well = decide_pool(Pool(now=NOW, pool=asked, template=template(), sandboxes=boxes), named())
-    assert "conditions" not in well.status
