@@ -165,27 +165,6 @@ def test_delete_whose_answer_was_lost(cluster, server, store, told, clock):
     assert cluster.objects("delete", "Pod", "p", namespace="n").did == "deleted"
 
 
-def test_delete_of_a_version_leaves_what_has_changed_since_alone(cluster, server, store, told, clock):
-    store._keep(f"{PODS}/p", pod())
-    server.answers.append(told.status(409, "Conflict", "the ResourceVersion in the precondition"))
-    with pytest.raises(ObjectConflictError, match="precondition"):
-        cluster.objects("delete", "Pod", "p", namespace="n", uid="uid-1", version="6")
-    assert server.requests[-2][2]["preconditions"] == {"uid": "uid-1", "resourceVersion": "6"}
-    assert f"{PODS}/p" in store.objects
-
-
-def test_delete_of_a_version_knows_its_own_lost_delete(cluster, server, store, told, clock):
-    """What waits for its finalizers has another version by our own doing."""
-    store._keep(f"{PODS}/p", pod())
-
-    def leave():
-        store.objects[f"{PODS}/p"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-
-    server.answers += [told.reset(leave), told.status(409, "Conflict", "another version")]
-    found = cluster.objects("delete", "Pod", "p", namespace="n", uid="uid-1", version="6")
-    assert found.did == "deleted"
-
-
 def test_a_conflict_on_delete_is_looked_into(cluster, server, store, told, clock):
     store._keep(f"{PODS}/p", pod())
     server.answers += [(200, store.objects[f"{PODS}/p"]), told.status(409, "Conflict", "held by a webhook")]
