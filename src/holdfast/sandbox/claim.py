@@ -24,7 +24,7 @@ from holdfast.sandbox.api import (
     Reason,
 )
 from holdfast.sandbox.claim_changes import changed_spec, needs_own_sandbox, refusal, with_metadata
-from holdfast.sandbox.claim_lifetime import expiry
+from holdfast.sandbox.claim_lifetime import end_is_final, expiry
 from holdfast.sandbox.ownership import is_owned, owner_reference, owner_words
 from holdfast.sandbox.pool import condition, is_made_from, is_ready, is_spent
 from holdfast.sandbox.status import Said, is_leaving, merged
@@ -111,6 +111,7 @@ def _made_for_it(seen: Claimed, template: Mapping[str, Any], again_in: float | N
         return _told(seen, ClaimReason.ADOPTION_CONFLICT, words, again_in)
     labels = {CLAIM_UID: seen.claim["metadata"]["uid"]}
     made = blueprint.cold(seen.claim, template, changed_spec(seen.claim, template), labels)
+    made["metadata"]["annotations"] |= end_is_final(seen.claim)
     actions = (Create(manifest=made), _remember(seen.claim, name))
     return _told(
         seen, ClaimReason.SANDBOX_CREATE_PENDING, f"the sandbox {name} is being made", again_in, *actions
@@ -186,6 +187,7 @@ def _take(claim: Mapping[str, Any], waiting: dict[str, Any]) -> Adopt:
             "resourceVersion": metadata.get("resourceVersion"),
             "ownerReferences": [owner_reference(claim)],
             "labels": {WARM_POOL: None, CLAIM_UID: claim["metadata"]["uid"], LAUNCH_TYPE: "warm"},
+            "annotations": end_is_final(claim),
         },
         "spec": {"podTemplate": {"metadata": with_metadata(given, claim)}},
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.sandbox.api import Condition
+from holdfast.sandbox.api import FAILED_PODS, Condition
 from holdfast.sandbox.lifetime import SOONEST_LOOK
 from holdfast.sandbox.pool import condition
 
@@ -20,6 +20,15 @@ class Expiry(msgspec.Struct, frozen=True):
 
     is_over: bool
     seconds_left: float | None = None
+
+
+def end_is_final(claim: Mapping[str, Any]) -> dict[str, str]:
+    """Annotations for the sandbox of a claim whose time counts from its end: a failed pod is that end.
+
+    Made again and again it would never finish for long enough.
+    """
+    lifecycle = claim["spec"].get("lifecycle") or {}
+    return {} if lifecycle.get("ttlSecondsAfterFinished") is None else {FAILED_PODS: "Keep"}
 
 
 def expiry(claim: Mapping[str, Any], now: datetime) -> Expiry:

@@ -275,6 +275,14 @@ def test_a_claim_whose_time_is_over_says_so_first_and_then_acts(policy, kinds):
     assert done.actions[0].propagation == wanted
 
 
+@pytest.mark.parametrize("sandboxes", [(), (waiting("w", ready=True),)], ids=["cold", "warm"])
+@pytest.mark.parametrize(("lifecycle", "kept"), [({"ttlSecondsAfterFinished": 400}, "Keep"), ({}, None)])
+def test_a_failed_pod_is_the_end_of_a_claim_whose_time_counts_from_there(sandboxes, lifecycle, kept):
+    found = look(claim(lifecycle=lifecycle), *sandboxes).actions[0]
+    metadata = (found.manifest if isinstance(found, Create) else found.patch)["metadata"]
+    assert metadata["annotations"].get("holdfast.dev/failed-pods") == kept
+
+
 def test_the_time_after_it_finished_counts_from_when_that_was_first_said():
     asked = claim(lifecycle={"ttlSecondsAfterFinished": 30})
     own = waiting("old", owner=claim(), ready=False, finished=True)
