@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -147,17 +149,22 @@ def test_a_claim_with_variables_gets_a_sandbox_of_its_own(place):
 
 def test_a_claim_that_finds_nothing_waiting_tells_each_step_on_its_way(place):
     template(place, "steps")
-    pool(place, "steps", 0)
     claim(place, "steps", "steps")
-    seen = []
+    place.wait_said("SandboxClaim", "steps", Ready="False WarmPoolNotFound")
+    told, looking = [], threading.Event()
 
     def until(found):
-        seen.append(says(found, "Ready"))
-        return seen[-1] == "True DependenciesReady"
+        told.append(says(found, "Ready"))
+        looking.set()
+        return told[-1] == "True DependenciesReady"
 
-    place.wait("SandboxClaim", "steps", until)
-    told = [each for each in seen if each is not None]
-    assert told[0] == "False SandboxCreatePending"
+    # From before its first step on: a pool that comes after the claim.
+    with ThreadPoolExecutor(1) as beside:
+        waited = beside.submit(place.wait, "SandboxClaim", "steps", until)
+        assert looking.wait(20)
+        pool(place, "steps", 0)
+        waited.result()
+    assert list(dict.fromkeys(told))[:2] == ["False WarmPoolNotFound", "False SandboxCreatePending"]
     assert "False SandboxNotReady" in told
     assert (
         place.get("SandboxClaim", "steps")["metadata"]["annotations"]["agents.x-k8s.io/sandbox-name"]

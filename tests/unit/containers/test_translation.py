@@ -26,6 +26,7 @@ from holdfast.errors import (
         "received unexpected HTTP status: 503 Service Unavailable",
         "received unexpected HTTP status: 500 Internal Server Error",
         "502 Bad Gateway",
+        "Cannot update container 23dc: cannot update a stopped container: unknown",
     ],
 )
 def test_what_may_pass_is_tried_again(text):
