@@ -52,12 +52,15 @@ class Upstream(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for number in range(EVENTS):
-            line = json.dumps({"type": "ADDED", "object": {"number": number}}).encode() + b"\n"
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
-        if "forever" in self.path:
-            with suppress(ConnectionResetError):
+        forever = "forever" in self.path
+        # A client may leave while events are on their way to it, not only after them.
+        with suppress(ConnectionResetError, BrokenPipeError):
+            for number in range(EVENTS):
+                line = json.dumps({"type": "ADDED", "object": {"number": number}}).encode() + b"\n"
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
+            if forever:
                 self.connection.recv(1)
+        if forever:
             self.server.watchers.append("left")
             return
         self.wfile.write(b"0\r\n\r\n")
