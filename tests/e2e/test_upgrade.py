@@ -105,6 +105,7 @@ def test_an_upgrade_that_is_killed_twice_is_finished_by_up(keeper, images):
     assert "is not finished" in refused(ended, "permanent")["error"]
     ended = keeper.holdfast.run("up", keeper.name, "--push-image", "t-upgrade-no-such-image:1", "--json")
     refused(ended, "image-missing")
+    killed_after(keeper, "wait-api-ready", "up", keeper.name)
     keeper.kubectl("create", "configmap", "written-since")
     keeper.up()
     assert keeper.get("configmap", "written-since")
