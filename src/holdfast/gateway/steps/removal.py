@@ -112,10 +112,11 @@ class ForgetGateway(GatewayStep):
 
     def run(self, ctx: Context) -> None:
         """The user's own kubeconfig first: the step counts as done when our files are gone."""
+        ctx.note("what this machine knew of it")
         merged = kubeconfig.default_target()
         try:
             if kubeconfig.remove_from(merged, name=self.work.name):
-                ctx.note(f"and its context in {merged}")
+                ctx.note(f"what this machine knew of it, and its context in {merged}")
         except DamagedFileError as error:
             ctx.note(f"its context stays: {error.message}")
         forget(self.work.name)
