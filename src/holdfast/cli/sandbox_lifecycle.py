@@ -83,7 +83,8 @@ def create(  # noqa: PLR0913 (one for each option)
 ) -> None:
     """Make sandbox NAME. If it is there already and the same, nothing happens; if it differs, that is said.
 
-    Where no gateway is up yet, one is brought up first.
+    Where no gateway is up yet, one is brought up first. A sandbox of holdfast's own image that is there and
+    sleeps is woken up.
     """
     from holdfast.sandbox.sdk.requests import request_for, workspace_for
 

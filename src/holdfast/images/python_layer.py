@@ -82,7 +82,8 @@ def _leave_out(installed: Path, pattern: str) -> None:
     found = list(installed.glob(pattern))
     if not found:
         raise BuildFailedError(
-            f"nothing that is installed matches {pattern}, which is to be left out of the image"
+            f"nothing that is installed matches {pattern}, which is to be left out of the image",
+            hint="Take it out of `left_out` in the image's image.toml.",
         )
     for path in found:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
