@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ArgumentError
+from holdfast.kube.certificates import Certificates
 from holdfast.kube.credentials import credentials_of
 from holdfast.kube.harden import harden
 
@@ -25,21 +26,28 @@ if TYPE_CHECKING:
 
 def api_client(kubeconfig: str | os.PathLike[str], *, context: str | None = None) -> ApiClient:
     """A client in threads for the cluster of a kubeconfig file."""
-    from kubernetes import client, config
+    from kubernetes import client
+    from kubernetes.config import kube_config
 
-    path = _existing(kubeconfig)
+    path, certificates = _existing(kubeconfig), Certificates()
+    official: Any = kube_config
 
     def load(configuration: Any) -> None:
-        config.load_kube_config(  # type: ignore[no-untyped-call]
-            str(path), context=context, client_configuration=configuration
-        )
+        content = certificates.loadable(path)
+        if content is None:
+            official.load_kube_config(str(path), context, configuration)
+        else:
+            official.KubeConfigLoader(
+                content, context, config_base_path=str(path.parent.absolute())
+            ).load_and_set(configuration)
 
     configuration = client.Configuration()
     with _readable(path):
         load(configuration)
-    configuration.retries = False
-    made = client.ApiClient(configuration)
+        configuration.retries = False
+        made = client.ApiClient(configuration)
     harden(made)
+    weakref.finalize(made, certificates.close)
     kept = weakref.ref(made)
 
     def refresh() -> None:
@@ -56,20 +64,27 @@ async def async_api_client(
     kubeconfig: str | os.PathLike[str], *, context: str | None = None
 ) -> aio.ApiClient:
     """A client in tasks for the cluster of a kubeconfig file; close it with `await close()`."""
-    from kubernetes.aio import client, config
+    from kubernetes.aio import client
+    from kubernetes.aio.config import kube_config
 
-    path = _existing(kubeconfig)
+    path, certificates = _existing(kubeconfig), Certificates()
+    official: Any = kube_config
 
     async def load(configuration: Any) -> None:
-        await config.load_kube_config(  # type: ignore[no-untyped-call]
-            str(path), context=context, client_configuration=configuration
-        )
+        content = certificates.loadable(path)
+        if content is None:
+            await official.load_kube_config(str(path), context, configuration)
+        else:
+            await official.KubeConfigLoader(
+                content, context, config_base_path=str(path.parent.absolute())
+            ).load_and_set(configuration)
 
     configuration = client.Configuration()
     with _readable(path):
         await load(configuration)
-    made = client.ApiClient(configuration)
+        made = client.ApiClient(configuration)
     harden(made)
+    weakref.finalize(made, certificates.close)
     kept = weakref.ref(made)
 
     async def refresh() -> None:
