@@ -89,7 +89,7 @@ def test_a_call_in_the_clients_own_pool_has_the_deadline_of_whoever_made_it(serv
 def test_the_requests_of_one_helper_have_one_deadline_together(cluster, server, told):
     """Each of them answers in time, all together do not."""
     server.reply = lambda verb, *_: (
-        server.stopped.wait(0.8)
+        server.stopped.wait(1.6)
         or (
             told.status(404, "NotFound")
             if verb == "GET"
@@ -99,7 +99,7 @@ def test_the_requests_of_one_helper_have_one_deadline_together(cluster, server, 
     began = time.monotonic()
     with pytest.raises(TemporaryError):
         cluster.objects(
-            "apply", {"kind": "ConfigMap", "metadata": {"name": "a"}}, policy=Policy(attempts=2, deadline=1.2)
+            "apply", {"kind": "ConfigMap", "metadata": {"name": "a"}}, policy=Policy(attempts=2, deadline=2.4)
         )
     assert len(server.asked) == 2
     assert time.monotonic() - began < 15
