@@ -92,9 +92,13 @@ class Cache:
         keys = self._by_hash.get(("Sandbox", namespace, value), ())
         return [self._objects[key] for key in sorted(keys)]
 
-    def claims_without_sandbox(self, namespace: str, pool: str) -> list[dict[str, Any]]:
+    def claims_of_pool(self, namespace: str, pool: str) -> list[dict[str, Any]]:
         """The claims that still wait for a sandbox of a pool."""
         return [self._objects[key] for key in sorted(self._by_pool.get((namespace, pool), ()))]
+
+    def claims_without_sandbox(self) -> list[dict[str, Any]]:
+        """All claims that still wait for a sandbox."""
+        return [self._objects[key] for keys in self._by_pool.values() for key in sorted(keys)]
 
     def all(self, kind: str) -> Iterator[dict[str, Any]]:
         """Every object of a kind, and no look at the others."""

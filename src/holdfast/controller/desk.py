@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from holdfast.controller.cache import Key
-    from holdfast.controller.looks import Writer
+    from holdfast.controller.hands import Writer
 
 log = logging.getLogger("holdfast.controller")
 
@@ -77,7 +77,7 @@ class Desk:
 
     def disks(self, nodes: list[dict[str, Any]]) -> None:
         """The nodes that are there: how large a claim can be at most."""
-        self._looks.disk = largest(nodes)
+        self._looks.know_disk(largest(nodes))
 
     def _put(self, found: dict[str, Any], by: Key | None = None) -> bool:
         found["metadata"].pop("managedFields", None)  # half of an object's size, and no business of ours

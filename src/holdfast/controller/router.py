@@ -34,8 +34,11 @@ def touched(found: Mapping[str, Any], cache: Cache) -> Iterator[Key]:
         yield from (key_of(sandbox) for sandbox in cache.sandboxes_with_hash(namespace, label))
     if kind == "SandboxWarmPool":
         yield from _claims_of(namespace, name, cache)
-    if kind == "NetworkPolicy" and owner is not None:
-        yield from _made_from(namespace, owner["name"], cache)
+    if kind == "NetworkPolicy":
+        # A label that no claim may have beside one policy is free again without it.
+        yield from (key_of(claim) for claim in cache.claims_without_sandbox())
+        if owner is not None:
+            yield from _made_from(namespace, owner["name"], cache)
     if kind == "SandboxTemplate":
         yield from _pools_of(namespace, name, cache)
 
@@ -59,5 +62,5 @@ def _pools_of(namespace: str, template: str, cache: Cache) -> Iterator[Key]:
 
 def _claims_of(namespace: str, pool: str, cache: Cache) -> Iterator[Key]:
     """Claims of a pool that have no sandbox yet: only those wait for one."""
-    for claim in cache.claims_without_sandbox(namespace, pool):
+    for claim in cache.claims_of_pool(namespace, pool):
         yield key_of(claim)

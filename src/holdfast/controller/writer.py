@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ClusterWriter:
-    """`looks.Writer` on a real cluster."""
+    """`hands.Writer` on a real cluster."""
 
     def __init__(self, objects: AsyncObjects) -> None:
         self._objects = objects

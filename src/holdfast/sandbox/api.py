@@ -43,8 +43,12 @@ FAILED_PODS = "holdfast.dev/failed-pods"
 """Annotation of a sandbox, ours: `Recreate` (the default) or `Keep`."""
 FAILURES = "holdfast.dev/failures"
 """Annotation of a sandbox, ours: how many of its pods failed in a row."""
+REPLACED = "holdfast.dev/replaced"
+"""Annotation of a sandbox that waits in a pool, ours: how many ended in a row in whose place it is."""
 IDLE_SUSPEND_AFTER = "holdfast.dev/idle-suspend-after"
 """Annotation of a sandbox, ours: seconds without use after which it is suspended."""
+FROM_CLAIM = "holdfast.dev/from-claim"
+"""Annotation of a claimed sandbox, ours: what it has from its claim, so that edits of that can follow."""
 LAST_USED = "holdfast.dev/last-used"
 """Annotation of a sandbox, ours: when somebody used it last, noted by whoever let them in."""
 
@@ -72,6 +76,8 @@ class Condition(StrEnum):
     FINISHED = "Finished"
     NETWORK_POLICY_ENFORCED = "holdfast.dev/NetworkPolicyEnforced"
     """ours, and only there to say that it is not so"""
+    EDITS_FOLLOWED = "holdfast.dev/EditsFollowed"
+    """ours, of claims, and only there to say that it is not so"""
 
 
 class Reason(StrEnum):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.sandbox.api import (
     API_VERSION,
     LAUNCH_TYPE,
+    REPLACED,
     TEMPLATE_HASH,
     TEMPLATE_REF,
     TEMPLATE_REF_HASH,
@@ -40,22 +41,29 @@ def sandbox_spec(template: Mapping[str, Any]) -> dict[str, Any]:
     """The spec of a sandbox of this template; without a service account's token unless the template asks."""
     spec = {key: copy.deepcopy(template["spec"][key]) for key in _SHARED if key in template["spec"]}
     spec["podTemplate"]["spec"].setdefault("automountServiceAccountToken", False)
-    metadata = spec["podTemplate"].setdefault("metadata", {})
-    metadata["labels"] = {
-        **(metadata.get("labels") or {}),
-        TEMPLATE_REF_HASH: name_hash(template["metadata"]["name"]),
-    }
+    spec["podTemplate"]["metadata"] = template_metadata(template)
     return spec
 
 
-def warm(name: str, pool: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
-    """A sandbox that waits in a pool."""
+def template_metadata(template: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod metadata of a sandbox of this template; the label by which its network policy finds the pod."""
+    given = template["spec"]["podTemplate"].get("metadata") or {}
+    found_by = {TEMPLATE_REF_HASH: name_hash(template["metadata"]["name"])}
+    return copy.deepcopy({**given, "labels": {**(given.get("labels") or {}), **found_by}})
+
+
+def warm(
+    name: str, pool: Mapping[str, Any], template: Mapping[str, Any], *, replaced: int = 0
+) -> dict[str, Any]:
+    """A sandbox that waits in a pool, and how many ended in whose place it is."""
     labels = {
         WARM_POOL: name_hash(pool["metadata"]["name"]),
         TEMPLATE_HASH: template_hash(template),
         LAUNCH_TYPE: "warm",
     }
-    return _sandbox(name, pool, template, labels, sandbox_spec(template))
+    made = _sandbox(name, pool, template, labels, sandbox_spec(template))
+    made["metadata"]["annotations"] |= {REPLACED: str(replaced)} if replaced else {}
+    return made
 
 
 def cold(

@@ -23,11 +23,13 @@ from holdfast.sandbox.api import (
     Condition,
     Reason,
 )
-from holdfast.sandbox.claim_changes import changed_spec, needs_own_sandbox, refusal, with_metadata
-from holdfast.sandbox.claim_lifetime import end_is_final, expiry
+from holdfast.sandbox.claim_changes import changed_spec, needs_own_sandbox, refusal
+from holdfast.sandbox.claim_edits import edited, from_claim, left_aside
+from holdfast.sandbox.claim_lifetime import expiry
+from holdfast.sandbox.claim_metadata import Refusal, metadata_change, with_metadata
 from holdfast.sandbox.ownership import is_owned, owner_reference, owner_words
-from holdfast.sandbox.pool import condition, is_made_from, is_ready, is_spent
-from holdfast.sandbox.status import Said, is_leaving, merged
+from holdfast.sandbox.pool import is_made_from, is_ready, is_spent
+from holdfast.sandbox.status import Said, condition, is_leaving, merged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +43,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     template: dict[str, Any] | None
     now: datetime
     sandboxes: tuple[dict[str, Any], ...] = ()
+    policies: tuple[dict[str, Any], ...] = ()
+    """network policies that may let pods through by a label that the claim asks for"""
 
 
 class ClaimDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,12 +96,15 @@ def _unbound(seen: Claimed, again_in: float | None) -> ClaimDecision:
     if seen.template is None:
         name = seen.pool["spec"]["sandboxTemplateRef"]["name"]
         return _told(seen, ClaimReason.TEMPLATE_NOT_FOUND, f"there is no template {name}", again_in)
-    refused = refusal(seen.claim, seen.template)
+    refused = refusal(seen.claim, seen.template, seen.policies)
     if refused is not None:
         return _told(seen, refused.reason, refused.message, again_in)
     waiting = None if needs_own_sandbox(seen.claim) else _best_waiting(seen)
     if waiting is not None:
-        taken = (_take(seen.claim, waiting), _remember(seen.claim, waiting["metadata"]["name"]))
+        taken = (
+            _take(seen.claim, waiting, seen.template),
+            _remember(seen.claim, waiting["metadata"]["name"]),
+        )
         words = f"the sandbox {waiting['metadata']['name']} is being taken"
         return _told(seen, ClaimReason.SANDBOX_NOT_READY, words, again_in, *taken)
     return _made_for_it(seen, seen.template, again_in)
@@ -111,7 +118,7 @@ def _made_for_it(seen: Claimed, template: Mapping[str, Any], again_in: float | N
         return _told(seen, ClaimReason.ADOPTION_CONFLICT, words, again_in)
     labels = {CLAIM_UID: seen.claim["metadata"]["uid"]}
     made = blueprint.cold(seen.claim, template, changed_spec(seen.claim, template), labels)
-    made["metadata"]["annotations"] |= end_is_final(seen.claim)
+    made["metadata"]["annotations"] |= from_claim(seen.claim, blueprint.template_metadata(template))
     actions = (Create(manifest=made), _remember(seen.claim, name))
     return _told(
         seen, ClaimReason.SANDBOX_CREATE_PENDING, f"the sandbox {name} is being made", again_in, *actions
@@ -119,21 +126,32 @@ def _made_for_it(seen: Claimed, template: Mapping[str, Any], again_in: float | N
 
 
 def _bound(seen: Claimed, own: dict[str, Any], again_in: float | None) -> ClaimDecision:
-    """Say what the sandbox says."""
-    ready = condition(own, Condition.READY)
-    if is_ready(own):
-        said = [Said(Condition.READY, "True", ready["reason"], ready.get("message", ""))]
-    else:
-        reason = ready.get("reason") or ClaimReason.SANDBOX_NOT_READY
-        said = [Said(Condition.READY, "False", reason, ready.get("message") or "the sandbox is not ready")]
+    """Say what the sandbox says, and have it follow what the claim says."""
+    now = edited(seen.claim, own, seen.policies)
+    said = [_mirrored(own) if now.refused is None else _refused(now.refused)]
     finished = condition(own, Condition.FINISHED)
     if finished.get("status") == "True":
         said.append(Said(Condition.FINISHED, "True", finished["reason"], finished.get("message", "")))
     sandbox: dict[str, Any] = {"name": own["metadata"]["name"]}
+    if now.ignored:
+        said.append(left_aside(now.ignored, sandbox["name"]))
     if ips := (own.get("status") or {}).get("podIPs"):
         sandbox["podIPs"] = ips
-    actions = () if _remembers(seen.claim, sandbox["name"]) else (_remember(seen.claim, sandbox["name"]),)
-    return ClaimDecision(actions=actions, status=_status(seen, said, sandbox), again_in=again_in)
+    actions = [] if _remembers(seen.claim, sandbox["name"]) else [_remember(seen.claim, sandbox["name"])]
+    actions += [Patch.of(own, now.patch)] if now.patch and not is_leaving(own) else []
+    return ClaimDecision(actions=tuple(actions), status=_status(seen, said, sandbox), again_in=again_in)
+
+
+def _mirrored(own: Mapping[str, Any]) -> Said:
+    ready = condition(own, Condition.READY)
+    if is_ready(own):
+        return Said(Condition.READY, "True", ready["reason"], ready.get("message", ""))
+    reason = ready.get("reason") or ClaimReason.SANDBOX_NOT_READY
+    return Said(Condition.READY, "False", reason, ready.get("message") or "the sandbox is not ready")
+
+
+def _refused(refused: Refusal) -> Said:
+    return Said(Condition.READY, "False", refused.reason, refused.message)
 
 
 def _expired(seen: Claimed, own: dict[str, Any] | None) -> ClaimDecision:
@@ -178,18 +196,22 @@ def _best_waiting(seen: Claimed) -> dict[str, Any] | None:
     return ordered[0] if ordered else None
 
 
-def _take(claim: Mapping[str, Any], waiting: dict[str, Any]) -> Adopt:
-    """The one write that takes a sandbox out of its pool: it has to be as it was seen."""
+def _take(claim: Mapping[str, Any], waiting: dict[str, Any], template: Mapping[str, Any]) -> Adopt:
+    """The one write that takes a sandbox out of its pool: it has to be as it was seen.
+
+    Its pod's labels become those of the template as that is now: for them no pool makes a sandbox anew.
+    """
     metadata = waiting["metadata"]
-    given = waiting["spec"]["podTemplate"].get("metadata")
+    base = blueprint.template_metadata(template)
+    change = metadata_change(waiting["spec"]["podTemplate"].get("metadata"), with_metadata(base, claim))
     patch = {
         "metadata": {
             "resourceVersion": metadata.get("resourceVersion"),
             "ownerReferences": [owner_reference(claim)],
             "labels": {WARM_POOL: None, CLAIM_UID: claim["metadata"]["uid"], LAUNCH_TYPE: "warm"},
-            "annotations": end_is_final(claim),
+            "annotations": from_claim(claim, base),
         },
-        "spec": {"podTemplate": {"metadata": with_metadata(given, claim)}},
+        "spec": {"podTemplate": {"metadata": change}},
     }
     return Adopt(target=Target.named(waiting), patch=patch)
 

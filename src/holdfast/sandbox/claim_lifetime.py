@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.sandbox.api import FAILED_PODS, Condition
 from holdfast.sandbox.lifetime import SOONEST_LOOK
-from holdfast.sandbox.pool import condition
+from holdfast.sandbox.status import condition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

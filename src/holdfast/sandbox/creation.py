@@ -17,12 +17,12 @@ from holdfast.sandbox.api import (
     API_VERSION,
     EXTENSIONS_API_VERSION,
     FAILED_PODS,
-    GROUP,
     IDLE_SUSPEND_AFTER,
     Shutdown,
 )
 from holdfast.sandbox.names import tracking
 from holdfast.sandbox.quantity import amount
+from holdfast.sandbox.reserved import is_router, why_reserved
 from holdfast.sandbox.wire import Workspace
 
 if TYPE_CHECKING:
@@ -49,9 +49,6 @@ _CPU_LIMIT, _MEMORY_LIMIT = "2", "2Gi"
 _CPU_RESERVED, _MEMORY_RESERVED = "50m", "64Mi"
 _GRACE_SECONDS = 10
 _IDENTITIES = uuid.UUID("6a1f4d0e-5b0c-5f0e-9a5b-1d6f0b5d7c42")
-_RESERVED_DOMAINS = (GROUP, "holdfast.dev", "k8s.io", "kubernetes.io")
-_ROUTER = ("app", "sandbox-router")
-"""The label that a template's usual network policy lets in."""
 _ROOT_MAY = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
 """What root in a foreign image keeps, so that its package manager works; nothing that reaches out of it."""
 _SEEDER_MAY = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
@@ -102,7 +99,7 @@ def claim(request: SandboxRequest, *, namespace: str, pool: str) -> dict[str, An
         raise UsageError(words, hint="Leave that out, or leave out the template.")
     spec: dict[str, Any] = {"warmPoolRef": {"name": pool}}
     labels = _labels(request, namespace)
-    own = {key: value for key, value in labels.items() if not _is_reserved(key)}
+    own = {key: value for key, value in labels.items() if not why_reserved(key)}
     if own:
         spec["additionalPodMetadata"] = {"labels": own}
     if request.env:
@@ -156,17 +153,11 @@ def sandbox_id(name: str, *, namespace: str) -> str:
 def refuse_labels(labels: Mapping[str, str]) -> None:
     """Labels get to the pod: none may be one that others act on, or that opens the way to other sandboxes."""
     for key, value in labels.items():
-        if _is_reserved(key):
-            raise UsageError(f"the label {key} is reserved", hint="Choose another prefix.")
-        if (key, value) == _ROUTER:
+        if why := why_reserved(key):
+            raise UsageError(f"the label {key} is reserved: {why}", hint="Choose another prefix.")
+        if is_router(key, value):
             words = f"the label {key}={value} is reserved: sandboxes of templates let pods with it in"
             raise UsageError(words, hint="Choose another value.")
-
-
-def _is_reserved(key: str) -> bool:
-    """Whether a key's domain, or one above it, belongs to Kubernetes, the sandbox API or holdfast."""
-    domain, slash, _ = key.partition("/")
-    return bool(slash) and f".{domain}".endswith(tuple(f".{each}" for each in _RESERVED_DOMAINS))
 
 
 def is_own_image(image: str) -> bool:

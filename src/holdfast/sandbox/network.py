@@ -94,6 +94,31 @@ def not_enforced(pod_labels: Mapping[str, str], policies: Sequence[Mapping[str, 
     return Said(Condition.NETWORK_POLICY_ENFORCED, "False", "NotEnforced", words)
 
 
+def opened_by(labels: Mapping[str, str], found: Mapping[str, Any], *, namespace: str) -> str | None:
+    """Which of a pod's labels a policy lets it through by, into another pod or as where one may go."""
+    if not labels:
+        return None
+    here = found["metadata"]["namespace"] == namespace
+    for way, side in (("ingress", "from"), ("egress", "to")):
+        for rule in found["spec"].get(way) or ():
+            for peer in rule.get(side) or ():
+                if (here or peer.get("namespaceSelector") is not None) and (key := _named(peer, labels)):
+                    return key
+    return None
+
+
+def _named(peer: Mapping[str, Any], labels: Mapping[str, str]) -> str | None:
+    """A selector's key that one of these labels fulfils."""
+    selector = peer.get("podSelector") or {}
+    wanted = selector.get("matchLabels") or {}
+    keys = [key for key, value in wanted.items() if labels.get(key) == value]
+    for each in selector.get("matchExpressions") or ():
+        value = labels.get(each["key"])
+        fits = each["operator"] == "Exists" or (each["operator"] == "In" and value in each["values"])
+        keys += [each["key"]] if value is not None and fits else []
+    return next(iter(keys), None)
+
+
 def _is_managed(template: Mapping[str, Any]) -> bool:
     return bool(template["spec"].get("networkPolicyManagement", "Managed") != "Unmanaged")
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.sandbox import blueprint
+from holdfast.sandbox import blueprint, pool_pauses
 from holdfast.sandbox.actions import Action, Create, Delete
 from holdfast.sandbox.api import TEMPLATE_HASH, WARM_POOL, Condition, Reason
 from holdfast.sandbox.names import name_hash
 from holdfast.sandbox.ownership import is_owned
-from holdfast.sandbox.status import Said, is_leaving, merged
+from holdfast.sandbox.status import Said, condition, is_leaving, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,8 +32,6 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     template: dict[str, Any] | None
     now: datetime
     sandboxes: tuple[dict[str, Any], ...] = ()
-    pause: float = 0.0
-    """seconds for which those that ended are not replaced yet"""
 
 
 class PoolDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +40,6 @@ class PoolDecision(msgspec.Struct, frozen=True, kw_only=True):
     actions: tuple[Action, ...] = ()
     status: dict[str, Any] | None = None
     again_in: float | None = None
-    replaces_ended: bool = False
 
 
 def decide_pool(seen: Pool, new_name: Callable[[], str]) -> PoolDecision:
@@ -53,25 +50,39 @@ def decide_pool(seen: Pool, new_name: Callable[[], str]) -> PoolDecision:
     spent = [one for one in waiting if is_spent(one, seen.pool, seen.template, seen.now)]
     fresh = [one for one in waiting if one not in spent]
     wanted = int(seen.pool["spec"].get("replicas", 1))
-    ended = [one for one in spent if _has_ended(one)] if seen.template is not None else []
-    held = ended[: max(0, wanted - len(fresh))] if seen.pause > 0 else []
-    spent = [one for one in spent if one not in held]
+    held, counts = _held_back(seen, spent, wanted - len(fresh))
+    spent = [one for one in spent if one["metadata"]["uid"] not in held]
     surplus = sorted(fresh, key=_worth)[: max(0, len(fresh) - wanted)]
     # A claim may take one before its turn comes: then it is not the pool's to delete any more.
     actions: list[Action] = [Delete.as_seen(one) for one in (*spent, *surplus)]
     if seen.template is not None:
-        missing = wanted - len(fresh) - len(held)
-        actions += [
-            Create(manifest=blueprint.warm(new_name(), seen.pool, seen.template)) for _ in range(missing)
-        ]
+        missing = max(0, wanted - len(fresh) - len(held))
+        for count in [*counts, *[0] * missing][:missing]:
+            made = blueprint.warm(new_name(), seen.pool, seen.template, replaced=count)
+            actions.append(Create(manifest=made))
     times = [left for one in fresh if (left := _until_stuck(one, seen.now)) is not None]
-    times += [seen.pause] if held else []
     return PoolDecision(
         actions=tuple(actions),
         status=_status(seen.pool, fresh),
-        again_in=min(times, default=None),
-        replaces_ended=bool(ended) and not held,
+        again_in=min((*times, *held.values()), default=None),
     )
+
+
+def _held_back(seen: Pool, spent: list[dict[str, Any]], missing: int) -> tuple[dict[str, float], list[int]]:
+    """Which of those that ended stay for now, by uid and for how long; the counts of those in their place."""
+    if seen.template is None:
+        return {}, []
+    held: dict[str, float] = {}
+    counts: list[int] = []
+    for one in spent:
+        if not _has_ended(one):
+            continue
+        left = pool_pauses.seconds_left(one, seen.template, seen.now)
+        if left > 0 and len(held) < missing:
+            held[one["metadata"]["uid"]] = left
+        else:
+            counts.append(pool_pauses.count_after(one, seen.template))
+    return held, sorted(counts, reverse=True)
 
 
 def refused_pool(seen: Pool, words: str) -> dict[str, Any] | None:
@@ -90,12 +101,6 @@ def refused_pool(seen: Pool, words: str) -> dict[str, Any] | None:
 def is_ready(sandbox: Mapping[str, Any]) -> bool:
     """Whether a sandbox says that it can be used."""
     return condition(sandbox, Condition.READY).get("status") == "True"
-
-
-def condition(found: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """One condition of an object; empty where it has none of that kind."""
-    conditions = (found.get("status") or {}).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == kind), {})
 
 
 def is_spent(

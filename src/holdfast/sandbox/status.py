@@ -29,6 +29,12 @@ class Said(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+def condition(found: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """One condition of an object; empty where it has none of that kind."""
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == kind), {})
+
+
 def merged(
     old: Iterable[Mapping[str, Any]], said: Iterable[Said], *, generation: int, now: datetime
 ) -> list[dict[str, Any]]:

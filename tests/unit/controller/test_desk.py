@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.support.sandboxes import living_pod, sandbox
 
-from holdfast.controller import looks
+from holdfast.controller import sandbox_look
 from holdfast.controller.desk import Desk
 
 LONG, SHORT = 0.3, 0.02
@@ -17,13 +17,13 @@ LONG, SHORT = 0.3, 0.02
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch):
     """What can wait does so for a moment."""
-    monkeypatch.setattr(looks, "WORDS_WAIT", 0.05)
+    monkeypatch.setattr(sandbox_look, "WORDS_WAIT", 0.05)
 
 
 @pytest.fixture
 def patient(_hasty, monkeypatch):
     """What can wait does so for longer than any test takes."""
-    monkeypatch.setattr(looks, "WORDS_WAIT", 600.0)
+    monkeypatch.setattr(sandbox_look, "WORDS_WAIT", 600.0)
 
 
 class Recorder:

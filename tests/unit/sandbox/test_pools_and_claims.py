@@ -139,6 +139,7 @@ def test_a_name_that_is_taken_is_a_conflict():
 
 def test_a_claim_says_what_its_sandbox_says():
     own = waiting("old", owner=claim())
+    own["spec"]["podTemplate"]["metadata"]["labels"]["agents.x-k8s.io/claim-uid"] = "claim-1"
     asked = claim()
     asked["metadata"]["annotations"] = {"agents.x-k8s.io/sandbox-name": "old"}
     decision = look(asked, own)
@@ -209,8 +210,26 @@ def test_a_pool_or_template_that_is_not_there_is_named():
             "EnvVarsInjectionRejected",
         ),
         (
+            {"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
+            {"envVarsInjectionPolicy": "Allowed"},
+            "EnvVarsInjectionRejected",
+        ),
+        (
+            {"env": [{"name": "A", "value": "1"}]},
+            {
+                "envVarsInjectionPolicy": "Allowed",
+                "podTemplate": {"spec": {"containers": [{"name": "main", "envFrom": [{"secretRef": {}}]}]}},
+            },
+            "EnvVarsInjectionRejected",
+        ),
+        (
             {"volumeClaimTemplates": [{"metadata": {"name": "w"}, "spec": {}}]},
             {},
+            "VolumeClaimTemplatesError",
+        ),
+        (
+            {"volumeClaimTemplates": [{"metadata": {"name": "w"}, "spec": {}}] * 2},
+            {"volumeClaimTemplatesPolicy": "Overrides"},
             "VolumeClaimTemplatesError",
         ),
         (
@@ -256,6 +275,42 @@ def test_overrides_land_in_a_sandbox_of_the_claims_own_and_the_template_stays_as
     assert create.manifest["spec"]["volumeClaimTemplates"] == [{"metadata": {"name": "w"}, "spec": {"a": 2}}]
     assert create.manifest["spec"]["podTemplate"]["metadata"]["annotations"] == {"why": "so"}
     assert having == before
+
+
+def with_init(policy):
+    found = template(envVarsInjectionPolicy=policy)
+    setup = {
+        "name": "setup",
+        "image": "x",
+        "env": [{"name": "FIRST", "value": "1"}, {"name": "B", "value": "$(FIRST)"}],
+    }
+    found["spec"]["podTemplate"]["spec"]["initContainers"] = [setup]
+    return found
+
+
+def test_variables_reach_a_container_that_runs_first_and_stay_in_their_place():
+    asked = claim(
+        env=[
+            {"name": "FIRST", "value": "2", "containerName": "setup"},
+            {"name": "NEW", "value": "3", "containerName": "setup"},
+            {"name": "ELSE", "value": "4"},
+        ]
+    )
+    create = look(asked, having=with_init("Overrides")).actions[0]
+    pod = create.manifest["spec"]["podTemplate"]["spec"]
+    assert pod["initContainers"][0]["env"] == [
+        {"name": "FIRST", "value": "2"},
+        {"name": "B", "value": "$(FIRST)"},
+        {"name": "NEW", "value": "3"},
+    ]
+    assert pod["containers"][0]["env"][-1] == {"name": "ELSE", "value": "4"}
+
+
+def test_a_container_that_runs_first_is_guarded_as_the_others_are():
+    new = claim(env=[{"name": "NEW", "value": "3", "containerName": "setup"}])
+    assert ready(look(new, having=with_init("Allowed"))) == ("False", "SandboxCreatePending")
+    known = claim(env=[{"name": "FIRST", "value": "3", "containerName": "setup"}])
+    assert ready(look(known, having=with_init("Allowed"))) == ("False", "EnvVarsInjectionRejected")
 
 
 @pytest.mark.parametrize(

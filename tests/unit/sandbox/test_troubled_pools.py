@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from tests.support.pool_decisions import NOW, claim, look, named, pool, template, waiting
 
 from holdfast.sandbox.actions import Create, Delete
@@ -67,13 +69,65 @@ def test_one_that_is_not_ready_and_of_an_older_template_is_worse_than_a_new_one(
     assert take.target.name == "old"
 
 
-def test_what_ended_stays_while_its_pool_pauses_and_is_not_replaced():
-    boxes = tuple(waiting(name, finished=True, ready=False) for name in "abc")
-    paused = decide_pool(
-        Pool(now=NOW, pool=pool(replicas=2), template=template(), sandboxes=boxes, pause=8.0), named()
-    )
+def ended(name, *, replaced=0, at=NOW, age=5, made_from=None):
+    """One that ended, after so many others, at a time."""
+    found = waiting(name, ready=False, finished=True, age=age, made_from=made_from)
+    found["metadata"]["annotations"]["holdfast.dev/replaced"] = str(replaced)
+    found["status"]["conditions"][-1]["lastTransitionTime"] = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return found
+
+
+def replaced_by(decision):
+    """The counts of what a pool makes."""
+    made = [each.manifest for each in decision.actions if isinstance(each, Create)]
+    return [each["metadata"]["annotations"].get("holdfast.dev/replaced") for each in made]
+
+
+def decided(*boxes, replicas=1, now=NOW, having=None):
+    asked = Pool(now=now, pool=pool(replicas=replicas), template=having or template(), sandboxes=boxes)
+    return decide_pool(asked, named())
+
+
+def test_the_first_that_ends_is_replaced_at_once_and_each_one_after_it_later():
+    pauses, at = [], NOW
+    for count in range(12):
+        box = ended("a", replaced=count, at=at, age=5)
+        pause = decided(box, now=at).again_in or 0.0
+        pauses.append(pause)
+        at += timedelta(seconds=pause)
+        over = decided(box, now=at)
+        assert [type(each) for each in over.actions] == [Delete, Create]
+        assert replaced_by(over) == [str(count + 1)]
+        at = NOW
+    # One second more than the pause: times are noted without their fraction.
+    assert pauses[:4] == [0.0, 3.0, 5.0, 9.0]
+    assert pauses[-1] == 301.0
+
+
+def test_what_ended_stays_for_its_pause_and_no_more_of_it_than_the_pool_wants():
+    boxes = tuple(ended(name, replaced=3) for name in "abc")
+    paused = decided(*boxes, replicas=2)
     assert [action.target.name for action in paused.actions] == ["c"]
-    assert (paused.again_in, paused.replaces_ended) == (8.0, False)
-    over = decide_pool(Pool(now=NOW, pool=pool(replicas=2), template=template(), sandboxes=boxes), named())
+    assert paused.again_in == 9.0
+    over = decided(*boxes, replicas=2, now=NOW + timedelta(seconds=9))
     assert [type(action) for action in over.actions] == [Delete] * 3 + [Create] * 2
-    assert over.replaces_ended
+    assert replaced_by(over) == ["4", "4"]
+
+
+def test_each_waits_for_itself_and_what_is_missing_besides_begins_anew():
+    late, due = ended("late", replaced=5), ended("due", replaced=1, at=NOW - timedelta(seconds=9))
+    decision = decided(late, due, replicas=4)
+    assert [each.target.name for each in decision.actions if isinstance(each, Delete)] == ["due"]
+    assert replaced_by(decision) == ["2", None, None]
+
+
+def test_one_that_was_well_for_long_or_comes_from_another_template_is_the_first_again():
+    steady = ended("a", replaced=9, age=900)
+    assert replaced_by(decided(steady)) == ["1"]
+    newer = template()
+    newer["spec"]["podTemplate"]["spec"]["containers"][0]["image"] = "app:2"
+    assert replaced_by(decided(ended("a", replaced=9), having=newer)) == ["1"]
+
+
+def test_a_note_that_is_no_number_counts_as_none():
+    assert replaced_by(decided(ended("a", replaced="²"))) == ["1"]
