@@ -12,6 +12,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from holdfast.sandbox.api import Mode
+from holdfast.sandbox.mistakes import mistake
 from holdfast.sandbox.wire import Deletion, Problem, SandboxList, SandboxRequest, SandboxView
 from holdfast.server.problems import ApiError, bad_request
 from holdfast.server.service import Service
@@ -131,14 +132,13 @@ def asked(media_type: str | None, body: bytes) -> SandboxRequest:
     if media_type is not None and media_type.partition(";")[0].strip().lower() != "application/json":
         raise ApiError(415, "media-type", "the body has to be JSON", "Send it as application/json.")
     try:
-        return msgspec.convert(_whole_numbers(msgspec.json.decode(body)), SandboxRequest)
-    except msgspec.ValidationError as error:
-        words, _, place = str(error).partition(" - at `")
-        field = place.rstrip("`").removeprefix("$").lstrip(".")
-        said = "it does not have the form that is asked for" if "matching regex" in words else words
-        raise bad_request("bad-request", f"{field}: {said}" if field else words) from error
+        given = _whole_numbers(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request("bad-request", "the body is no JSON") from error
+    try:
+        return msgspec.convert(given, SandboxRequest)
+    except msgspec.ValidationError as error:
+        raise bad_request("bad-request", mistake(error, given)) from error
 
 
 def _whole_numbers(value: Any) -> Any:

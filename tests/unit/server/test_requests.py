@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +32,7 @@ from holdfast.sandbox.wire import (
 from holdfast.server import paths
 from holdfast.server.events import encoded
 from holdfast.server.problems import ApiError, as_api_error
+from holdfast.server.routes import asked
 from holdfast.server.service import differing, digests
 from holdfast.server.throttle import _STREAM
 
@@ -93,6 +95,35 @@ def test_digests_show_nothing_and_rubbish_is_no_former_request():
     assert "s3cr3t" not in digests(request(env={"TOKEN": "s3cr3t"}))
     assert differing("no json", digests(request(image="x"))) is None
     assert differing('{"a": 1}', digests(request(image="x"))) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            {"labels": {"a": "b", "x.k8s.io/a": "b"}},
+            "labels: x.k8s.io/a is reserved: k8s.io is Kubernetes' own domain",
+        ),
+        (
+            {"labels": {"holdfast.dev/a": "b"}},
+            "labels: holdfast.dev/a is reserved: holdfast.dev is holdfast's own domain",
+        ),
+        (
+            {"labels": {"agents.x-k8s.io/a": "b"}},
+            "labels: agents.x-k8s.io/a is reserved: agents.x-k8s.io is the sandbox API's own domain",
+        ),
+        ({"labels": {"a b": "c"}}, "labels: 'a b' is no key for a label"),
+        ({"labels": {"a": "!"}}, "labels[...]: it does not have the form that is asked for"),
+        ({"env": {"1A": "x"}}, "env: '1A' is no name for a variable"),
+        ({"name": "A"}, "name: it does not have the form that is asked for"),
+        ({"cpu": 3}, "cpu: expected `str | null`, got `int`"),
+        ({"colour": "red"}, "Object contains unknown field `colour`"),
+    ],
+)
+def test_a_request_that_is_no_request_is_told_the_field_and_the_reason_in_one_line(body, words):
+    with pytest.raises(ApiError) as caught:
+        asked("application/json", msgspec.json.encode({"name": "a", **body}))
+    assert (caught.value.status, caught.value.problem.message) == (400, words)
 
 
 class RefusedError(Exception):

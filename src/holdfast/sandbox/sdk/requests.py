@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import UsageError
+from holdfast.sandbox.mistakes import mistake
 from holdfast.sandbox.wire import Name, SandboxRequest, Workspace
 
 
@@ -35,7 +36,7 @@ def request_for(name: str, *, image: str | None = None, **options: Any) -> Sandb
     try:
         return msgspec.convert({"name": name, **given}, SandboxRequest, strict=True)
     except msgspec.ValidationError as error:
-        raise UsageError(f"the sandbox cannot be asked for like that: {_words(error)}") from error
+        raise UsageError(f"the sandbox cannot be asked for like that: {mistake(error, given)}") from error
 
 
 def workspace_for(
@@ -51,7 +52,7 @@ def workspace_for(
     try:
         return msgspec.convert(said, Workspace) if said else None
     except msgspec.ValidationError as error:
-        raise UsageError(f"the workspace cannot be asked for like that: {_words(error)}") from error
+        raise UsageError(f"the workspace cannot be asked for like that: {mistake(error, said)}") from error
 
 
 def _refuse_reserved(labels: Any) -> None:
@@ -64,11 +65,3 @@ def _refuse_reserved(labels: Any) -> None:
 
 def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value, builtin_types=(bytes,))
-
-
-def _words(error: msgspec.ValidationError) -> str:
-    text, _, where = str(error).partition(" - at `$")
-    if "matching regex" in text:
-        text = "it has characters, or a form, that are not allowed there"
-    field = where.rstrip("`").lstrip(".")
-    return f"{field}: {text[:1].lower()}{text[1:]}" if field else text
