@@ -30,7 +30,7 @@ def status(ctx: click.Context, name: str | None, as_json: bool) -> None:
         ("server", seen.server), ("kubernetes", seen.kubernetes), ("image", seen.image),
         ("container", seen.container), ("since", seen.since[:19].replace("T", " ")),
         ("data", "on its volume" if seen.data else "none"), ("kubeconfig", seen.kubeconfig),
-        ("context", seen.context if seen.kubeconfig else ""),
+        ("context", seen.context if seen.kubeconfig else ""), *(("note", each) for each in seen.notes),
     ]  # fmt: skip
     show(seen, [f"{key:<11} {value}" for key, value in facts if value], as_json=as_json)
     ctx.exit(0 if seen.state == "ready" else 1)

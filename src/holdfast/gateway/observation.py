@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.gateway import kubeconfig
 from holdfast.gateway.identity import context_name, node_name
 from holdfast.gateway.remote import reach
+from holdfast.gateway.status_notes import status_notes
 from holdfast.kube.reach import answers
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     problem: str = ""
     remote: str = ""
     tunnel: str = ""
+    notes: tuple[str, ...] = ()
+    """what its user should know, in sentences"""
 
 
 def observe(work: Work) -> GatewayStatus:
@@ -60,7 +63,7 @@ def observe(work: Work) -> GatewayStatus:
     if container.state == "running":
         reach(work)
     image = find_image(work.engine, container.image_id)
-    state, problem = _api_state(work) if container.state == "running" else ("stopped", "")
+    state, problem, notes = _api_state(work) if container.state == "running" else ("stopped", "", ())
     if container.state == "restarting":
         state, problem = "failing", f"the node keeps ending (exit code {container.exit_code})"
     return GatewayStatus(
@@ -79,15 +82,16 @@ def observe(work: Work) -> GatewayStatus:
         problem=problem,
         remote=work.place.remote,
         tunnel=work.place.tunnel.words() if work.place.tunnel else "",
+        notes=notes,
     )
 
 
-def _api_state(work: Work) -> tuple[State, str]:
+def _api_state(work: Work) -> tuple[State, str, tuple[str, ...]]:
     if not work.files.kubeconfig.exists():
-        return "starting", "there is no kubeconfig on this machine yet"
+        return "starting", "there is no kubeconfig on this machine yet", ()
     try:
         found = kubeconfig.credentials(work.files.kubeconfig.read_bytes())
         answers(found.server, "/readyz", ca=found.ca, certificate=found.certificate, key=found.key)
     except HoldfastError as error:
-        return "starting", error.message
-    return "ready", ""
+        return "starting", error.message, ()
+    return "ready", "", status_notes(found)
