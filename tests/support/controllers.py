@@ -97,6 +97,8 @@ class Place:
 
     def __init__(self, objects: Objects, namespace: str) -> None:
         self.objects, self.namespace = objects, namespace
+        self.heard: set[tuple[str, str, str]] = set()
+        """kind, condition and what it said, of each that a test waited for and got"""
 
     def make(self, kind, name, spec, **metadata):
         body = {
@@ -154,9 +156,24 @@ class Place:
 
     def wait_said(self, kind, name, **said):
         """Watch until conditions say this: `Ready="False DependenciesNotReady"`."""
-        return self.wait(
+        found = self.wait(
             kind, name, lambda found: all(says(found, key) == value for key, value in said.items())
         )
+        self.heard |= {(kind, key, value) for key, value in said.items() if value is not None}
+        return found
+
+    def wait_told(self, kind, name, last, began):
+        """Watch what `Ready` says, each once and in order, until it says the last; `began` is set at once."""
+        told = []
+
+        def until(found):
+            told.append(says(found, "Ready"))
+            began.set()
+            return told[-1] == last
+
+        self.wait(kind, name, until)
+        self.heard |= {(kind, "Ready", each) for each in told}
+        return list(dict.fromkeys(told))
 
     def run_pod(self, name):
         """Play the kubelet for one pod: it runs, and is ready."""

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.support.api_rows import CLAIM_ROWS, all_heard
 from tests.support.controllers import SOON, ended, pod_spec_of, says, status_of
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
@@ -120,6 +121,9 @@ def test_a_claim_on_a_pool_or_template_that_is_not_there_says_so_and_recovers(pl
     ("name", "asked", "reason"),
     [
         ("meta", {"additionalPodMetadata": {"labels": {"holdfast.dev/x": "1"}}}, "InvalidMetadata"),
+        ("below", {"additionalPodMetadata": {"labels": {"x.agents.x-k8s.io/y": "1"}}}, "InvalidMetadata"),
+        ("router", {"additionalPodMetadata": {"labels": {"app": "sandbox-router"}}}, "InvalidMetadata"),
+        ("same", {"additionalPodMetadata": {"labels": {"tier": "mine"}}}, "InvalidMetadata"),
         ("env", {"env": [{"name": "A", "value": "1"}]}, "EnvVarsInjectionRejected"),
         (
             "volumes",
@@ -133,7 +137,8 @@ def test_a_claim_on_a_pool_or_template_that_is_not_there_says_so_and_recovers(pl
     ],
 )
 def test_what_a_template_does_not_allow_is_refused(place, name, asked, reason):
-    template(place, f"strict-{name}")
+    labelled = {"metadata": {"labels": {"tier": "theirs"}}, "spec": pod_spec_of()}
+    template(place, f"strict-{name}", podTemplate=labelled)
     pool(place, f"strict-{name}", 0)
     claim(place, f"refused-{name}", f"strict-{name}", **asked)
     place.wait_said("SandboxClaim", f"refused-{name}", Ready=f"False {reason}")
@@ -147,24 +152,43 @@ def test_a_claim_with_variables_gets_a_sandbox_of_its_own(place):
     assert place.get("Pod", "own")["spec"]["containers"][0]["env"] == [{"name": "A", "value": "1"}]
 
 
+def test_variables_reach_a_container_that_runs_first(place):
+    setup = {"name": "setup", "image": "app:1", "env": [{"name": "A", "value": "theirs"}]}
+    pods = {"spec": {**pod_spec_of(), "initContainers": [setup]}}
+    template(place, "init", podTemplate=pods, envVarsInjectionPolicy="Overrides")
+    pool(place, "init", 0)
+    claim(place, "init", "init", env=[{"name": "A", "value": "mine", "containerName": "setup"}])
+    place.wait_said("SandboxClaim", "init", Ready="True DependenciesReady")
+    pod = place.get("Pod", "init")
+    assert pod["spec"]["initContainers"][0]["env"] == [{"name": "A", "value": "mine"}]
+    assert "env" not in pod["spec"]["containers"][0]
+
+
+def test_a_label_that_opens_a_way_is_refused_until_the_policy_is_gone(place):
+    ingress = [{"from": [{"podSelector": {"matchLabels": {"role": "front"}}}]}]
+    template(place, "opened", networkPolicy={"ingress": ingress})
+    place.wait("NetworkPolicy", "opened-network-policy", bool)
+    template(place, "opener")
+    pool(place, "opener", 0)
+    claim(place, "opener", "opener", additionalPodMetadata={"labels": {"role": "front"}})
+    found = place.wait_said("SandboxClaim", "opener", Ready="False InvalidMetadata")
+    assert "opened-network-policy lets pods through by role" in found["status"]["conditions"][0]["message"]
+    place.patch("SandboxTemplate", "opened", {"spec": {"networkPolicyManagement": "Unmanaged"}})
+    place.wait_said("SandboxClaim", "opener", Ready="True DependenciesReady")
+
+
 def test_a_claim_that_finds_nothing_waiting_tells_each_step_on_its_way(place):
     template(place, "steps")
     claim(place, "steps", "steps")
     place.wait_said("SandboxClaim", "steps", Ready="False WarmPoolNotFound")
-    told, looking = [], threading.Event()
-
-    def until(found):
-        told.append(says(found, "Ready"))
-        looking.set()
-        return told[-1] == "True DependenciesReady"
-
+    looking = threading.Event()
     # From before its first step on: a pool that comes after the claim.
     with ThreadPoolExecutor(1) as beside:
-        waited = beside.submit(place.wait, "SandboxClaim", "steps", until)
+        waited = beside.submit(place.wait_told, "SandboxClaim", "steps", "True DependenciesReady", looking)
         assert looking.wait(20)
         pool(place, "steps", 0)
-        waited.result()
-    assert list(dict.fromkeys(told))[:2] == ["False WarmPoolNotFound", "False SandboxCreatePending"]
+        told = waited.result()
+    assert told[:2] == ["False WarmPoolNotFound", "False SandboxCreatePending"]
     assert "False SandboxNotReady" in told
     assert (
         place.get("SandboxClaim", "steps")["metadata"]["annotations"]["agents.x-k8s.io/sandbox-name"]
@@ -211,6 +235,68 @@ def test_a_claims_time_ends_with_its_sandbox(place, policy):
         place.wait_gone("SandboxClaim", name)
 
 
+@pytest.mark.parametrize("replicas", [0, 1], ids=["cold", "warm"])
+def test_edits_of_a_claim_reach_its_sandbox_and_its_pod(place, replicas):
+    name = f"edited-{replicas}"
+    ready_pool(place, name, replicas)
+    claim(place, name, name, additionalPodMetadata={"labels": {"team": "blue", "tier": "one"}})
+    bound = place.wait_said("SandboxClaim", name, Ready="True DependenciesReady")
+    box = bound["status"]["sandbox"]["name"]
+    place.wait("Pod", box, lambda pod: pod["metadata"]["labels"].get("team") == "blue")
+    before = place.get("Pod", box)
+    lifecycle = {"ttlSecondsAfterFinished": 2, "shutdownPolicy": "Delete"}
+    metadata = {"labels": {"team": "red", "tier": None}, "annotations": {"note": "x"}}
+    place.patch("SandboxClaim", name, {"spec": {"additionalPodMetadata": metadata, "lifecycle": lifecycle}})
+    pod = place.wait("Pod", box, lambda pod: pod["metadata"]["labels"].get("team") == "red")
+    assert "tier" not in pod["metadata"]["labels"]
+    assert pod["metadata"]["annotations"]["note"] == "x"
+    assert pod["metadata"]["uid"] == before["metadata"]["uid"]
+    # Its time counts from the end now, and a pod that failed is that end: it is not made again.
+    place.wait("Sandbox", box, lambda found: "holdfast.dev/failed-pods" in found["metadata"]["annotations"])
+    place.patch("Pod", box, {"status": ended("Failed", 7)}, subresource="status")
+    place.wait_gone("SandboxClaim", name)
+    place.wait_gone("Sandbox", box)
+
+
+def test_an_edit_that_cannot_follow_is_told_of_and_one_that_may_not_is_refused(place):
+    ready_pool(place, "unmoved", 1, envVarsInjectionPolicy="Allowed")
+    claim(place, "unmoved", "unmoved")
+    bound = place.wait_said("SandboxClaim", "unmoved", Ready="True DependenciesReady")
+    box = bound["status"]["sandbox"]["name"]
+    place.patch("SandboxClaim", "unmoved", {"spec": {"env": [{"name": "A", "value": "1"}]}})
+    found = place.wait_said(
+        "SandboxClaim",
+        "unmoved",
+        Ready="True DependenciesReady",
+        **{"holdfast.dev/EditsFollowed": "False EditIgnored"},
+    )
+    (words,) = [row["message"] for row in found["status"]["conditions"] if "Edits" in row["type"]]
+    assert words.startswith("env: ")
+    assert "env" not in place.get("Pod", box)["spec"]["containers"][0]
+    bad = {"additionalPodMetadata": {"labels": {"app": "sandbox-router"}}, "env": None}
+    place.patch("SandboxClaim", "unmoved", {"spec": bad})
+    found = place.wait_said(
+        "SandboxClaim",
+        "unmoved",
+        Ready="False InvalidMetadata",
+        **{"holdfast.dev/EditsFollowed": None},
+    )
+    assert found["status"]["sandbox"]["name"] == box
+    assert place.get("Pod", box)["metadata"]["labels"].get("app") is None
+    place.patch("SandboxClaim", "unmoved", {"spec": {"additionalPodMetadata": None}})
+    place.wait_said("SandboxClaim", "unmoved", Ready="True DependenciesReady")
+
+
+def test_a_shutdown_time_that_is_set_later_holds(place):
+    ready_pool(place, "later-end", 1)
+    claim(place, "later-end", "later-end")
+    bound = place.wait_said("SandboxClaim", "later-end", Ready="True DependenciesReady")
+    ends = (datetime.now(UTC) + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    place.patch("SandboxClaim", "later-end", {"spec": {"lifecycle": {"shutdownTime": ends}}})
+    place.wait_said("SandboxClaim", "later-end", Ready="False ClaimExpired")
+    place.wait_gone("Sandbox", bound["status"]["sandbox"]["name"])
+
+
 def test_a_claim_goes_some_seconds_after_its_sandbox_finished(place):
     template(place, "ttl")
     pool(place, "ttl", 0)
@@ -238,3 +324,7 @@ def test_a_template_has_its_network_policy_and_its_sandboxes_say_that_nobody_kee
     place.patch("SandboxTemplate", "guarded", {"spec": {"networkPolicyManagement": "Unmanaged"}})
     place.wait_gone("NetworkPolicy", "guarded-network-policy")
     place.wait_said("Sandbox", box["metadata"]["name"], **{"holdfast.dev/NetworkPolicyEnforced": None})
+
+
+def test_every_reason_of_a_claim_was_heard(place, request):
+    assert CLAIM_ROWS - all_heard(place, request) == set()

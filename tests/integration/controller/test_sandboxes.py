@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.support.api_rows import SANDBOX_ROWS, all_heard
 from tests.support.controllers import ended, running, says, status_of
 
 from holdfast.sandbox.names import name_hash, tracking
@@ -40,7 +41,9 @@ def test_a_sandbox_becomes_its_pod_its_claim_and_its_service(place):
     place.wait_said("Sandbox", "whole", Ready="False DependenciesNotReady", Suspended="False NotSuspended")
     pod = place.wait("Pod", "whole", bool)
     place.run_pod("whole")
-    found = place.wait_said("Sandbox", "whole", Ready="True DependenciesReady")
+    found = place.wait_said(
+        "Sandbox", "whole", Ready="True DependenciesReady", PodScheduled="True PodScheduled"
+    )
     claim, service = place.get("PersistentVolumeClaim", "workspace-whole"), place.get("Service", "whole")
     for part in (pod, claim, service):
         (owner,) = part["metadata"]["ownerReferences"]
@@ -53,7 +56,6 @@ def test_a_sandbox_becomes_its_pod_its_claim_and_its_service(place):
     assert status["selector"] == f"{LABEL}={name_hash('whole')}"
     assert status["service"] == "whole"
     assert status["serviceFQDN"] == f"whole.{place.namespace}.svc.cluster.local"
-    assert says(found, "PodScheduled") == "True PodScheduled"
     assert {row["observedGeneration"] for row in status["conditions"]} == {found["metadata"]["generation"]}
     assert "finalizers" not in found["metadata"]
     assert not any("kopf" in key for key in found["metadata"].get("annotations", {}))
@@ -289,3 +291,7 @@ def test_a_sandbox_that_nobody_uses_falls_asleep_and_wakes_when_asked(place):
     place.wait("Pod", "idle", bool)
     place.run_pod("idle")
     place.wait_said("Sandbox", "idle", Ready="True DependenciesReady")
+
+
+def test_every_condition_and_reason_of_a_sandbox_was_heard(place, request):
+    assert SANDBOX_ROWS - all_heard(place, request) == set()

@@ -1,17 +1,12 @@
-"""Every condition's reason of the published API is made by a test in which the situation is real."""
-
-import re
-from pathlib import Path
+"""Every reason that a condition can give is in the rows that tests on a real API server have to hear."""
 
 import pytest
+from tests.support.api_rows import CLAIM_ROWS, SANDBOX_ROWS
 
 from holdfast.sandbox.api import ClaimReason, Reason
 
-TESTS = Path(__file__).parents[2]
-REAL = [*(TESTS / "integration" / "controller").glob("test_*.py"), *(TESTS / "e2e").glob("test_*.py")]
 
-
-@pytest.mark.parametrize("reason", [*Reason, *ClaimReason])
-def test_a_test_on_a_real_server_waits_for_it(reason):
-    said = re.compile(rf'"((True|False|Unknown) )?{reason.value}"')
-    assert any(said.search(each.read_text()) for each in REAL)
+@pytest.mark.parametrize(("reasons", "rows"), [(Reason, SANDBOX_ROWS), (ClaimReason, CLAIM_ROWS)])
+def test_each_reason_is_in_a_row_and_each_row_has_a_reason(reasons, rows):
+    heard = {said.split()[1] for _, _, said in rows}
+    assert heard - {"DependenciesReady"} == {each.value for each in reasons} - {"DependenciesReady"}
