@@ -1,4 +1,4 @@
-"""For all tests: Ctrl-C means Ctrl-C, whoever started them, and a busy machine is no wrong result."""
+"""For all tests: Ctrl-C means Ctrl-C, a busy machine is no wrong result, and who runs which file."""
 
 import signal
 
@@ -17,3 +17,11 @@ def interrupts_are_heard():
         signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Files as a whole, those with gateways on few workers at a time."""
+    from tests.support.lanes import Lanes
+
+    return Lanes(config, log) if config.getvalue("dist") == "loadfile" else None

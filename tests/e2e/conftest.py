@@ -1,4 +1,4 @@
-"""Real gateways for end-to-end tests: one that all read from, and fresh ones for tests that break things."""
+"""Real gateways for end-to-end tests, of each file's own; one that several files share is in shared/."""
 
 import uuid
 
@@ -28,23 +28,7 @@ def new_gateway(holdfast):
 
     yield make
     for gateway in made:
-        gateway.holdfast.run("destroy", gateway.name, "--data", "--yes", gateway.name)
-
-
-@pytest.fixture(scope="module")
-def gateway(new_gateway):
-    """One gateway that is up; tests leave it as they found it."""
-    made = new_gateway("shared")
-    made.up()
-    return made
-
-
-@pytest.fixture(scope="module")
-def bare_gateway(new_gateway, holdfast):
-    """One gateway that is Kubernetes alone, for tests that put things into it; they may stop and start it."""
-    made = new_gateway("bare", holdfast=Holdfast(holdfast.home, HOLDFAST_WORKLOADS="false"))
-    made.up()
-    return made
+        gateway.take_away()
 
 
 @pytest.fixture(scope="session")

@@ -30,18 +30,6 @@ def test_an_illegal_name(holdfast):
     assert_refused(holdfast.run("up", "no/slashes"), 2, "illegal-name", "no/slashes")
 
 
-def test_a_taken_port_names_its_holder_and_the_next_up_goes_on(new_gateway):
-    gateway = new_gateway("port")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        ended = gateway.holdfast.run("up", gateway.name, "--port", port)
-        assert_refused(ended, 3, "port-taken", port, f"process {os.getpid()}", "--port auto")
-        assert not gateway.up("--port", "auto")["server"].endswith(f":{port}")
-    gateway.destroy()
-
-
 def test_no_engine_and_a_wrong_docker_host(tmp_path):
     lost = Holdfast(tmp_path, DOCKER_HOST=f"unix://{tmp_path}/none.sock")
     for command in (["up"], ["status", "x"], ["image", "build"]):
@@ -99,33 +87,40 @@ def test_a_foreign_network_of_our_name_is_not_touched(new_gateway):
         engine.client.remove_network(gateway.container)
 
 
-def test_destroy_wants_the_exact_name(gateway):
-    ended = gateway.holdfast.run("destroy", gateway.name, "--data", "--yes", "another")
-    assert_refused(ended, 2, "another", gateway.name, "nothing was changed")
-    ended = gateway.holdfast.run("destroy", gateway.name, "--data")
-    assert_refused(ended, 2, "has to be confirmed")
-    assert find_volume(connect(), gateway.container) is not None
-
-
 def test_stop_start_and_logs_of_a_gateway_that_is_not_there(holdfast):
     for command in ("stop", "start", "logs", "kubeconfig"):
         assert_refused(holdfast.run(command, "ghost"), 2, "unknown-gateway", "ghost")
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param("ensure-network", marks=pytest.mark.slow),
-        "ensure-container",
-        pytest.param("start-container", marks=pytest.mark.slow),
-        "wait-node-registered",
-        pytest.param("push-gateway-image", marks=pytest.mark.slow),
-        pytest.param("wait-node-ready", marks=pytest.mark.slow),
-    ],
+MOMENTS = (
+    "ensure-network",
+    "ensure-container",
+    "start-container",
+    "wait-node-registered",
+    "push-gateway-image",
+    "wait-node-ready",
 )
-def test_ctrl_c_at_any_time_leaves_nothing_in_the_way(new_gateway, holdfast, moment):
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [
+        ("ensure-container", "wait-node-registered"),
+        *(pytest.param((moment,), marks=pytest.mark.slow) for moment in MOMENTS),
+    ],
+    ids="-".join,
+)
+def test_ctrl_c_at_any_time_leaves_nothing_in_the_way(new_gateway, holdfast, moments):
     whole = Holdfast(holdfast.home, HOLDFAST_WORKLOADS="true")  # more is done at the same time
     gateway = new_gateway("ctrlc", holdfast=whole)
+    for moment in moments:
+        interrupt_at(gateway, moment)
+    gateway.up()
+    gateway.take_away()
+
+
+def interrupt_at(gateway, moment):
+    """Ctrl-C at the beginning of a step of `up`."""
     running = gateway.holdfast.start("up", gateway.name, "--json")
     for line in running.stderr:
         event = json.loads(line)
@@ -136,8 +131,6 @@ def test_ctrl_c_at_any_time_leaves_nothing_in_the_way(new_gateway, holdfast, mom
     _, rest = running.communicate(timeout=15)
     assert running.returncode == 130, rest
     assert "Traceback" not in rest
-    gateway.up()
-    gateway.destroy()
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from tests.support.private_engine import PrivateEngine
 
 pytestmark = [
     pytest.mark.engine,
+    pytest.mark.slow,  # test_survival.py kills an engine always
     pytest.mark.skipif(os.geteuid() != 0, reason="an engine and a network namespace of one's own need root"),
 ]
 
@@ -39,7 +40,6 @@ def assert_kept(gateway):
     assert gateway.execute("keeper", "cat", "/data/file") == "kept\n"
 
 
-@pytest.mark.slow
 def test_a_gateway_comes_back_by_itself_when_its_engine_was_restarted(engine, keeper):
     before = engine.inspect(keeper.container)["State"]["StartedAt"]
     engine.stop()

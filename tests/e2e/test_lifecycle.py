@@ -6,8 +6,10 @@ import socket
 import time
 
 import pytest
+from tests.support.commands import OTHER_HOST, Holdfast
 
 from holdfast.containers.engine import connect
+from holdfast.containers.labels import GATEWAY
 
 pytestmark = pytest.mark.engine
 
@@ -20,11 +22,22 @@ def keeper(new_gateway):
     return made.keep_a_file()
 
 
+def parts(gateway):
+    """The ids of what the engine has of the gateway: just one of each."""
+    client = connect().client
+    ours = {"label": f"{GATEWAY}={gateway.name}"}
+    (container,) = client.containers(all=True, filters=ours)
+    (network,) = client.networks(filters=ours)
+    (volume,) = client.volumes(filters=ours)["Volumes"]
+    return container["Id"], network["Id"], volume["Name"]
+
+
 def test_stop_and_start_bring_the_pod_back_with_its_data(keeper):
     uid = keeper.get("pod", "keeper")["metadata"]["uid"]
     keeper.holdfast("stop", keeper.name)
-    state = keeper.inspect()["State"]
-    assert (state["Status"], state["ExitCode"]) == ("exited", 0)
+    seen = keeper.inspect()
+    assert (seen["State"]["Status"], seen["State"]["ExitCode"]) == ("exited", 0)
+    assert seen["HostConfig"]["RestartPolicy"]["Name"] == "no"  # an engine that is restarted leaves it so
     assert "stopped" in keeper.holdfast.run("status", keeper.name).stdout
     keeper.holdfast("start", keeper.name)
     keeper.assert_kept()
@@ -45,6 +58,30 @@ def test_a_killed_node_comes_back_by_itself(keeper):
     keeper.assert_kept()
 
 
+def test_container_and_network_are_both_made_again_around_the_volume(keeper):
+    before, client = parts(keeper), connect().client
+    client.remove_container(keeper.container, force=True)
+    client.remove_network(keeper.container)
+    assert "data-only" in keeper.holdfast.run("status", keeper.name).stdout
+    keeper.up()
+    after = parts(keeper)
+    assert after[0] != before[0]
+    assert after[1] != before[1]
+    assert after[2] == before[2]
+    keeper.assert_kept()
+    assert keeper.up()["changed"] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a host name of one's own needs root")
+def test_another_host_name_changes_nothing(keeper):
+    before = parts(keeper)
+    renamed = Holdfast(keeper.holdfast.home, prefix=OTHER_HOST, HOLDFAST_WORKLOADS="false")
+    assert renamed.json("up", keeper.name)["changed"] == []
+    assert parts(keeper) == before
+    keeper.assert_kept()
+
+
+@pytest.mark.slow
 def test_a_removed_container_is_made_again_on_the_same_volume(keeper):
     connect().client.remove_container(keeper.container, force=True)
     assert "data-only" in keeper.holdfast.run("status", keeper.name).stdout
@@ -52,6 +89,7 @@ def test_a_removed_container_is_made_again_on_the_same_volume(keeper):
     keeper.assert_kept()
 
 
+@pytest.mark.slow
 def test_a_removed_network_is_made_again_and_the_container_attached(keeper):
     client = connect().client
     client.stop(keeper.container)
@@ -69,6 +107,7 @@ def test_another_port_remakes_the_container_and_keeps_the_data(keeper):
     keeper.assert_kept()
 
 
+@pytest.mark.slow
 def test_destroy_keeps_the_data_and_up_brings_it_back(keeper):
     keeper.holdfast("destroy", keeper.name, "--yes", keeper.name)
     assert keeper.name not in keeper.holdfast("list")

@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import shutil
+import socket
 import socketserver
 import threading
 from contextlib import contextmanager
@@ -30,6 +31,19 @@ def assert_refused(ended, exit_code, code, *words):
     assert f"[{code}]" in ended.stderr
     for word in words:
         assert word in ended.stderr, ended.stderr
+
+
+@pytest.fixture(scope="module")
+def gateway(new_gateway):
+    """One gateway that is up, but not where it was to listen first; tests leave it as they found it."""
+    made = new_gateway("refusals")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        made.taken = str(taken.getsockname()[1])
+        made.refused = made.holdfast.run("up", made.name, "--port", made.taken)
+        made.first = made.up("--port", "auto")
+    return made
 
 
 @pytest.fixture
@@ -120,6 +134,13 @@ def test_a_node_image_for_another_machine(new_gateway, small_images):
 
 
 @pytest.mark.engine
+def test_a_taken_port_names_its_holder_and_the_next_up_goes_on(gateway):
+    holder = f"process {os.getpid()}"
+    assert_refused(gateway.refused, 3, "port-taken", gateway.taken, holder, "--port auto")
+    assert not gateway.first["server"].endswith(f":{gateway.taken}")
+
+
+@pytest.mark.engine
 def test_a_kubeconfig_to_merge_into_that_is_not_ours_to_change(gateway, tmp_path):
     file = tmp_path / "config"
     merging = Holdfast(gateway.holdfast.home, KUBECONFIG=str(file))
@@ -207,4 +228,13 @@ def test_destroy_asks_for_the_name_and_another_gateways_is_not_it(gateway, new_g
     ended = gateway.holdfast.run("destroy", "--data", "--yes", other.name)
     assert_refused(ended, 2, "usage", other.name, gateway.name, "nothing was changed")
     assert seen(gateway) == before
+    assert find_volume(connect(), gateway.container) is not None
+
+
+@pytest.mark.engine
+def test_destroy_without_a_terminal_has_to_be_confirmed(gateway):
+    ended = gateway.holdfast.run("destroy", gateway.name, "--data", "--yes", "another")
+    assert_refused(ended, 2, "usage", "another", gateway.name, "nothing was changed")
+    ended = gateway.holdfast.run("destroy", gateway.name, "--data")
+    assert_refused(ended, 2, "usage", "has to be confirmed")
     assert find_volume(connect(), gateway.container) is not None

@@ -63,7 +63,7 @@ def gateway(engine, tmp_path_factory):
     made = TestGateway("survives", command)
     made.up("--push-image", SANDBOX)
     yield made
-    made.destroy()
+    made.take_away(engine.connect())
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+OTHER_HOST = ("unshare", "--uts", "sh", "-c", 'hostname renamed-since && exec "$@"', "sh")
+"""In front of a command: this machine under another host name, for that command alone."""
+
 
 class Holdfast:
     """The command line with one HOLDFAST_HOME; `prefix` puts a program such as nsenter in front."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.containers.engine import connect
@@ -11,6 +12,8 @@ from holdfast.testing.node_binary import node_binary
 
 if TYPE_CHECKING:
     from tests.support.commands import Holdfast
+
+    from holdfast.containers.engine import Engine
 
 HELPER = "holdfast.dev/helper:1"
 
@@ -30,6 +33,14 @@ class TestGateway:
 
     def destroy(self) -> None:
         self.holdfast("destroy", self.name, "--data", "--yes", self.name)
+
+    def take_away(self, engine: Engine | None = None) -> None:
+        """With all it has, whatever is left of it. Nobody looks any more: its node need not end in order."""
+        from docker.errors import APIError
+
+        with suppress(APIError):
+            (engine or connect()).client.kill(self.container)
+        self.holdfast.run("destroy", self.name, "--data", "--yes", self.name)
 
     def inspect(self) -> dict:
         return connect().client.inspect_container(self.container)

@@ -42,7 +42,7 @@ def fresh(engine, tmp_path_factory):
     command = Holdfast(home, prefix=engine.prefix, DOCKER_HOST=engine.socket, HOLDFAST_WORKLOADS="false")
     gateway = TestGateway("trouble", command)
     yield gateway
-    gateway.destroy()
+    gateway.take_away(engine.connect())
 
 
 @pytest.fixture(scope="module")

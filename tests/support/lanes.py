@@ -1,0 +1,58 @@
+"""Who runs which file when tests are spread over several processes (`pytest -n 3 --dist loadfile`).
+
+Files that make gateways wait more than they work, and a host has room for few nodes: the kernel gives each
+user a number of inotify instances, and a node takes its share. So the first workers begin with such files,
+the longest ones first, and the others with everything else; who has none of his own left helps the others.
+Not here: what is in a file, and the order inside of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xdist.scheduler import LoadFileScheduling
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
+
+GATEWAY_WORKERS = 2
+GATEWAYS = ("tests/e2e/", "tests/chaos/gateway/")
+TOGETHER = "tests/e2e/shared"
+"""Files of this folder have one gateway, so one worker runs them all."""
+
+LONGEST = (
+    "test_survival.py",
+    "test_side_by_side.py",  # two nodes at a time: while no third worker makes any
+    TOGETHER,
+    "test_remote.py",
+    "test_sandbox_cli.py",
+    "test_recreate.py",
+    "test_upgrade.py",
+)
+
+
+class Lanes(LoadFileScheduling):
+    """Files are given out as a whole, in the order that leaves no worker alone with a long one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return TOGETHER if file.startswith(TOGETHER) else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        self.workqueue.move_to_end(self._next(node), last=False)
+        super()._assign_work_unit(node)
+
+    def _next(self, node: WorkerController) -> str:
+        """The file for a worker: of his kind if there is one left, then the longest."""
+        is_for_gateways = self.nodes.index(node) < GATEWAY_WORKERS
+
+        def place(scope: str) -> tuple[bool, int, int]:
+            rank = next((at for at, end in enumerate(LONGEST) if scope.endswith(end)), len(LONGEST))
+            return scope.startswith(GATEWAYS) != is_for_gateways, rank, -len(self.workqueue[scope])
+
+        return min(self.workqueue, key=place)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Not before his last test: a file that waits for a busy worker is one that nobody else gets."""
+        if self._pending_of(self.assigned_work[node]) <= 1 or not self.workqueue:
+            super()._reschedule(node)
