@@ -130,7 +130,7 @@ def remove_container(engine: Engine, name: str) -> bool:
             if "is already in progress" not in str(error):
                 raise
             with suppress(docker.errors.NotFound):
-                engine.client.wait(name, condition="removed")
+                engine.client.wait(name, condition="removed", timeout=engine.client.timeout)
     return True
 
 

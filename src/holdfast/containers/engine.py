@@ -5,6 +5,7 @@ Not here: retries (each step has its policy) and anything about gateways.
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import suppress
 from functools import cached_property
@@ -100,8 +101,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     tls: Any = None
 
 
-def connect(*, timeout: int = 60) -> Engine:
-    """Reach the engine that DOCKER_HOST or the current Docker context names; ask it to answer."""
+def connect(*, timeout: float = 60.0) -> Engine:
+    """Reach the engine that DOCKER_HOST or the current Docker context names; ask it to answer.
+
+    `timeout` is how long it may take over one call.
+    """
     endpoint = engine_endpoint()
     if endpoint.address.startswith(SCHEME):
         from holdfast.containers.ssh_engine import SshHost, connect_by_ssh
@@ -111,7 +115,7 @@ def connect(*, timeout: int = 60) -> Engine:
         import docker
 
         client = docker.APIClient(
-            base_url=endpoint.address, version="auto", timeout=timeout, tls=endpoint.tls or False
+            base_url=endpoint.address, version="auto", timeout=math.ceil(timeout), tls=endpoint.tls or False
         )
     return Engine(client, endpoint.address)
 

@@ -16,30 +16,30 @@ from holdfast.containers.commands import read_file
 from holdfast.containers.containers import (
     container_logs,
     create_container,
+    ends_within,
     find_container,
     remove_container,
     start_container,
 )
 from holdfast.containers.labels import GATEWAY, HELPER
-from holdfast.containers.translation import is_disk_full, translated
-from holdfast.errors import DiskFullError, EngineCallError, HoldfastError
+from holdfast.containers.translation import is_disk_full
+from holdfast.errors import DiskFullError, EngineCallError, HoldfastError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.containers.engine import Engine
 
-_LONGEST_SECONDS = 3600
-
 
 class Helper(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a helper works: which image it is made from, and which volume it sees, at which path."""
+    """Where a helper works: which image it is made from, which volume it sees, at which path, how long."""
 
     name: str
     gateway: str
     image: str
     volume: str
     path: str
+    seconds: float
 
     def run(self, engine: Engine, script: str, *arguments: str) -> str:
         """Run a shell script in the volume to its end and return what it printed; a failure is an error."""
@@ -47,8 +47,7 @@ class Helper(msgspec.Struct, frozen=True, kw_only=True):
         try:
             self._create(engine, ["/bin/sh", "-c", script, "helper", *arguments])
             start_container(engine, self.name)
-            with translated(f"waiting for {self.name}", engine.address):
-                code = int(engine.client.wait(self.name, timeout=_LONGEST_SECONDS)["StatusCode"])
+            code = self._end(engine)
             output = container_logs(engine, self.name).strip()
         finally:
             with suppress(HoldfastError):  # the first error counts, and the next helper clears it anyway
@@ -56,6 +55,17 @@ class Helper(msgspec.Struct, frozen=True, kw_only=True):
         if code != 0:
             self._refuse(code, output)
         return output
+
+    def _end(self, engine: Engine) -> int:
+        """Wait for its end; one that takes too long is not left at work on the volume."""
+        if not ends_within(engine, self.name, within=self.seconds):
+            raise WaitTimeoutError(
+                f"working on the volume {self.volume} did not come to an end within {self.seconds:g} s"
+            )
+        found = find_container(engine, self.name)
+        if found is None:
+            raise EngineCallError(f"{self.name} was removed while it worked on the volume {self.volume}")
+        return found.exit_code
 
     def read(self, engine: Engine, path: str) -> bytes | None:
         """One file of the volume, for when no other container has it; nothing is started."""

@@ -6,6 +6,7 @@ next call. Not here: ports of gateways (the gateway floor's tunnel).
 
 from __future__ import annotations
 
+import math
 import shlex
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,7 @@ import msgspec
 
 from holdfast.containers.engine import Engine
 from holdfast.containers.ssh import SCHEME, SshTarget
-from holdfast.containers.ssh_master import SshMaster
+from holdfast.containers.ssh_master import USUAL, Patience, SshMaster
 from holdfast.containers.translation import translated
 from holdfast.errors import EnginePermissionError, EngineUnreachableError, HostUnusableError
 
@@ -42,9 +43,9 @@ class HostFacts(msgspec.Struct, frozen=True):
 class SshHost:
     """A host with a container engine; connects on first use."""
 
-    def __init__(self, target: SshTarget) -> None:
+    def __init__(self, target: SshTarget, patience: Patience = USUAL) -> None:
         self.target = target
-        self.master = SshMaster(target, "engine", persist=_PERSIST)
+        self.master = SshMaster(target, "engine", persist=_PERSIST, patience=patience)
         self.socket = self.master.folder / "engine.sock"
         self._facts: HostFacts | None = None
 
@@ -92,7 +93,7 @@ class SshHost:
 class SshEngine(Engine):
     """An engine behind an ssh connection that may be cut at any time."""
 
-    def __init__(self, host: SshHost, *, timeout: int) -> None:
+    def __init__(self, host: SshHost, *, timeout: float) -> None:
         super().__init__(None, f"{SCHEME}{host.target}")
         self.host = host
         self._timeout = timeout
@@ -112,7 +113,7 @@ class SshEngine(Engine):
         address = self.host.reach()
         try:
             with translated("reaching the container engine", self.address):
-                return docker.APIClient(base_url=address, version="auto", timeout=self._timeout)
+                return docker.APIClient(base_url=address, version="auto", timeout=math.ceil(self._timeout))
         except EngineUnreachableError as error:
             if "prohibited" in self.host.master.said():
                 raise HostUnusableError(
@@ -122,7 +123,7 @@ class SshEngine(Engine):
             raise
 
 
-def connect_by_ssh(host: SshHost, *, timeout: int = 60) -> SshEngine:
+def connect_by_ssh(host: SshHost, *, timeout: float) -> SshEngine:
     """Reach the engine of a host and ask it to answer."""
     engine = SshEngine(host, timeout=timeout)
     _ = engine.client

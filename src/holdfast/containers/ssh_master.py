@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast import home
 from holdfast.containers.ssh import complaint
 from holdfast.errors import DeadlineError, HostUnreachableError, PermanentError, ToolMissingError
@@ -32,26 +34,67 @@ if TYPE_CHECKING:
 _LONGEST_FOLDER = 60
 """Socket paths end at 104 bytes on some systems, and ssh adds 17 of its own while it makes one."""
 
-_START_SECONDS, _ANSWER_SECONDS = 40.0, 8.0
-_STARTING = Policy(attempts=4, deadline=45.0, backoff=exponential(0.3, cap=3), retry_on=HostUnreachableError)
-_MEETING = Policy(attempts=None, deadline=120.0, backoff=constant(0.1), retry_on=BlockingIOError)
+_PS_SECONDS = 8.0
+_EVERY = 5
+"""Seconds between two signs of life of a connection."""
+
 _OPTIONS = (
-    "BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3",
+    "BatchMode=yes",
     "ControlMaster=yes", "ClearAllForwardings=yes", "GatewayPorts=no", "ForwardAgent=no", "ForwardX11=no",
     "PermitLocalCommand=no", "RemoteCommand=none", "RequestTTY=no", "LogLevel=INFO", "Tunnel=no",
     "StreamLocalBindUnlink=yes", "StreamLocalBindMask=0177",
 )  # fmt: skip
 
 
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long it may take to reach a host, and how often it is tried; each part has its share of the time.
+
+    So one number makes everything slower for a slow line: a connection that is made, one that is asked, one
+    that is given up because nothing came for a while, and the wait for another command that connects.
+    """
+
+    seconds: float = 45.0
+    attempts: int = 4
+
+    @property
+    def connect(self) -> int:
+        """For one connection to be made, in the whole seconds that ssh counts."""
+        return max(1, round(self.seconds * 2 / 9))
+
+    @property
+    def answer(self) -> float:
+        """For the other side, or the process of the connection, to answer a small question."""
+        return max(1.0, self.seconds * 8 / 45)
+
+    @property
+    def meeting(self) -> float:
+        """For another command to be done with the same connection."""
+        return self.seconds * 8 / 3
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What ssh is told of this."""
+        silent = max(1, round(self.seconds / 3 / _EVERY))
+        return (
+            f"ConnectTimeout={self.connect}",
+            f"ServerAliveInterval={_EVERY}",
+            f"ServerAliveCountMax={silent}",
+        )
+
+
+USUAL = Patience()
+
+
 class SshMaster:
     """A connection in the background; `persist` is how long it outlives its last use (`yes`: until ended)."""
 
-    def __init__(self, target: SshTarget, key: str, *, persist: str) -> None:
+    def __init__(self, target: SshTarget, key: str, *, persist: str, patience: Patience = USUAL) -> None:
         self.target = target
         self.folder = _folder(f"{target}\n{key}")
         self._control = self.folder / "ctl"
         self._log = self.folder / "log"
         self._persist = persist
+        self._patience = patience
         self._pid = 0
 
     @property
@@ -69,11 +112,17 @@ class SshMaster:
 
     def ensure(self) -> bool:
         """Connect unless there is a connection that answers; True when it is a new one."""
-        with self._alone():
+        starting = Policy(
+            attempts=self._patience.attempts,
+            deadline=self._patience.seconds,
+            backoff=exponential(0.3, cap=3),
+            retry_on=HostUnreachableError,
+        )
+        with self.alone():
             if self._answers():
                 return False
             self._end()
-            _STARTING.call(self._start)
+            starting.call(self._start)
             self._pid = self.pid()
             return True
 
@@ -83,7 +132,7 @@ class SshMaster:
 
     def is_up(self) -> bool:
         """Whether there is a connection now, and the other side answers through it."""
-        with self._alone():
+        with self.alone():
             return self._answers()
 
     def pid(self) -> int:
@@ -92,9 +141,9 @@ class SshMaster:
         found = re.search(r"pid=(\d+)", ended.stderr) if ended is not None and ended.returncode == 0 else None
         return int(found[1]) if found else 0
 
-    def run(self, script: str, *, timeout: float = _ANSWER_SECONDS) -> str:
+    def run(self, script: str) -> str:
         """What a small shell script prints over there; raises when the connection does not carry it."""
-        ended = self._ssh([*self.prefix, script], timeout)
+        ended = self._ssh([*self.prefix, script], self._patience.answer)
         if ended is None or ended.returncode != 0:
             said = ended.stderr if ended is not None else "it did not answer in time"
             raise HostUnreachableError(f"{self.target} does not answer by ssh: {said.strip() or 'no words'}")
@@ -114,17 +163,22 @@ class SshMaster:
 
     def close(self) -> bool:
         """End the connection and whatever goes through it; False when there was none."""
-        with self._alone():
+        with self.alone():
             there = bool(self.pid())
             self._end()
             return there
 
     def _start(self) -> None:
         self._log.write_bytes(b"")
-        options = [*_OPTIONS, f"ControlPath={self._control}", f"ControlPersist={self._persist}"]
+        options = [
+            *_OPTIONS,
+            *self._patience.options,
+            f"ControlPath={self._control}",
+            f"ControlPersist={self._persist}",
+        ]
         words = [part for option in options for part in ("-o", option)]
         argv = ["ssh", "-f", "-N", "-T", *words, "-E", str(self._log), *self.target.options]
-        ended = self._ssh([*argv, "--", self.target.destination], _START_SECONDS, quiet=True)
+        ended = self._ssh([*argv, "--", self.target.destination], self._patience.seconds, quiet=True)
         if ended is None:
             raise HostUnreachableError(f"{self.target} cannot be reached by ssh: it did not answer in time")
         if ended.returncode != 0:
@@ -152,7 +206,7 @@ class SshMaster:
     def _ask(self, what: str, *more: str) -> subprocess.CompletedProcess[str] | None:
         """Talk to the connection's own process."""
         words = ["ssh", "-F", "none", "-o", f"ControlPath={self._control}", "-O", what, *more, "--"]
-        return self._ssh([*words, self.target.destination], _ANSWER_SECONDS)
+        return self._ssh([*words, self.target.destination], self._patience.answer)
 
     def _ssh(
         self, argv: Sequence[str], timeout: float, *, quiet: bool = False
@@ -171,18 +225,19 @@ class SshMaster:
                 "there is no ssh on this machine", hint="Install it: sudo apt-get install openssh-client"
             ) from error
 
-    def _alone(self) -> AbstractContextManager[None]:
-        """Two commands must not make the same connection at once."""
-        return alone(self.folder / "lock", self.target)
+    def alone(self, what: str = "lock") -> AbstractContextManager[None]:
+        """Two commands must not make the same connection at once, nor do `what` with it."""
+        return alone(self.folder / what, self.target, within=self._patience.meeting)
 
 
 @contextmanager
-def alone(path: Path, target: SshTarget, *, patience: Policy = _MEETING) -> Iterator[None]:
+def alone(path: Path, target: SshTarget, *, within: float) -> Iterator[None]:
     """One at a time, of all commands of this user on this machine; the folder is made, and is private."""
+    meeting = Policy(attempts=None, deadline=within, backoff=constant(0.1), retry_on=BlockingIOError)
     _own(path.parent)
     with path.open("ab") as file:
         try:
-            patience.call(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            meeting.call(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, DeadlineError) as error:
             raise HostUnreachableError(
                 f"another holdfast command is connecting to {target}, and does not come to an end",
@@ -229,7 +284,7 @@ def _is_about(pid: int, path: str) -> bool:
     """Whether a process has a path in its command line: never end a process that only has an old number."""
     argv = ["ps", "-ww", "-o", "args=", "-p", str(pid)]
     try:
-        ended = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_ANSWER_SECONDS)
+        ended = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_PS_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return False  # nobody to ask: then it is left alone
     return path in ended.stdout

@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from holdfast.containers.engine import Engine
 
 _CHUNK = 1 << 20
-_SAVE_SECONDS = 900
-"""How long an engine may be silent while it saves: older ones lay out all of it before the first byte."""
 _HEADER = 8
 _MOST_OUTPUT = 64 * 1024
 
 
 class SavedImages:
-    """An archive of images while the engine sends it; `close` ends it from any thread, also in mid-read."""
+    """An archive of images while the engine sends it; `close` ends it from any thread, also in mid-read.
 
-    def __init__(self, engine: Engine, names: Sequence[str]) -> None:
+    `silence` is how long the engine may say nothing: older ones lay out all of it before the first byte.
+    """
+
+    def __init__(self, engine: Engine, names: Sequence[str], *, silence: float) -> None:
         from docker.types import CancellableStream
 
         self._engine = engine
@@ -41,7 +42,7 @@ class SavedImages:
                 f"{client.base_url}/v{client.api_version}/images/get",
                 params={"names": list(names)},
                 stream=True,
-                timeout=_SAVE_SECONDS,
+                timeout=silence,
             )
             _raise_for_status(answer)
         self._stream = CancellableStream(answer.iter_content(_CHUNK), answer)
@@ -124,11 +125,12 @@ def transfer_images(
     argv: Sequence[str],
     *,
     progress: Callable[[int], None],
+    silence: float,
     stop: threading.Event | None = None,
 ) -> Outcome:
     """Stream images of one engine into a command on another; `progress` is told the bytes sent so far."""
     with (
-        closing(SavedImages(source, names)) as archive,
+        closing(SavedImages(source, names, silence=silence)) as archive,
         closing(FedCommand(target, container, argv)) as command,
     ):
         command.on_end = archive.close

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.errors import UnknownGatewayError
-from holdfast.gateway.place import place_of
+from holdfast.gateway.place import DEFAULTS, place_of
+from holdfast.gateway.settings import load
 from holdfast.gateway.spec import GatewayFiles, read_metadata, url_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def api_access(name: str) -> Access:
 
 
 def _url(known: Metadata) -> str:
-    place = place_of(known.name, asked=None, remembered=known)
+    place = place_of(known.name, asked=None, remembered=known, settings=load() if known.remote else DEFAULTS)
     if place.tunnel is not None:
         place.tunnel.open((known.port, known.gateway_port), known.listen)
     return url_of(*place.address(known.gateway_port, known.listen))

@@ -21,6 +21,7 @@ from holdfast.gateway.steps.kubeconfig import refresh_kubeconfig
 from holdfast.gateway.unbroken import cut_short, unbroken
 from holdfast.gateway.upgrade import flow
 from holdfast.gateway.work import Work
+from holdfast.retry import Policy, exponential
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -136,7 +137,7 @@ def destroy(name: str, *, with_data: bool, bus: Bus) -> GatewayResult:
 
 def _destroy(work: Work, bus: Bus, *, with_data: bool) -> GatewayResult:
     if not with_data:
-        ENGINE_CALLS.call(flow.refuse_unfinished, work)
+        _calls(work).call(flow.refuse_unfinished, work)
     ended = _run("destroy", work, destroy_steps(work, with_data=with_data), bus)
     return GatewayResult(name=work.name, run=ended.run, changed=ended.changed)
 
@@ -144,8 +145,8 @@ def _destroy(work: Work, bus: Bus, *, with_data: bool) -> GatewayResult:
 def status(name: str) -> GatewayStatus:
     """How a gateway is right now; credentials that its node renewed are fetched on the way."""
     work = Work(name)
-    ENGINE_CALLS.call(refresh_kubeconfig, work)
-    return ENGINE_CALLS.call(observe, work)
+    _calls(work).call(refresh_kubeconfig, work)
+    return _calls(work).call(observe, work)
 
 
 def _words(work: Work) -> str:
@@ -154,12 +155,17 @@ def _words(work: Work) -> str:
 
 
 def _has_container(work: Work) -> bool:
-    return ENGINE_CALLS.call(work.container) is not None
+    return _calls(work).call(work.container) is not None
 
 
 def _takes_upgrade(work: Work) -> bool:
     """Never a guess: the way of a plain `up` would be the wrong one in the middle of an upgrade."""
-    return ENGINE_CALLS.call(flow.is_asked_for, work)
+    return _calls(work).call(flow.is_asked_for, work)
+
+
+def _calls(work: Work) -> Policy:
+    """How a look at the engine outside of a run is repeated: as those of steps are."""
+    return ENGINE_CALLS.with_(attempts=work.settings.attempts.engine_call)
 
 
 def _upgraded(asked: Work, bus: Bus, *, command: str) -> GatewayResult:
@@ -182,7 +188,9 @@ def _run(command: str, work: Work, steps: Iterable[Step], bus: Bus, *, scope: st
     home.private_dir(work.files.state.parent)
     # `start` walks the same steps as `up`: what either has done, the other goes on from.
     scope = scope or ("up" if command == "start" else command)
-    workflow = Workflow(scope, steps, forget=scope in ("stop", "destroy", flow.FORWARD, flow.BACK))
+    patience = Policy(attempts=None, deadline=work.settings.timeouts.look, backoff=exponential(0.2, cap=5.0))
+    forget = scope in ("stop", "destroy", flow.FORWARD, flow.BACK)
+    workflow = Workflow(scope, steps, forget=forget, patience=patience)
     lock = work.place.lock(work.name)
     try:
         return workflow.run(

@@ -15,6 +15,7 @@ from holdfast.containers.engine import engine_address, plain_address
 from holdfast.containers.ports import FIRST_PORT, LAST_PORT, free_port, is_taken
 from holdfast.containers.ssh import SCHEME, parse_target
 from holdfast.errors import PortTakenError, UsageError
+from holdfast.gateway.settings_model import Settings
 from holdfast.gateway.spec import LOOPBACK, met_at
 from holdfast.gateway.tunnel import Tunnel, begun_on
 
@@ -25,10 +26,14 @@ if TYPE_CHECKING:
     from holdfast.containers.images import ImageView
     from holdfast.containers.ssh import SshTarget
     from holdfast.containers.ssh_engine import SshHost
+    from holdfast.containers.ssh_master import Patience
     from holdfast.engine import Lock
     from holdfast.gateway.spec import Metadata
 
 _LOCK_FOLDER, _OTHER_LOCK_FOLDER = "/run/lock", "/tmp"  # noqa: S108 (where every user of a host may write)
+
+
+DEFAULTS = Settings()
 
 
 class Place(Protocol):
@@ -79,10 +84,13 @@ class Here:
     remote = ""
     tunnel = None
 
+    def __init__(self, settings: Settings = DEFAULTS) -> None:
+        self._timeouts = settings.timeouts
+
     def engine(self) -> Engine:
         from holdfast.containers.engine import connect
 
-        return connect()
+        return connect(timeout=self._timeouts.engine)
 
     def lock(self, name: str) -> Lock:
         from holdfast.engine import FileLock
@@ -119,9 +127,11 @@ class There:
 
     locks_for_all = True
 
-    def __init__(self, name: str, target: SshTarget) -> None:
+    def __init__(self, name: str, target: SshTarget, settings: Settings = DEFAULTS) -> None:
         self.remote = str(target)
-        self.tunnel = Tunnel(name, target)
+        self._timeouts = settings.timeouts
+        self._patience = patience_of(settings)
+        self.tunnel = Tunnel(name, target, self._patience)
         self._target = target
         self._at_work = False
 
@@ -129,13 +139,13 @@ class There:
     def _host(self) -> SshHost:
         from holdfast.containers.ssh_engine import SshHost
 
-        return SshHost(self._target)
+        return SshHost(self._target, self._patience)
 
     @cached_property
     def _engine(self) -> Engine:
         from holdfast.containers.ssh_engine import connect_by_ssh
 
-        return connect_by_ssh(self._host)
+        return connect_by_ssh(self._host, timeout=self._timeouts.engine)
 
     def engine(self) -> Engine:
         found = self._engine
@@ -153,7 +163,9 @@ class There:
         self._at_work = True
         self._remember()
         path = f"{self._host.facts().lock_folder}/{lock_file(name)}"
-        return CommandLock(path, self._host.master.prefix, where=f"{path} on {self.remote}")
+        return CommandLock(
+            path, self._host.master.prefix, timeout=self._timeouts.ssh, where=f"{path} on {self.remote}"
+        )
 
     def address(self, port: int, listen: str) -> tuple[str, int]:
         del listen  # the tunnel ends there, and begins on loopback
@@ -180,10 +192,19 @@ class There:
     ) -> bool:
         from holdfast.containers.engine import connect
         from holdfast.containers.ssh_engine import connect_by_ssh
-        from holdfast.gateway.remote_image import PATIENCE, bring_image
+        from holdfast.gateway.remote_image import bring_image
 
-        there = connect_by_ssh(self._host, timeout=PATIENCE)
-        return bring_image(lambda: connect(timeout=PATIENCE), there, reference, check, progress)
+        # Older engines lay out, or unpack, a whole archive before they answer.
+        silence = self._timeouts.image
+        there = connect_by_ssh(self._host, timeout=silence)
+        return bring_image(lambda: connect(timeout=silence), there, reference, check, progress)
+
+
+def patience_of(settings: Settings) -> Patience:
+    """How long and how often it is tried to reach a host by ssh."""
+    from holdfast.containers.ssh_master import Patience
+
+    return Patience(seconds=settings.timeouts.ssh, attempts=settings.attempts.engine_call)
 
 
 def lock_folder() -> Path:
@@ -204,7 +225,9 @@ def lock_file(name: str) -> str:
     return f"holdfast-{name}.lock"
 
 
-def place_of(name: str, *, asked: str | None, remembered: Metadata | None) -> Place:
+def place_of(
+    name: str, *, asked: str | None, remembered: Metadata | None, settings: Settings = DEFAULTS
+) -> Place:
     """Where it is remembered to be; for a new one where it was asked for; else where DOCKER_HOST points."""
     known = remembered.remote if remembered is not None else begun_on(name)
     wanted = str(parse_target(asked)) if asked is not None else None
@@ -219,7 +242,7 @@ def place_of(name: str, *, asked: str | None, remembered: Metadata | None) -> Pl
             f"first: holdfast destroy {name}",
         )
     remote = wanted if wanted is not None else known
-    return There(name, parse_target(remote)) if remote else Here()
+    return There(name, parse_target(remote), settings) if remote else Here(settings)
 
 
 def refuse_other_engine(found: Engine, remembered: Metadata, file: Path) -> None:

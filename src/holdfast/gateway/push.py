@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 PUSH_CALLS = Policy(attempts=4, backoff=exponential(0.5, cap=5), retry_on=push_node.may_pass)
 """For steps that push: containerd that is not up yet, a reset or a cut stream is tried again."""
 
-_SHOWN_SECONDS = 15.0
 _DYING_SECONDS = 3.0
 
 
@@ -95,7 +94,7 @@ def _put(
     if unknown:
         _send(work, source, unknown, progress, stop)
         for image in unknown:
-            push_node.give_id(work.engine, work.object, image.name, image.id)
+            push_node.give_id(_runtime(work), image.name, image.id)
     _verify(work, missing)
 
 
@@ -105,7 +104,11 @@ def source_engine(work: Work) -> Engine:
         return work.engine
     from holdfast.containers.engine import connect
 
-    return connect()
+    return connect(timeout=work.settings.timeouts.engine)
+
+
+def _runtime(work: Work) -> push_node.Runtime:
+    return push_node.Runtime(work.engine, work.object, work.settings.timeouts.runtime)
 
 
 def find_source(source: Engine, reference: str, work: Work) -> Pushed:
@@ -139,16 +142,16 @@ def _not_there(source: Engine, reference: str) -> HoldfastError:
 def missing_images(work: Work, wanted: Sequence[Pushed]) -> list[Pushed]:
     """Those that the node does not have, or has under that name with another content."""
     check_running(work)
-    there = push_node.config_digests(work.engine, work.object, {image.name: image.id for image in wanted})
+    there = push_node.config_digests(_runtime(work), {image.name: image.id for image in wanted})
     return [image for image in wanted if there.get(image.name) != image.id]
 
 
 def _name_known(work: Work, missing: Sequence[Pushed]) -> list[Pushed]:
     """Give their name to those that the node has under another one; return the rest."""
-    known = push_node.known_ids(work.engine, work.object, [image.id for image in missing])
+    known = push_node.known_ids(_runtime(work), [image.id for image in missing])
     for image in missing:
         if image.id in known:
-            push_node.give_name(work.engine, work.object, image.id, image.name)
+            push_node.give_name(_runtime(work), image.id, image.name)
     return [image for image in missing if image.id not in known]
 
 
@@ -165,7 +168,16 @@ def _send(
     names = [with_tag(image.reference) for image in missing]
     seconds = work.settings.timeouts.push
     command, begun = push_node.import_command(seconds), time.monotonic()
-    ended = transfer_images(source, names, work.engine, work.object, command, progress=meter.tell, stop=stop)
+    ended = transfer_images(
+        source,
+        names,
+        work.engine,
+        work.object,
+        command,
+        progress=meter.tell,
+        silence=work.settings.timeouts.image,
+        stop=stop,
+    )
     meter.end()
     if ended.exit_code == 0:
         return
@@ -187,7 +199,8 @@ def _verify(work: Work, sent: Sequence[Pushed]) -> None:
                 f"{wrong[0].reference} was sent, but the node does not show it with the digest {wrong[0].id}"
             )
 
-    shown = Policy(attempts=None, deadline=_SHOWN_SECONDS, backoff=constant(0.1), retry_on=EngineCallError)
+    seconds = work.settings.timeouts.runtime
+    shown = Policy(attempts=None, deadline=seconds, backoff=constant(0.1), retry_on=EngineCallError)
     shown.call(look)
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from holdfast.containers.engine import Engine
 
 _IN_K8S = ("--namespace", "k8s.io")
-CTR = ("ctr", "--timeout", "60s", *_IN_K8S)
-"""With an end of its own: a containerd that hangs is told as such, and asked again."""
 _ASK = ("ctr", "--connect-timeout", "1s", "--timeout", "10s", "version")
 
 _NOT_UP_YET = re.compile(
@@ -41,6 +39,22 @@ _WAITING = "containerd is not up yet"
 _BROKEN_OFF = "the archive was cut: unexpected EOF"
 
 
+class Runtime(msgspec.Struct, frozen=True):
+    """The containerd of one node, and how long it may take over one question.
+
+    Each has an end of its own: a containerd that hangs is told as such, and asked again.
+    """
+
+    engine: Engine
+    container: str
+    seconds: float
+
+    def ctr(self, *words: str) -> Outcome:
+        """What `ctr` has to say of the kubelet's images."""
+        argv = ["ctr", "--timeout", f"{self.seconds:g}s", *_IN_K8S, *words]
+        return run_in(self.engine, self.container, argv)
+
+
 class _Blob(msgspec.Struct, frozen=True):
     digest: str = ""
 
@@ -49,10 +63,10 @@ class _Manifest(msgspec.Struct, frozen=True):
     config: _Blob = _Blob()
 
 
-def config_digests(engine: Engine, container: str, wanted: Mapping[str, str]) -> dict[str, str]:
+def config_digests(runtime: Runtime, wanted: Mapping[str, str]) -> dict[str, str]:
     """The digest of each image that the kubelet can use; `wanted` maps full names to expected digests."""
     names = dict.fromkeys([*wanted, *wanted.values()])
-    asked = run_in(engine, container, [*CTR, "images", "ls", *(f'name=="{name}"' for name in names)])
+    asked = runtime.ctr("images", "ls", *(f'name=="{name}"' for name in names))
     if asked.exit_code != 0:
         raise failure(asked)
     targets = targets_of(asked.output)
@@ -64,7 +78,7 @@ def config_digests(engine: Engine, container: str, wanted: Mapping[str, str]) ->
         if target in (expected, targets.get(expected)):
             found[name] = expected
         elif expected in targets:
-            found[name] = _config_of(engine, container, target)
+            found[name] = _config_of(runtime, target)
     return found
 
 
@@ -80,29 +94,29 @@ def import_command(seconds: float) -> tuple[str, ...]:
     return ("ctr", "--timeout", f"{seconds:g}s", *_IN_K8S, "images", "import", "-")
 
 
-def known_ids(engine: Engine, container: str, ids: Sequence[str]) -> set[str]:
+def known_ids(runtime: Runtime, ids: Sequence[str]) -> set[str]:
     """Those of the config digests that the node has an image for, under whatever name."""
-    asked = run_in(engine, container, [*CTR, "images", "ls", *(f'name=="{name}"' for name in ids)])
+    asked = runtime.ctr("images", "ls", *(f'name=="{name}"' for name in ids))
     return set(targets_of(asked.output)) if asked.exit_code == 0 else set()
 
 
-def give_name(engine: Engine, container: str, known: str, name: str) -> None:
+def give_name(runtime: Runtime, known: str, name: str) -> None:
     """One more name for an image that is there."""
-    ended = run_in(engine, container, [*CTR, "images", "tag", "--force", known, name])
+    ended = runtime.ctr("images", "tag", "--force", known, name)
     if ended.exit_code != 0:
         raise failure(ended)
 
 
-def give_id(engine: Engine, container: str, name: str, expected: str) -> None:
+def give_id(runtime: Runtime, name: str, expected: str) -> None:
     """Keep an image under its config digest too, if that is what it has.
 
     The kubelet's half of containerd does so for a new name by itself, but not for one whose content changed.
     """
-    asked = run_in(engine, container, [*CTR, "images", "ls", f'name=="{name}"', f'name=="{expected}"'])
+    asked = runtime.ctr("images", "ls", f'name=="{name}"', f'name=="{expected}"')
     targets = targets_of(asked.output)
     target = targets.get(name)
-    if target is not None and expected not in targets and _config_of(engine, container, target) == expected:
-        give_name(engine, container, name, expected)
+    if target is not None and expected not in targets and _config_of(runtime, target) == expected:
+        give_name(runtime, name, expected)
 
 
 def targets_of(listing: str) -> dict[str, str]:
@@ -116,9 +130,9 @@ def targets_of(listing: str) -> dict[str, str]:
     return targets
 
 
-def _config_of(engine: Engine, container: str, manifest: str) -> str:
+def _config_of(runtime: Runtime, manifest: str) -> str:
     """Read the manifest itself: one image may have two manifests, with and without compressed layers."""
-    read = run_in(engine, container, [*CTR, "content", "get", manifest])
+    read = runtime.ctr("content", "get", manifest)
     if read.exit_code != 0:
         return ""
     try:

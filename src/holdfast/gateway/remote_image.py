@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from holdfast.containers.images import ImageView
 
 
-PATIENCE = 900
-"""Seconds that an engine may be silent: older ones lay out, or unpack, a whole archive before they answer."""
-
-
 def bring_image(
     here: Callable[[], Engine],
     there: Engine,

@@ -48,6 +48,20 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     health: Annotated[float, _seconds("until the gateway is healthy")] = 360.0
     probe: Annotated[float, _seconds("until the probe sandbox has written its workspace")] = 120.0
     stop: Annotated[float, _seconds("for a node to stop by itself before it is killed")] = 30.0
+    engine: Annotated[float, _seconds("for the container engine to answer a call")] = 60.0
+    image: Annotated[float, _seconds("for an engine to be silent while it saves or loads an image")] = 900.0
+    runtime: Annotated[
+        float, _seconds("for the node's runtime to answer about its images, and to show a new one")
+    ] = 60.0
+    objects: Annotated[
+        float, _seconds("until the cluster has bound or removed one volume, claim or secret")
+    ] = 60.0
+    snapshot: Annotated[float, _seconds("until the datastore is copied, or put back")] = 3600.0
+    ssh: Annotated[float, _seconds("until another host is reached by ssh; each part of it has its share")] = (
+        45.0
+    )
+    look: Annotated[float, _seconds("until it can be told whether a step is done")] = 30.0
+    doctor: Annotated[float, _seconds("until all checks of `doctor` have an answer")] = 45.0
 
 
 class Attempts(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast import home
 from holdfast.containers.ports import free_port, is_taken
-from holdfast.containers.ssh_master import SshMaster, alone
+from holdfast.containers.ssh_master import USUAL, Patience, SshMaster
 from holdfast.errors import HostUnreachableError, PortTakenError
 from holdfast.gateway.spec import LOOPBACK, known_gateways, met_at
 
@@ -41,10 +41,10 @@ class TunnelState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Tunnel:
     """The tunnel of one gateway."""
 
-    def __init__(self, name: str, target: SshTarget) -> None:
+    def __init__(self, name: str, target: SshTarget, patience: Patience = USUAL) -> None:
         self.target = target
         self.file = _file(name)
-        self.master = SshMaster(target, f"tunnel of {name}", persist="yes")
+        self.master = SshMaster(target, f"tunnel of {name}", persist="yes", patience=patience)
         state = _read(self.file)
         same = state is not None and state.remote == str(target)
         self.state = state if state is not None and same else TunnelState(remote=str(target))
@@ -67,7 +67,7 @@ class Tunnel:
     def open(self, ports: Iterable[int], listen: str) -> bool:
         """Open it, or replace one that is dead, hangs or leads elsewhere; False when it was fine."""
         wanted = tuple(ports)
-        with alone(self.master.folder / "opening", self.target):
+        with self.master.alone("opening"):
             self.state = _read(self.file) or self.state
             if self.is_open(wanted, listen):
                 return False

@@ -34,10 +34,7 @@ R = TypeVar("R")
 _BY_A_CUT = (TemporaryError, EngineUnreachableError, HostUnusableError)
 """How a run may end whose connection is gone; what was refused for another reason is refused again."""
 
-_ANEW = Policy(
-    attempts=None, deadline=SILENCE + 30.0, backoff=exponential(0.5, cap=10.0), retry_on=TemporaryError
-)
-"""Longer than the other side keeps the lock of a connection that was cut without a word."""
+_ANEW = exponential(0.5, cap=10.0)
 
 
 def unbroken(make: Callable[[], Work], do: Callable[[Work, Bus], R], bus: Bus) -> R:
@@ -58,7 +55,16 @@ def unbroken(make: Callable[[], Work], do: Callable[[Work, Bus], R], bus: Bus) -
                 raise
         reason = f"the connection to {work.place.remote} was cut; it is made anew, and the command goes on"
         bus.emit(RetryScheduled(operation="connect", attempt=attempt, delay=0.0, reason=reason))
-        _ANEW.with_(on_retry=bus.emit, operation="connect").call(_take_anew, work, runs)
+        patient = Policy(
+            attempts=None,
+            # The other side keeps the lock of a connection that was cut without a word for that silence.
+            deadline=SILENCE + work.settings.timeouts.ssh,
+            backoff=_ANEW,
+            retry_on=TemporaryError,
+            on_retry=bus.emit,
+            operation="connect",
+        )
+        patient.call(_take_anew, work, runs)
 
 
 def cut_short(error: HoldfastError, lock: Lock, work: Work) -> ConnectionCutError | None:

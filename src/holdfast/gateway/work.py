@@ -73,7 +73,9 @@ class Work:
     @cached_property
     def place(self) -> Place:
         """Where it is remembered to be, else where it was asked for, else here."""
-        return place_of(self.name, asked=self.asked.remote, remembered=self.remembered)
+        return place_of(
+            self.name, asked=self.asked.remote, remembered=self.remembered, settings=self.settings
+        )
 
     @cached_property
     def engine(self) -> Engine:

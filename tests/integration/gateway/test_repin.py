@@ -56,7 +56,7 @@ def stranded(cluster):
 
 def repin(nodes, hostname="new", *, hosts=None, present=list):
     found = survey(nodes, {hostname, *(hosts or ())}, FOLDER, present)
-    return Repinner(nodes, hostname).run(found)
+    return Repinner(nodes, hostname, seconds=60.0).run(found)
 
 
 def assert_repinned(cluster, old, claim, node="new"):

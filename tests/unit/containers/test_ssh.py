@@ -1,8 +1,10 @@
 """Hosts by ssh: what may be written, and what ssh's own words are taken for."""
 
 import os
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -175,12 +177,36 @@ def test_without_ps_no_process_is_ended(monkeypatch, tmp_path):
 
 def test_who_waits_for_another_command_is_told_after_a_while(tmp_path):
     path = tmp_path / "own" / "lock"
-    short = ssh_master._MEETING.with_(deadline=0.3)
     with (
-        ssh_master.alone(path, FAR),
+        ssh_master.alone(path, FAR, within=5.0),
         pytest.raises(HostUnreachableError, match="another holdfast command is connecting"),
-        ssh_master.alone(path, FAR, patience=short),
+        ssh_master.alone(path, FAR, within=0.3),
     ):
         pytest.fail("two at a time")
-    with ssh_master.alone(path, FAR, patience=short):
+    with ssh_master.alone(path, FAR, within=0.3):
         pass
+
+
+def test_one_time_for_a_host_slows_every_part_of_reaching_it():
+    usual, slow = ssh_master.Patience(), ssh_master.Patience(seconds=180)
+    assert (usual.connect, usual.answer, usual.meeting) == (10, 8.0, 120.0)
+    assert usual.options == ("ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
+    assert (slow.connect, slow.answer, slow.meeting) == (40, 32.0, 480.0)
+    assert slow.options == ("ConnectTimeout=40", "ServerAliveInterval=5", "ServerAliveCountMax=12")
+    least = ssh_master.Patience(seconds=1)
+    assert (least.connect, least.answer) == (1, 1.0)
+    assert least.options[2] == "ServerAliveCountMax=1", "0 would never notice a cut"
+
+
+def test_a_host_that_says_nothing_is_given_up_in_the_time_that_is_set(monkeypatch, tmp_path):
+    """A real ssh, and a listener that takes the connection and never says a word."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        target = parse_target(f"me@127.0.0.1:{silent.getsockname()[1]}")
+        master = SshMaster(
+            target, "engine", persist="60", patience=ssh_master.Patience(seconds=2, attempts=1)
+        )
+        began = time.monotonic()
+        with pytest.raises(HostUnreachableError):
+            master.ensure()
+    assert time.monotonic() - began < 8, "it had 2 s, and a busy machine's moment"

@@ -1,18 +1,24 @@
 """Flag beats variable beats file beats default, and every value can say where it is from."""
 
+import inspect
 import os
 import re
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from holdfast.errors import BadSettingError
-from holdfast.gateway.settings import Settings, explain, load, resolve
+from holdfast.containers.engine import connect
+from holdfast.containers.ssh_master import Patience
+from holdfast.errors import BadSettingError, EngineUnreachableError
+from holdfast.gateway.place import patience_of
+from holdfast.gateway.settings import Attempts, Settings, Timeouts, explain, load, resolve
 from holdfast.gateway.steps.kubeconfig import WaitApiReady
-from holdfast.gateway.work import Work
+from holdfast.gateway.work import Asked, Work
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "settings.md"
 STRANGER = 54321
@@ -191,6 +197,31 @@ def test_the_wait_for_the_api_and_the_stop_have_the_times_that_are_set(own_home)
     work = Work("x", resolve({"timeouts.api": 7, "timeouts.stop": 2.5}, environ={}))
     assert WaitApiReady(work).policy.deadline == 7
     assert work.stop_seconds == 3
+
+
+def test_a_place_has_the_times_that_are_set(own_home):
+    flags = {"timeouts.ssh": 90, "timeouts.engine": 120, "attempts.engine_call": 7}
+    far = Work("x", resolve(flags, environ={}), Asked(remote="me@far")).place
+    assert patience_of(load(flags, environ={})) == Patience(seconds=90, attempts=7)
+    for master in (far.tunnel.master, far._host.master):
+        assert master._patience == Patience(seconds=90, attempts=7)
+    usual = Timeouts()
+    assert Patience() == Patience(seconds=usual.ssh, attempts=Attempts().engine_call), "one default"
+    assert inspect.signature(connect).parameters["timeout"].default == usual.engine
+
+
+def test_a_call_to_the_engine_ends_in_the_time_that_is_set(own_home, monkeypatch, tmp_path):
+    """A real socket that takes the call and never answers."""
+    path = tmp_path / "engine.sock"
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
+    work = Work("x", resolve({"timeouts.engine": 1}, environ={}))
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(path))
+        silent.listen()
+        began = time.monotonic()
+        with pytest.raises(EngineUnreachableError):
+            _ = work.engine
+    assert time.monotonic() - began < 20, "the default is 60"
 
 
 def test_settings_load_nothing_but_the_models():

@@ -24,9 +24,9 @@ from holdfast.errors import (
 )
 from holdfast.events import Bus, RetryScheduled
 from holdfast.gateway import commands, unbroken
-from holdfast.gateway.settings import Settings
+from holdfast.gateway.settings import Settings, Timeouts
 from holdfast.gateway.upgrade import flow
-from holdfast.retry import Policy, constant
+from holdfast.retry import constant
 
 pytestmark = pytest.mark.skipif(shutil.which("flock") is None, reason="needs flock of util-linux")
 
@@ -65,10 +65,11 @@ class Command:
     def __init__(self, folder, place, *happens):
         self.folder, self.place, self.happens = folder, place, list(happens)
         self.effects, self.heard, self.more = [], [], []
+        self.settings = Settings()
 
     def work(self):
         files = SimpleNamespace(state=self.folder / "state" / "runs.db")
-        return SimpleNamespace(name="dev", place=self.place, files=files, settings=Settings())
+        return SimpleNamespace(name="dev", place=self.place, files=files, settings=self.settings)
 
     def do(self, work, bus):
         steps = [
@@ -186,8 +187,8 @@ def test_a_lock_that_the_cut_session_still_holds_is_waited_for(tmp_path, far):
 
 
 def test_one_that_never_lets_go_ends_in_time(tmp_path, far, monkeypatch):
-    quick = Policy(attempts=None, deadline=0.5, backoff=constant(0.1), retry_on=TemporaryError)
-    monkeypatch.setattr(unbroken, "_ANEW", quick)
+    monkeypatch.setattr(unbroken, "SILENCE", 0.0)
+    monkeypatch.setattr(unbroken, "_ANEW", constant(0.1))
     with far.path.open("w") as kept:
 
         def keep():
@@ -195,6 +196,7 @@ def test_one_that_never_lets_go_ends_in_time(tmp_path, far, monkeypatch):
             fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
         command = Command(tmp_path, far, raising(EngineCallError("cut"), far.cut, keep))
+        command.settings = Settings(timeouts=Timeouts(ssh=1.0))
         with pytest.raises(TemporaryError, match="has not noticed yet"):
             command()
     assert command.effects == ["first", "second"]

@@ -195,7 +195,7 @@ class Case:
             return self.work.engine
         from holdfast.containers.engine import connect
 
-        return connect()
+        return connect(timeout=self.resolved.settings.timeouts.engine)
 
     def _info(self) -> dict[str, Any]:
         engine = self.engine

@@ -64,9 +64,6 @@ CHECKS: dict[str, Check] = {
     "kernel": host.kernel,
 }
 
-_LONGEST = 45.0
-"""Seconds for all checks together; one that has no answer by then is told as such and left behind."""
-
 _STEP, _TITLE = "examine", "Checks"
 
 
@@ -77,9 +74,13 @@ class _Ended(NamedTuple):
 
 
 def examine(
-    case: Case, bus: Bus, *, checks: dict[str, Check] | None = None, longest: float = _LONGEST
+    case: Case, bus: Bus, *, checks: dict[str, Check] | None = None, longest: float | None = None
 ) -> Report:
-    """Look at everything that can be looked at; never raises because of what it finds."""
+    """Look at everything that can be looked at; never raises because of what it finds.
+
+    A check that has no answer in the time for all of them is told as such and left behind.
+    """
+    longest = case.resolved.settings.timeouts.doctor if longest is None else longest
     chosen = CHECKS if checks is None else checks
     began = time.monotonic()
     bus.emit(StepStarted(step=_STEP, title=_TITLE))

@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 
 Move: TypeAlias = Literal["keep", "write", "delete", "release", "make", "strike", "give-up", "none"]
 
-WAIT_SECONDS = 60.0
-"""How long others may take: the controller to bind a claim (15 seconds at worst), a finalizer to be done."""
-
 _MOST_MOVES = 20
 _NOWHERE: dict[str, Any] = {"spec": {}}
 
@@ -100,14 +97,24 @@ def claim_bound(uid: str) -> Until:
 
 
 class Repinner:
-    """Takes the volumes of a survey to the node with this hostname; `told` hears of each before it begins."""
+    """Takes the volumes of a survey to the node with this hostname; `told` hears of each before it begins.
+
+    `seconds` is how long others may take: the controller to bind a claim (15 seconds where the machine is
+    quick), a finalizer to be done.
+    """
 
     def __init__(
-        self, cluster: NodeCluster, hostname: str, told: Callable[[str], None] = lambda _: None
+        self,
+        cluster: NodeCluster,
+        hostname: str,
+        told: Callable[[str], None] = lambda _: None,
+        *,
+        seconds: float,
     ) -> None:
         self._cluster = cluster
         self._hostname = hostname
         self._told = told
+        self._seconds = seconds
 
     def run(self, found: Survey) -> Repinned:
         """Finish what was begun, pin anew what is stranded; what the cluster refuses is named and left."""
@@ -172,7 +179,7 @@ class Repinner:
             others = [each for each in metadata(live).get("finalizers") or () if each != PROTECTION]
             self._patch(live, {"finalizers": others}, {})
             if others:
-                self._cluster.wait("PersistentVolume", name, deleted(uid), deadline=WAIT_SECONDS)
+                self._cluster.wait("PersistentVolume", name, deleted(uid), deadline=self._seconds)
 
     def _make(self, name: str, intent: Intent) -> None:
         try:
@@ -201,11 +208,11 @@ class Repinner:
             return False
         try:
             self._cluster.wait(
-                "PersistentVolume", metadata(live)["name"], volume_bound, deadline=WAIT_SECONDS
+                "PersistentVolume", metadata(live)["name"], volume_bound, deadline=self._seconds
             )
             namespace, name, uid = claim_of(live)
             self._cluster.wait(
-                "PersistentVolumeClaim", name, claim_bound(uid), namespace=namespace, deadline=WAIT_SECONDS
+                "PersistentVolumeClaim", name, claim_bound(uid), namespace=namespace, deadline=self._seconds
             )
         except WaitFailedError:
             return False

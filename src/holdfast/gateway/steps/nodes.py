@@ -145,7 +145,9 @@ class RepinVolumes(NodeStep):
         found, server = self._look(ctx)
         if server is None:
             return {}
-        repinned = Repinner(self.cluster(ctx), server, told).run(found)
+        repinned = Repinner(self.cluster(ctx), server, told, seconds=self.work.settings.timeouts.objects).run(
+            found
+        )
         ctx.note(repinned.summary())
         return {"repinned": list(repinned.volumes), "left": repinned.left}
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from holdfast.pki import Bundle, ClientFiles, Judgement, Stored
 
 _SHARED = "gateway.bundle"
-_GONE_SECONDS = 30.0
 _MOST_REASONS = 2
 
 
@@ -139,9 +138,8 @@ class ReconcileTls(_TlsStep):
         objects, namespace = self.objects(ctx), self.work.settings.namespace
         live = objects.get("Secret", name, namespace=namespace)
         if live is not None and (live.get("type") != SECRET_TYPES[name] or live.get("immutable")):
-            objects.delete(
-                "Secret", name, namespace=namespace, uid=live["metadata"]["uid"], wait=_GONE_SECONDS
-            )
+            seconds = self.work.settings.timeouts.objects
+            objects.delete("Secret", name, namespace=namespace, uid=live["metadata"]["uid"], wait=seconds)
         objects.apply(_secret(name, namespace, SECRET_TYPES[name], data), force=True)
 
 

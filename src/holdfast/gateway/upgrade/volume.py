@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.containers.commands import read_file, run_in
 from holdfast.containers.helpers import Helper
-from holdfast.errors import EngineCallError
+from holdfast.errors import EngineCallError, WaitTimeoutError
 from holdfast.gateway.upgrade.record import RECORD, SNAPSHOTS, UpgradeRecord, decode_record
 
 if TYPE_CHECKING:
@@ -121,7 +121,19 @@ def helper_of(work: Work, image: str) -> Helper:
         image=image,
         volume=work.object,
         path=work.profile.state_path,
+        seconds=work.settings.timeouts.snapshot,
     )
+
+
+def _work_on(work: Work, image: str, script: str, *arguments: str) -> str:
+    """Run a script on the volume to its end and return what it printed."""
+    try:
+        return helper_of(work, image).run(work.engine, script, *arguments)
+    except WaitTimeoutError as error:
+        raise WaitTimeoutError(
+            error.message,
+            hint="Give it more time: HOLDFAST_TIMEOUTS_SNAPSHOT=2h, say; then run the same command again.",
+        ) from error
 
 
 def clear_helpers(work: Work) -> None:
@@ -146,7 +158,7 @@ def room(work: Work, container: ContainerView) -> Room:
             ["/bin/sh", "-c", script, work.profile.state_path, work.profile.datastore],
         )
         return _room_of(asked.output)
-    printed = helper_of(work, container.image_id).run(work.engine, _ROOM, work.profile.datastore)
+    printed = _work_on(work, container.image_id, _ROOM, work.profile.datastore)
     return _room_of(printed)
 
 
@@ -161,15 +173,13 @@ def _room_of(printed: str) -> Room:
 
 def take_snapshot(work: Work, record: UpgradeRecord) -> float:
     """Copy the datastore and write the record; return the size in megabytes."""
-    printed = helper_of(work, record.image_id).run(
-        work.engine, _TAKE, work.profile.datastore, record.id, _encoded(record)
-    )
+    printed = _work_on(work, record.image_id, _TAKE, work.profile.datastore, record.id, _encoded(record))
     return int(printed.split()[-1]) / 1000
 
 
 def restore_snapshot(work: Work, record: UpgradeRecord, image: str = "") -> None:
     """Put the copied files in the datastore's place; what was there is set aside until all is well."""
-    helper_of(work, image or record.image_id).run(work.engine, _RESTORE, work.profile.datastore, record.id)
+    _work_on(work, image or record.image_id, _RESTORE, work.profile.datastore, record.id)
 
 
 def is_restored(work: Work, record: UpgradeRecord) -> bool:
@@ -184,19 +194,18 @@ def is_restored(work: Work, record: UpgradeRecord) -> bool:
 def mark(work: Work, record: UpgradeRecord) -> None:
     """Write the record anew; that it goes back only while the snapshot is there."""
     script = _MARK_BACK if record.phase == "back" else _MARK
-    helper_of(work, record.image_id).run(work.engine, script, _encoded(record), record.id)
+    _work_on(work, record.image_id, script, _encoded(record), record.id)
 
 
 def finish_upgrade(work: Work, record: UpgradeRecord) -> None:
     """Write down that it went well, and drop all but the newest snapshots."""
-    helper_of(work, record.image_id).run(work.engine, _FINISH_UPGRADE, _encoded(record), record.id)
+    _work_on(work, record.image_id, _FINISH_UPGRADE, _encoded(record), record.id)
 
 
 def finish_rollback(work: Work, record: UpgradeRecord, image: str = "") -> None:
     """Write down that it was taken back, and drop the files of the failed version."""
-    helper_of(work, image or record.image_id).run(
-        work.engine, _FINISH_ROLLBACK, work.profile.datastore, record.id, _encoded(record)
-    )
+    rest = (work.profile.datastore, record.id, _encoded(record))
+    _work_on(work, image or record.image_id, _FINISH_ROLLBACK, *rest)
 
 
 def left_record(work: Work) -> UpgradeRecord | None:
