@@ -22,7 +22,9 @@ TOGETHER = "tests/e2e/shared"
 
 LONGEST = (
     "test_survival.py",
-    "test_side_by_side.py",  # two nodes at a time: while no third worker makes any
+    # Two nodes at a time, so these two come while no third worker makes any.
+    "test_side_by_side.py",
+    "test_up_matrix.py",
     TOGETHER,
     "test_remote.py",
     "test_sandbox_cli.py",
