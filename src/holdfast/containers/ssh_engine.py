@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,6 +18,9 @@ from holdfast.containers.ssh import SCHEME, SshTarget
 from holdfast.containers.ssh_master import USUAL, Patience, SshMaster
 from holdfast.containers.translation import translated
 from holdfast.errors import EnginePermissionError, EngineUnreachableError, HostUnusableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PERSIST = "60"
 """Seconds that the connection outlives a command, so that the next one finds it."""
@@ -91,16 +94,22 @@ class SshHost:
 
 
 class SshEngine(Engine):
-    """An engine behind an ssh connection that may be cut at any time."""
+    """An engine behind an ssh connection that may be cut at any time.
 
-    def __init__(self, host: SshHost, *, timeout: float) -> None:
+    `guard` is asked before each call, and raises where none may be made any more: a connection that is made
+    again carries on for whoever calls, also for one whose lock went with the old connection.
+    """
+
+    def __init__(self, host: SshHost, *, timeout: float, guard: Callable[[], None] = lambda: None) -> None:
         super().__init__(None, f"{SCHEME}{host.target}")
         self.host = host
         self._timeout = timeout
+        self._guard = guard
 
     @property
     def client(self) -> Any:
         """The SDK's client; before each call the connection is made again if it is gone."""
+        self._guard()
         sdk = self._sdk
         if not self.host.master.is_alive():
             self.host.reach()
@@ -123,9 +132,9 @@ class SshEngine(Engine):
             raise
 
 
-def connect_by_ssh(host: SshHost, *, timeout: float) -> SshEngine:
+def connect_by_ssh(host: SshHost, *, timeout: float, guard: Callable[[], None] = lambda: None) -> SshEngine:
     """Reach the engine of a host and ask it to answer."""
-    engine = SshEngine(host, timeout=timeout)
+    engine = SshEngine(host, timeout=timeout, guard=guard)
     _ = engine.client
     return engine
 

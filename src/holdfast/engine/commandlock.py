@@ -64,6 +64,11 @@ class CommandLock:
             hint="`flock` (util-linux) and `timeout` must be there on that side. Run the same command again.",
         )
 
+    @property
+    def held(self) -> bool:
+        """Whether it was taken and not let go since; its session may have ended all the same (`check`)."""
+        return self._child is not None
+
     def check(self) -> None:
         if self._child is None or self._child.poll() is not None:
             raise LockLostError(

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast import home
 from holdfast.engine import SQLiteStore, Workflow
-from holdfast.errors import HoldfastError, UnknownGatewayError
+from holdfast.errors import HoldfastError, LockLostError, UnknownGatewayError
 from holdfast.events import Bus
 from holdfast.gateway.observation import GatewayStatus, observe
 from holdfast.gateway.plan import destroy_steps, push_steps, stop_steps, up_steps
@@ -21,7 +21,7 @@ from holdfast.gateway.steps.kubeconfig import refresh_kubeconfig
 from holdfast.gateway.unbroken import cut_short, unbroken
 from holdfast.gateway.upgrade import flow
 from holdfast.gateway.work import Work
-from holdfast.retry import Policy, exponential
+from holdfast.retry import PASSING, Policy, exponential
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -163,6 +163,11 @@ def _takes_upgrade(work: Work) -> bool:
     return _calls(work).call(flow.is_asked_for, work)
 
 
+def _may_be_told(error: Exception) -> bool:
+    """Whether a question may be answered the next time; one that a lost lock forbids never is."""
+    return isinstance(error, PASSING) and not isinstance(error, LockLostError)
+
+
 def _calls(work: Work) -> Policy:
     """How a look at the engine outside of a run is repeated: as those of steps are."""
     return ENGINE_CALLS.with_(attempts=work.settings.attempts.engine_call)
@@ -188,7 +193,12 @@ def _run(command: str, work: Work, steps: Iterable[Step], bus: Bus, *, scope: st
     home.private_dir(work.files.state.parent)
     # `start` walks the same steps as `up`: what either has done, the other goes on from.
     scope = scope or ("up" if command == "start" else command)
-    patience = Policy(attempts=None, deadline=work.settings.timeouts.look, backoff=exponential(0.2, cap=5.0))
+    patience = Policy(
+        attempts=None,
+        deadline=work.settings.timeouts.look,
+        backoff=exponential(0.2, cap=5.0),
+        retry_on=_may_be_told,
+    )
     forget = scope in ("stop", "destroy", flow.FORWARD, flow.BACK)
     workflow = Workflow(scope, steps, forget=forget, patience=patience)
     lock = work.place.lock(work.name)

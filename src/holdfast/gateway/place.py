@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.containers.engine import engine_address, plain_address
 from holdfast.containers.ports import FIRST_PORT, LAST_PORT, free_port, is_taken
 from holdfast.containers.ssh import SCHEME, parse_target
-from holdfast.errors import PortTakenError, UsageError
+from holdfast.errors import LockLostError, PortTakenError, UsageError
 from holdfast.gateway.settings_model import Settings
 from holdfast.gateway.spec import LOOPBACK, met_at
 from holdfast.gateway.tunnel import Tunnel, begun_on
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.containers.ssh import SshTarget
     from holdfast.containers.ssh_engine import SshHost
     from holdfast.containers.ssh_master import Patience
-    from holdfast.engine import Lock
+    from holdfast.engine import CommandLock, Lock
     from holdfast.gateway.spec import Metadata
 
 _LOCK_FOLDER, _OTHER_LOCK_FOLDER = "/run/lock", "/tmp"  # noqa: S108 (where every user of a host may write)
@@ -134,6 +134,7 @@ class There:
         self.tunnel = Tunnel(name, target, self._patience)
         self._target = target
         self._at_work = False
+        self._lock: CommandLock | None = None
 
     @cached_property
     def _host(self) -> SshHost:
@@ -145,7 +146,7 @@ class There:
     def _engine(self) -> Engine:
         from holdfast.containers.ssh_engine import connect_by_ssh
 
-        return connect_by_ssh(self._host, timeout=self._timeouts.engine)
+        return connect_by_ssh(self._host, timeout=self._timeouts.engine, guard=self._refuse_without_lock)
 
     def engine(self) -> Engine:
         found = self._engine
@@ -163,9 +164,20 @@ class There:
         self._at_work = True
         self._remember()
         path = f"{self._host.facts().lock_folder}/{lock_file(name)}"
-        return CommandLock(
+        self._lock = CommandLock(
             path, self._host.master.prefix, timeout=self._timeouts.ssh, where=f"{path} on {self.remote}"
         )
+        return self._lock
+
+    def _refuse_without_lock(self) -> None:
+        """Whoever took the lock makes no call without it: not over a new connection in an effect's middle."""
+        if self._lock is None or not self._lock.held:
+            return
+        self._lock.check()
+        if not self._host.master.is_alive():  # its session ends with it, and may not have noticed yet
+            raise LockLostError(
+                f"the connection to {self.remote} was cut, and the lock over there went with it"
+            )
 
     def address(self, port: int, listen: str) -> tuple[str, int]:
         del listen  # the tunnel ends there, and begins on loopback
@@ -196,7 +208,7 @@ class There:
 
         # Older engines lay out, or unpack, a whole archive before they answer.
         silence = self._timeouts.image
-        there = connect_by_ssh(self._host, timeout=silence)
+        there = connect_by_ssh(self._host, timeout=silence, guard=self._refuse_without_lock)
         return bring_image(lambda: connect(timeout=silence), there, reference, check, progress)
 
 

@@ -10,6 +10,9 @@ from holdfast.errors import DiskFullError, NodeRefusedError, NodeStoppedError, W
 from holdfast.retry import Policy, exponential
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.engine import Context
     from holdfast.gateway.work import Work
 
 
@@ -35,6 +38,17 @@ class GatewayStep(Step):
         self.work = work
         if self.attempts and self.policy is not None and self.policy.attempts is not None:
             self.policy = self.policy.with_(attempts=getattr(work.settings.attempts, self.attempts))
+
+
+def going_on(ctx: Context) -> Callable[[str, float | None], None]:
+    """Tells of the progress of a long effect, and ends it where it may not go on: by Ctrl-C, or unlocked."""
+
+    def progress(message: str, fraction: float | None) -> None:
+        ctx.check_stop()
+        ctx.check_lock()
+        ctx.progress(message, fraction)
+
+    return progress
 
 
 def indented(log: str) -> str:

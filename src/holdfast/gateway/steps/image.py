@@ -13,7 +13,7 @@ from holdfast.errors import EngineCallError, HoldfastError, ImageMissingError, I
 from holdfast.gateway.profile import CONTRACT
 from holdfast.gateway.push_names import registry_of
 from holdfast.gateway.settings_logins import read_login
-from holdfast.gateway.steps.base import GatewayStep
+from holdfast.gateway.steps.base import GatewayStep, going_on
 
 if TYPE_CHECKING:
     from holdfast.engine import Context
@@ -66,28 +66,20 @@ class EnsureImage(GatewayStep):
             check_node_image(reference, image, self.work.engine.architecture)
 
     def _pull(self, ctx: Context, reference: str) -> None:
-        def progress(message: str, fraction: float | None) -> None:
-            ctx.check_stop()
-            ctx.progress(message, fraction)
-
         secret = read_login(self.work.settings.registries, registry_of(reference))
         login = None
         if secret is not None:
             user, _, password = ctx.secret(secret.ref, secret.reveal()).text().partition(":")
             login = (user, ctx.secret(secret.ref, password).text())
-        pull_image(self.work.engine, reference, progress=progress, login=login)
+        pull_image(self.work.engine, reference, progress=going_on(ctx), login=login)
 
     def _bring(self, ctx: Context, reference: str) -> bool:
         """To another host the image is sent from this machine, if it is here."""
 
-        def progress(message: str, fraction: float | None) -> None:
-            ctx.check_stop()
-            ctx.progress(message, fraction)
-
         def check(image: ImageView) -> None:
             check_node_image(reference, image, self.work.engine.architecture)
 
-        if not self.work.place.supply_image(reference, check, progress):
+        if not self.work.place.supply_image(reference, check, going_on(ctx)):
             return False
         ctx.note(f"{reference} was sent from this machine")
         return True

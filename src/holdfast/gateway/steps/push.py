@@ -12,7 +12,7 @@ from holdfast.containers.networks import find_volume
 from holdfast.engine import Verdict, absent, done, partial
 from holdfast.errors import ImageMissingError, NodeStoppedError
 from holdfast.gateway.push import PUSH_CALLS, find_source, missing_images, push_images, source_engine
-from holdfast.gateway.steps.base import GatewayStep
+from holdfast.gateway.steps.base import GatewayStep, going_on
 from holdfast.gateway.steps.node_end import Told, explained
 from holdfast.gateway.workloads.blueprint import GATEWAY_IMAGE
 
@@ -71,7 +71,7 @@ class PushImages(GatewayStep):
         return absent(words) if len(missing) == len(wanted) else partial(words)
 
     def run(self, ctx: Context) -> list[str]:
-        pushed = push_images(self.work, self.references, progress=ctx.progress, stop=ctx.stop)
+        pushed = push_images(self.work, self.references, progress=going_on(ctx), stop=ctx.stop)
         sent = [image for image in pushed if image.changed]
         megabytes = sum({image.id: image.size for image in sent}.values()) / 1e6
         ctx.note(f"{_count(len(sent))}, {megabytes:.0f} MB" if sent else "nothing was missing")

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.containers.containers import remove_container, rename_container
 from holdfast.engine import Verdict, absent, done
-from holdfast.gateway.steps.base import GatewayStep
+from holdfast.gateway.steps.base import GatewayStep, going_on
 from holdfast.gateway.steps.upgrade import stop_for_good
 from holdfast.gateway.upgrade import volume
 from holdfast.gateway.upgrade.record import read_record
@@ -88,6 +88,7 @@ class RestoreSnapshot(_RollbackStep):
     def run(self, ctx: Context) -> None:
         if self.work.predecessor() is None:
             return
+        going_on(ctx)("putting the datastore back", None)
         volume.restore_snapshot(self.work, self._record)
         ctx.note(f"as of {self._record.taken_at}")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.engine import Verdict, absent, done
 from holdfast.errors import DiskFullError, TemporaryError
-from holdfast.gateway.steps.base import GatewayStep
+from holdfast.gateway.steps.base import GatewayStep, going_on
 from holdfast.gateway.upgrade import volume
 from holdfast.gateway.upgrade.record import (
     is_settled,
@@ -97,7 +97,7 @@ class TakeSnapshot(GatewayStep):
         if old.running:
             raise TemporaryError("the node was started while it was to be copied")
         record = new_record(self.work, old)
-        ctx.progress("copying the datastore")
+        going_on(ctx)("copying the datastore", None)
         megabytes = volume.take_snapshot(self.work, record)
         ctx.note(f"{record.id}, {megabytes:.0f} MB")
 
