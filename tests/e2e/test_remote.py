@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -190,15 +191,28 @@ def test_a_port_that_another_program_took_is_left_to_it(laptop):
         TestGateway(NAME, laptop).kubectl("get", "namespaces")
 
 
-def test_two_laptops_meet_one_lock(laptop, other):
+def read_until(running, event, step=None):
+    """Read what a command tells until it tells this."""
+    for line in running.stderr:
+        told = json.loads(line)
+        if told["event"] == event and step in {None, told["step"]}:
+            return
+    pytest.fail(f"there was no {event} of {step}")
+
+
+def test_two_laptops_meet_one_lock_and_a_tunnel_that_is_cut_alone_is_opened_again(laptop, other):
     # One that has nothing to do is over before the other one has found the host.
     running = laptop.start("up", NAME, "--recreate", "--json")
-    for line in running.stderr:
-        if json.loads(line)["event"] == "step.started":
-            break
+    read_until(running, "step.started")
     ended = other.run("up", NAME, "--remote", "far")
+    read_until(running, "step.started", "run-probe")
+    before, cut_at = tunnel_pid(laptop), time.monotonic()
+    kill_tunnel(laptop)
     _, rest = running.communicate(timeout=300)
     assert running.returncode == 0, rest
+    assert time.monotonic() - cut_at < 60, "it waited for its time to be over"
+    assert "was cut; it is made anew" not in rest, "the lock was not lost: nothing has to begin again"
+    assert tunnel_pid(laptop) != before
     assert_refused(
         ended,
         {4},

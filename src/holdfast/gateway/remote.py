@@ -11,6 +11,9 @@ from holdfast import home
 from holdfast.gateway import kubeconfig
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.events import RetryScheduled
     from holdfast.gateway.work import Work
 
 
@@ -30,3 +33,21 @@ def reach(work: Work) -> bool:
         if kubeconfig.credentials(before).server != work.server:
             home.write_atomic(path, kubeconfig.for_host(before, name=work.name, server=work.server))
     return opened
+
+
+def reopening(
+    work: Work, then: Callable[[RetryScheduled], None] | None = None
+) -> Callable[[RetryScheduled], None] | None:
+    """What calls through the tunnel have for `on_retry`: one that was cut is open again for the next try.
+
+    A tunnel that cannot be opened now is not their error: they go on trying as long as they may.
+    """
+    if work.place.tunnel is None:
+        return then
+
+    def reopen(event: RetryScheduled) -> None:
+        if then is not None:
+            then(event)
+        reach(work)
+
+    return reopen

@@ -48,6 +48,8 @@ class Tunnel:
         state = _read(self.file)
         same = state is not None and state.remote == str(target)
         self.state = state if state is not None and same else TunnelState(remote=str(target))
+        self.was_open = False
+        """Whether it was seen open by this command; one that is down after that was cut."""
 
     def local_port(self, port: int) -> int:
         """The port here that leads, or will lead, to a port there; the same one every time."""
@@ -62,7 +64,9 @@ class Tunnel:
 
     def is_open(self, ports: Iterable[int], listen: str) -> bool:
         """Whether it is there, answers, and leads to just these ports."""
-        return self.state.ends == _ends(ports, listen) and self._is_ours() and self.master.is_up()
+        is_open = self.state.ends == _ends(ports, listen) and self._is_ours() and self.master.is_up()
+        self.was_open = self.was_open or is_open
+        return is_open
 
     def open(self, ports: Iterable[int], listen: str) -> bool:
         """Open it, or replace one that is dead, hangs or leads elsewhere; False when it was fine."""
@@ -83,10 +87,12 @@ class Tunnel:
                     remote=str(self.target), ports=kept, ends=ends, pid=self.master.pid(), since=since
                 )
             )
+            self.was_open = True
         return True
 
     def close(self) -> bool:
         """Close it; its local ports stay remembered. False when there was none."""
+        self.was_open = False
         was_there = self.master.close()
         if self.file.exists():
             self._write(msgspec.structs.replace(self.state, ends={}, pid=0, since=""))
@@ -94,6 +100,7 @@ class Tunnel:
 
     def forget(self) -> None:
         """Close it, and remember nothing."""
+        self.was_open = False
         self.master.close()
         self.file.unlink(missing_ok=True)
 

@@ -2,6 +2,8 @@
 
 The lock over there goes with the connection, so nothing more is done under it. Connection and lock are taken
 anew, and the whole command is begun again: it looks at everything afresh and goes on from its checkpoints.
+A tunnel that is cut alone takes no lock with it: calls through it open it again by themselves (remote.py),
+and only a run that ended before that is begun again.
 Not here: commands on this machine, whose lock nobody can cut, and what a command does.
 """
 
@@ -21,6 +23,7 @@ from holdfast.errors import (
     TemporaryError,
 )
 from holdfast.events import Bus, Event, RetryScheduled, RunStarted
+from holdfast.gateway.remote import reach
 from holdfast.retry import Policy, exponential
 
 if TYPE_CHECKING:
@@ -68,16 +71,30 @@ def unbroken(make: Callable[[], Work], do: Callable[[Work, Bus], R], bus: Bus) -
 
 
 def cut_short(error: HoldfastError, lock: Lock, work: Work) -> ConnectionCutError | None:
-    """What a run really ended with, if its lock was lost with the connection.
+    """What a run really ended with, if its lock was lost with the connection, or its tunnel was down.
 
     Whatever failed after a cut says nothing about the gateway, and nobody may judge by it.
     """
-    if not isinstance(lock, CommandLock) or not lock.lost or not isinstance(error, _BY_A_CUT):
+    if not isinstance(lock, CommandLock) or not isinstance(error, _BY_A_CUT):
         return None
+    if not lock.lost and not _had_no_way(work):
+        return None
+    what = "the connection" if lock.lost else "the tunnel"
     return ConnectionCutError(
-        f"the connection to {work.place.remote} was cut: {error.message}",
+        f"{what} to {work.place.remote} was cut: {error.message}",
         hint="Nothing is lost. The same command goes on when the connection holds.",
     )
+
+
+def _had_no_way(work: Work) -> bool:
+    """Whether the tunnel was open in this run and had to be opened again now, so that it was down."""
+    tunnel = work.place.tunnel
+    try:
+        return tunnel is not None and tunnel.was_open and reach(work)
+    except TemporaryError:
+        return True  # it is down, and cannot be opened yet
+    except HoldfastError:
+        return False  # a person has to change something, and the next command says what
 
 
 def _was_cut(error: HoldfastError, attempt: int) -> bool:

@@ -37,6 +37,7 @@ class Far:
     """A place whose locks are held through sessions that can be cut; each is counted."""
 
     remote = "far"
+    tunnel = None
 
     def __init__(self, folder):
         self.path = folder / "far.lock"

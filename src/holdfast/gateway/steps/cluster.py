@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.gateway import kubeconfig
+from holdfast.gateway.remote import reopening
 from holdfast.gateway.steps.base import ENGINE_CALLS, GatewayStep, indented
 from holdfast.kube.reach import answers
 from holdfast.retry import Policy, exponential
@@ -52,7 +53,7 @@ class ClusterStep(GatewayStep):
     def calls(self, ctx: Context) -> Policy:
         """How one call to the cluster is repeated."""
         attempts = 1 if ctx.previewing else self.work.settings.attempts.apply
-        return ctx.retry(CLUSTER_CALLS.with_(attempts=attempts))
+        return ctx.retry(CLUSTER_CALLS.with_(attempts=attempts, on_retry=reopening(self.work)))
 
     def log_of(self, namespace: str, pod: str) -> str:
         """The newest lines that a pod printed, those of its last life if this one is silent; for errors."""

@@ -23,6 +23,7 @@ from holdfast.errors import (
     WaitTimeoutError,
 )
 from holdfast.gateway import kubeconfig
+from holdfast.gateway.remote import reopening
 from holdfast.gateway.steps.base import indented
 from holdfast.gateway.steps.cluster import ClusterStep
 from holdfast.gateway.workloads.api_server import NAME
@@ -68,7 +69,7 @@ class WaitHealthy(ClusterStep):
             deadline=seconds,
             backoff=exponential(0.1, cap=2.0),
             retry_on=_may_pass,
-            on_retry=lambda event: ctx.progress(event.reason),
+            on_retry=reopening(self.work, lambda event: ctx.progress(event.reason)),
             stop=ctx.stop,
         )
         try:

@@ -9,6 +9,7 @@ from holdfast.containers.commands import read_file
 from holdfast.engine import Verdict, absent, done, partial
 from holdfast.errors import TemporaryError
 from holdfast.gateway import kubeconfig
+from holdfast.gateway.remote import reopening
 from holdfast.gateway.steps.base import GatewayStep
 from holdfast.kube.reach import answers, is_unreachable
 from holdfast.retry import Policy, exponential
@@ -92,6 +93,7 @@ class WaitApiReady(GatewayStep):
             deadline=work.settings.timeouts.api,
             backoff=exponential(0.05, cap=1),
             retry_on=is_unreachable,
+            on_retry=reopening(work),
         )
 
     def run(self, ctx: Context) -> None:

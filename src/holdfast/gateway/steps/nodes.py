@@ -12,6 +12,7 @@ from holdfast.containers.commands import run_in
 from holdfast.engine import Verdict, absent, done, partial
 from holdfast.errors import EngineCallError, PermanentError, TemporaryError
 from holdfast.gateway.nodes.membership import Membership, membership
+from holdfast.gateway.remote import reopening
 from holdfast.gateway.steps.base import GatewayStep
 from holdfast.retry import Policy, exponential
 
@@ -44,7 +45,8 @@ class NodeStep(GatewayStep):
         from holdfast.gateway.nodes.cluster import NodeCluster
 
         attempts = 1 if ctx.previewing else self.work.settings.attempts.stale_nodes
-        return NodeCluster(self.work.api_client, ctx.retry(_CALLS.with_(attempts=attempts)))
+        calls = _CALLS.with_(attempts=attempts, on_retry=reopening(self.work))
+        return NodeCluster(self.work.api_client, ctx.retry(calls))
 
     def nodes(self, ctx: Context) -> Membership:
         """All nodes, told apart."""

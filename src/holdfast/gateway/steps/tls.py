@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine import Verdict, absent, done, partial
 from holdfast.errors import PermanentError
 from holdfast.gateway import clocks
-from holdfast.gateway.steps.cluster import CLUSTER_CALLS, ClusterStep
+from holdfast.gateway.steps.cluster import ClusterStep
 from holdfast.gateway.workloads.api_server import service_names
 from holdfast.gateway.workloads.blueprint import MANAGED
 from holdfast.kube.reach import is_unreachable
@@ -83,8 +83,7 @@ class _TlsStep(ClusterStep):
             renew_below=settings.certificates.renew_below,
         )
         if not judgement.good:
-            attempts = 1 if ctx.previewing else settings.attempts.apply
-            asking = ctx.retry(CLUSTER_CALLS.with_(attempts=attempts, retry_on=is_unreachable))
+            asking = self.calls(ctx).with_(retry_on=is_unreachable)
             clocks.refuse_other_time(self.work.name, asking.call(clocks.ahead_of_us, self.work))
         refuse_wrong_clock(judgement, settings.namespace)
         return judgement

@@ -38,7 +38,6 @@ from holdfast.errors import (
 from holdfast.events import RunFailed
 from holdfast.gateway.node_container import MEANT_TO_RUN
 from holdfast.gateway.plan import rollback_steps, up_steps, upgrade_steps
-from holdfast.gateway.remote import reach
 from holdfast.gateway.settings import Timeouts
 from holdfast.gateway.upgrade.record import UpgradeRecord, is_settled, read_record
 from holdfast.gateway.work import DEFAULT_IMAGE, Asked, Work
@@ -79,8 +78,6 @@ _ENDS_HERE = (CancelledError, StoreError, DiskFullError)
 """Errors after which no other plan is run: the old node is started, and nobody waits for it."""
 
 _LOG_LINES, _LONGEST_REASON = 15, 4000
-_CUTS = 3
-"""How often a tunnel may be cut in the health gate of one command."""
 
 
 class FailedStep:
@@ -172,7 +169,8 @@ def upgrade(asked: Work, run: Run, failed: FailedStep) -> Upgraded:
         return _go_back(work, back, run)
     was_running = (container := work.container()) is not None and container.running
     try:
-        ended = _forward(work, run, failed)
+        scope, steps = steps_of(work, None)
+        ended = run(scope, work, steps)
     except _OUT_OF_REACH:
         raise
     except HoldfastError as error:
@@ -186,29 +184,6 @@ def upgrade(asked: Work, run: Run, failed: FailedStep) -> Upgraded:
         back = msgspec.structs.replace(record, phase="back", reason=_reason(work, error))
         return _go_back(_settled_on(work, None), back, run, failed=error)
     return Upgraded(work=work, ended=ended, record=read_record(work))
-
-
-def _forward(work: Work, run: Run, failed: FailedStep) -> RunResult:
-    """Run the plan, and again where its gate failed because the tunnel to the gateway was cut."""
-    cut: HoldfastError | None = None
-    for _ in range(_CUTS):
-        try:
-            return run(*_planned(work))
-        except HoldfastError as error:
-            # A tunnel that had to be opened again was down when the gate failed: no word about the node.
-            if not is_unwell(error, failed.name) or not reach(work):
-                raise
-            failed.name, cut = "", error
-    raise HostUnreachableError(
-        f"the connection to gateway {work.name} was cut {_CUTS} times while its new version was looked at",
-        hint="Nothing is lost. The same command goes on when the connection holds.",
-        cause=cut,
-    )
-
-
-def _planned(work: Work) -> tuple[str, Work, list[Step]]:
-    scope, steps = steps_of(work, None)
-    return scope, work, steps
 
 
 def is_unwell(error: HoldfastError, step: str) -> bool:
