@@ -200,6 +200,9 @@ def test_a_question_that_a_lost_lock_forbids_is_not_asked_again_and_again(work):
             cut(work.place.locks[-1])
             raise LockLostError("the session has ended")
 
+        def run(self, _ctx):
+            pytest.fail("it was done without the lock")
+
     step, began = Looks(), time.monotonic()
     with pytest.raises(ConnectionCutError):
         commands._run("up", work, [step], Bus())

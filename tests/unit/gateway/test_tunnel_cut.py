@@ -143,7 +143,7 @@ def test_a_call_opens_the_tunnel_again_before_its_next_try(monkeypatch, work):
     )
     assert calls.call(ask) == "answered"
     assert tries == [3, 2, 1, 0], "it was opened before each of them but the first"
-    assert [event.reason for event in told] == ["refused"] * 3
+    assert ["refused" in event.reason for event in told] == [True] * 3
 
 
 def test_on_this_machine_there_is_nothing_to_open(work):
