@@ -10,7 +10,17 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from holdfast.cli.progress import Progress, line_for
-from holdfast.events import Event, StepFailed, StepFinished, StepProgress, StepSkipped, StepStarted
+from holdfast.events import (
+    Event,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StepFailed,
+    StepFinished,
+    StepProgress,
+    StepSkipped,
+    StepStarted,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -47,16 +57,24 @@ class LiveProgress(Progress):
     def __call__(self, event: Event) -> None:
         match event:
             case StepStarted():
+                self._drop(event.step)
                 self._tasks[event.step] = self._bars.add_task(event.title, total=None, message="")
             case StepProgress() if event.step in self._tasks:
                 self._move(event)
             case StepFinished() | StepFailed() | StepSkipped():
-                task = self._tasks.pop(event.step, None)
-                if task is not None:
-                    self._bars.remove_task(task)
+                self._drop(event.step)
+            case RunStarted() | RunFailed() | RunFinished():
+                # A step that was begun and then held back tells of no end; the next run may not come to it.
+                for step in list(self._tasks):
+                    self._drop(step)
         line = line_for(event)
         if line:
             self._console.print(Text.from_ansi(line))
+
+    def _drop(self, step: str) -> None:
+        task = self._tasks.pop(step, None)
+        if task is not None:
+            self._bars.remove_task(task)
 
     def _move(self, event: StepProgress) -> None:
         total = None if event.fraction is None else 1.0

@@ -7,6 +7,8 @@ import pytest
 from holdfast.cli import progress
 from holdfast.events import (
     RetryScheduled,
+    RunFailed,
+    RunStarted,
     StepFailed,
     StepFinished,
     StepProgress,
@@ -109,3 +111,21 @@ def test_the_live_picture_ends_with_the_lines_that_stay(capsys, fraction):
         StepFinished(step="a", title="Network", seconds=1.0),
     )
     assert "Network" in capsys.readouterr().err
+
+
+def test_no_step_of_a_run_that_ended_stays_in_the_live_picture():
+    """A step that was held back when its run failed tells of no end, and a rerun may begin it again."""
+    from holdfast.cli.live import LiveProgress
+
+    failed = RunFailed(run="1", seconds=1.0, step="b", code="x", error="cut")
+    again = RunStarted(run="2", command="up", subject="dev")
+    with LiveProgress() as shown:
+        for event in (StepStarted(step="a", title="Image"), failed):
+            shown(event)
+        assert shown._bars.tasks == []
+        for event in (StepStarted(step="a", title="Image"), again):
+            shown(event)
+        assert shown._bars.tasks == []
+        for _ in range(2):
+            shown(StepStarted(step="a", title="Image"))
+        assert len(shown._bars.tasks) == 1
