@@ -94,12 +94,21 @@ def creates(controller):
     return sum(float(row.rpartition(" ")[2]) for row in rows)
 
 
-def test_what_the_server_refuses_is_told_with_its_words(place):
-    """The last one here: its quota lets no more sandboxes into the namespace."""
-    ready_pool(place, "quota", 0)
+@pytest.fixture
+def full(place):
+    """Nobody can make sandboxes here; afterwards nothing is left that would go on trying."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
     quota["spec"] = {"hard": {"count/sandboxes.agents.x-k8s.io": "0"}}
     place.objects.create(quota, namespace=place.namespace)
+    yield
+    for kind in ("SandboxClaim", "SandboxWarmPool"):
+        place.delete(kind, "quota")
+        place.wait_gone(kind, "quota")
+    place.objects.delete("ResourceQuota", "none", namespace=place.namespace, api_version="v1")
+
+
+def test_what_the_server_refuses_is_told_with_its_words(place, full):
+    ready_pool(place, "quota", 0)
     claim(place, "quota", "quota")
     place.patch("SandboxWarmPool", "quota", {"spec": {"replicas": 1}})
     for kind in ("SandboxClaim", "SandboxWarmPool"):
