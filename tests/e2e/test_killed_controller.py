@@ -1,0 +1,146 @@
+"""The controller of a real gateway is killed at random while a hundred sandboxes come, sleep, wake and go.
+
+`up` has made the controller as a Deployment; a real kubelet runs the pods, a real provisioner makes and
+removes the volumes, and claims take sandboxes out of a warm pool whose size changes. In the end each sandbox
+is what was asked of it last, kept files are there, and pods, claims, Services, volumes and their folders on
+the disk are counted. How it is killed, with the kubelet's pauses in between: tests/support/controller_kills.
+What the same lives come to without a kubelet, in seconds: tests/integration/controller/test_killed.py.
+
+The seed is in the test's name; `LIVES_SEED=7 pytest …` takes another one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+from tests.support.commands import Holdfast
+from tests.support.controller_kills import ControllerKiller, wait_leading
+from tests.support.controllers import Place, says
+from tests.support.gateways import HELPER
+from tests.support.lives import PATIENT, Lives
+
+from holdfast.containers.commands import run_in
+from holdfast.containers.engine import connect
+from holdfast.kube import Objects, api_client
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+SEED = int(os.environ.get("LIVES_SEED", "1"))
+BOXES, CLAIMS, KEEPERS, KILLS = 100, 20, 5, 15
+PACE = 0.25
+PLACE = "lives"
+# The node's own smallest image: a hundred of them run on two cores.
+PAUSE = {
+    "terminationGracePeriodSeconds": 1,
+    "containers": [{"name": "main", "image": "holdfast.dev/pause:1", "imagePullPolicy": "Never"}],
+}
+KEEPER = {
+    "terminationGracePeriodSeconds": 1,
+    "containers": [
+        {
+            "name": "main",
+            "image": HELPER,
+            "imagePullPolicy": "Never",
+            "command": ["/bin/sh", "-c", "exec tail -f /dev/null"],
+            "volumeMounts": [{"name": "workspace", "mountPath": "/sandbox"}],
+        }
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def gateway(new_gateway, holdfast):
+    made = new_gateway("lives", holdfast=Holdfast(holdfast.home))
+    made.up()
+    return made
+
+
+@pytest.fixture(scope="module")
+def place(gateway):
+    path = gateway.holdfast.home / "config" / "gateways" / gateway.name / "kubeconfig"
+    with api_client(path) as api:
+        objects = Objects(api)
+        objects.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PLACE}})
+        yield Place(objects, PLACE)
+
+
+@pytest.fixture
+def told(request):
+    """Lines about what happened, for people."""
+    lines = []
+    yield lines
+    plugins = request.config.pluginmanager
+    reporter = plugins.get_plugin("terminalreporter")
+    with plugins.get_plugin("capturemanager").global_and_fixture_disabled():
+        reporter.ensure_newline()
+        reporter.section("what the sandboxes went through")
+        for line in lines:
+            reporter.write_line(line)
+
+
+@pytest.mark.parametrize("seed", [SEED], ids=[f"seed {SEED}"])
+def test_whatever_is_asked_for_comes_true_and_nothing_is_left(gateway, place, told, seed):
+    lives = Lives(place, seed, boxes=BOXES, claims=CLAIMS, pod_spec=PAUSE)
+    lives.make_pool()
+    keepers = [lives.keep(f"keeper-{number}", KEEPER).name for number in range(KEEPERS)]
+    for name in keepers:
+        place.wait_said("Sandbox", name, Ready="True DependenciesReady")
+        in_pod(gateway, name, f"echo {name} of {seed} > /sandbox/kept && sync")
+    began = time.monotonic()
+    with ControllerKiller(gateway, seed, kills=KILLS) as killer:
+        while not (killer.over and lives.all_are_born):
+            lives.go_on()
+            threading.Event().wait(PACE)
+    ended = time.monotonic()
+    leader = wait_leading(place.objects)
+    lives.wait_right()
+    PATIENT.call(lambda: assert_volumes(gateway, place))
+    told.append(f"seed {seed}: {sum(lives.asked.values())} wishes in {ended - began:.0f} s: {lives.asked}")
+    told.append(f"{len(killer.kills)} kills, {killer.led} of them of a controller at work")
+    told.append(f"all right {time.monotonic() - ended:.0f} s after the last wish: {lives.counted()}")
+    assert_killed(killer)
+    assert min(lives.asked[wish] for wish in ("suspend", "resume", "delete", "lose its pod")) >= BOXES // 10
+    for name in keepers:
+        place.patch("Sandbox", name, {"spec": {"operatingMode": "Running"}})
+        place.wait("Sandbox", name, is_awake)
+        assert in_pod(gateway, name, "cat /sandbox/kept").strip() == f"{name} of {seed}"
+    lives.delete_all()
+    PATIENT.call(lambda: assert_volumes(gateway, place))
+    assert wait_leading(place.objects)["metadata"]["uid"] == leader["metadata"]["uid"]
+
+
+def assert_killed(killer):
+    """Each kill was of another container, most came while the controller worked, and none found it broken."""
+    assert len(killer.kills) == KILLS
+    assert len({(kill.pod, kill.restarts) for kill in killer.kills}) == KILLS
+    assert killer.led >= KILLS // 2
+    for kill in killer.kills:
+        assert "Traceback" not in kill.log, kill.log
+
+
+def assert_volumes(gateway, place):
+    """Every volume and every folder on the node's disk is that of a claim that is there."""
+    claims = [each for each in place.list("PersistentVolumeClaim") if each["spec"].get("volumeName")]
+    wanted = {each["spec"]["volumeName"]: each["metadata"]["name"] for each in claims}
+    volumes = place.objects.list("PersistentVolume").items
+    assert {each["metadata"]["name"] for each in volumes} == set(wanted)
+    assert all(each["status"]["phase"] == "Bound" for each in volumes)
+    told = run_in(connect(), gateway.container, ["ls", "/var/lib/holdfast/local-path"])
+    assert told.exit_code == 0, told.output
+    assert set(told.output.split()) == {f"{volume}_{PLACE}_{claim}" for volume, claim in wanted.items()}
+    helpers = [each["metadata"]["name"] for each in place.objects.list("Pod", namespace="kube-system").items]
+    assert not [name for name in helpers if name.startswith("helper-pod")]
+
+
+def is_awake(found):
+    """Ready, and that is said of what is asked for now."""
+    ready = next(row for row in found["status"]["conditions"] if row["type"] == "Ready")
+    current = ready["observedGeneration"] == found["metadata"]["generation"]
+    return current and says(found, "Ready") == "True DependenciesReady"
+
+
+def in_pod(gateway, name, script):
+    return gateway.kubectl("exec", "-n", PLACE, name, "--", "sh", "-c", script)

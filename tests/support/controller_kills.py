@@ -1,0 +1,161 @@
+"""SIGKILL of a gateway's controller at random moments, each one proven: exit code, restart count, log.
+
+A kubelet starts a container that died once at once, and one that died again after 10 s, 20 s and so on up to
+5 min; it forgets that after ten minutes, or with the pod. So each pod is killed three times: the first time
+its container is back at once with the Lease that it held, the second time after 10 s; after the third the
+dead pod is deleted, and another pod has to wait until the Lease of the dead one is over.
+Not here: what goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from tests.support.background import Background
+from tests.support.controllers import status_of
+
+from holdfast.containers.commands import run_in
+from holdfast.containers.engine import connect
+from holdfast.controller.lease import LASTS
+from holdfast.kube import Objects, Sight, api_client
+
+NAMESPACE = "holdfast"
+LABELS = "app.kubernetes.io/name=holdfast-controller"
+IN_ONE_POD = 3
+LONGEST_LIFE = 8.0
+"""Seconds, from before its first list to the middle of its work."""
+WITHIN = 120.0
+SIGKILLED = 137
+LOGS = "/var/lib/holdfast/logs/pods"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One container of the controller that was killed."""
+
+    pod: str
+    restarts: int
+    led: bool
+    """whether it had begun to work"""
+    log: str
+
+
+class ControllerKiller(Background):
+    """Kills so many times; `over` once that is done, or something is not as it must be (`trouble`)."""
+
+    def __init__(self, gateway, seed, *, kills):
+        super().__init__()
+        self._gateway, self._random, self._goal = gateway, random.Random(seed), kills
+        self._kubeconfig = gateway.holdfast.home / "config" / "gateways" / gateway.name / "kubeconfig"
+        self.kills: list[Kill] = []
+        self.trouble: BaseException | None = None
+        self.over = False
+
+    def __exit__(self, kind, error, trace):
+        super().__exit__(kind, error, trace)
+        if self.trouble is not None:
+            raise self.trouble
+
+    @property
+    def led(self):
+        """How many of those that were killed were at work."""
+        return sum(kill.led for kill in self.kills)
+
+    def work(self):
+        try:
+            with api_client(self._kubeconfig) as api:
+                self._kill_on(Objects(api))
+        except BaseException as error:  # noqa: BLE001 - told to the test, which runs in another thread
+            self.trouble = error
+        self.over = True
+
+    def _kill_on(self, objects):
+        pod = wait_pod(objects, is_running)
+        inherits = True
+        while len(self.kills) < self._goal:
+            if self.stop.wait(self._life(inherits)):
+                return
+            self._kill(objects, pod)
+            old, before = pod["metadata"]["uid"], self.kills[-1].restarts
+            inherits = len([kill for kill in self.kills if kill.pod == old]) < IN_ONE_POD
+            if inherits:
+                pod = wait_pod(
+                    objects, lambda pod, before=before: restarts_of(pod) > before and is_running(pod)
+                )
+                assert (pod["metadata"]["uid"], restarts_of(pod)) == (old, before + 1)
+            else:
+                objects.delete("Pod", pod["metadata"]["name"], namespace=NAMESPACE, uid=old)
+                pod = wait_pod(
+                    objects, lambda pod, old=old: pod["metadata"]["uid"] != old and is_running(pod)
+                )
+                assert restarts_of(pod) == 0
+
+    def _life(self, inherits):
+        """How long this one lives; most that wait for another's Lease live to see its end."""
+        waits = 0.0 if inherits or self._random.random() < 0.25 else LASTS
+        return waits + self._random.uniform(0.0, LONGEST_LIFE)
+
+    def _kill(self, objects, pod):
+        row, about = container_of(pod), pod["metadata"]
+        task = row["containerID"].removeprefix("containerd://")
+        words = ["ctr", "-n", "k8s.io", "task", "kill", "--all", "-s", "SIGKILL", task]
+        self._in_node(words)
+        wait_pod(objects, lambda found: killed_row(found, row["containerID"]) is not None)
+        folder = f"{LOGS}/{NAMESPACE}_{about['name']}_{about['uid']}/{row['name']}"
+        log = self._in_node(["cat", f"{folder}/{row['restartCount']}.log"])
+        self.kills.append(Kill(about["uid"], row["restartCount"], " leading: " in log, log))
+
+    def _in_node(self, words):
+        told = run_in(connect(), self._gateway.container, words)
+        assert told.exit_code == 0, (words, told.output)
+        return told.output
+
+
+def wait_pod(objects, until):
+    """Watch the controller's pods until one that stays is as wanted."""
+    found = []
+
+    def sight(pods):
+        staying = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+        found[:] = [pod for pod in staying if until(pod)]
+        return Sight(done=bool(found), seen=str([status_of(pod).get("containerStatuses") for pod in staying]))
+
+    objects.wait_many("Pod", sight, labels=LABELS, namespace=NAMESPACE, deadline=WITHIN)
+    (pod,) = found
+    return pod
+
+
+def wait_leading(objects):
+    """Until the pod that is there holds the Lease and works; that pod."""
+    pod = wait_pod(objects, lambda pod: is_running(pod) and container_of(pod)["ready"])
+
+    def held(lease):
+        holder = ((lease or {}).get("spec") or {}).get("holderIdentity")
+        return Sight(done=holder == pod["metadata"]["uid"], seen=f"{holder} has it")
+
+    objects.wait("Lease", "holdfast-controller", held, namespace=NAMESPACE, deadline=WITHIN)
+    return pod
+
+
+def container_of(pod):
+    rows = status_of(pod).get("containerStatuses") or ({},)
+    return rows[0]
+
+
+def restarts_of(pod):
+    return container_of(pod).get("restartCount", 0)
+
+
+def is_running(pod):
+    return "running" in container_of(pod).get("state", {})
+
+
+def killed_row(pod, container_id):
+    """What the kubelet says of a container that SIGKILL has ended; None if it does not say so."""
+    row = container_of(pod)
+    ends = [row.get(key, {}).get("terminated") or {} for key in ("state", "lastState")]
+    return next(
+        (end for end in ends if (end.get("containerID"), end.get("exitCode")) == (container_id, SIGKILLED)),
+        None,
+    )
