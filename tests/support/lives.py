@@ -132,25 +132,25 @@ class Lives:
         there = {kind: self._found(kind) for kind in (*OURS, *OWNED)}
         boxes, claims = there["Sandbox"], there["SandboxClaim"]
         alive = {one.name: one for one in self.ones if one.state != GONE}
-        assert set(claims) == {name for name, one in alive.items() if one.is_claim}
+        assert_same("SandboxClaim", claims, {name for name, one in alive.items() if one.is_claim})
         taken = {status_of(claim)["sandbox"]["name"]: claim for claim in claims.values()}
         assert len(taken) == len(claims), "two claims have the same sandbox"
         pool = there["SandboxWarmPool"][POOL]
         assert is_filled(pool, self.size), status_of(pool)
         waiting = {name for name, box in boxes.items() if owners(box) == [uid(pool)]}
-        assert len(waiting) == self.size
+        assert len(waiting) == self.size, waiting
         own = set(alive) - set(claims)
-        assert set(boxes) == own | set(taken) | waiting
+        assert_same("Sandbox", boxes, own | set(taken) | waiting)
         for name, box in boxes.items():
             owner = taken.get(name) or (pool if name in waiting else None)
-            assert owners(box) == ([uid(owner)] if owner else [])
+            assert owners(box) == ([uid(owner)] if owner else []), f"the owners of {name}"
             self._assert_said(box, alive[name].state if name in own else RUNNING)
-            assert (box["metadata"].get("labels") or {}).get(WARM_POOL) == (
-                name_hash(POOL) if name in waiting else None
-            )
+            label = (box["metadata"].get("labels") or {}).get(WARM_POOL)
+            assert label == (name_hash(POOL) if name in waiting else None), f"the label of {name}: {label}"
         for claim in claims.values():
             self._assert_said(claim, RUNNING)
-            assert claim["metadata"]["annotations"][CLAIMED_NAME] == status_of(claim)["sandbox"]["name"]
+            noted = claim["metadata"]["annotations"].get(CLAIMED_NAME)
+            assert noted == status_of(claim)["sandbox"]["name"], noted
         self._assert_parts(there, boxes, awake=set(boxes) - {name for name in own if asleep(alive[name])})
 
     def counted(self):
@@ -182,7 +182,7 @@ class Lives:
             "NetworkPolicy": {policy_name(POOL): there["SandboxTemplate"][POOL]},
         }
         for kind in OWNED:
-            assert set(there[kind]) == set(wanted[kind]), kind
+            assert_same(kind, there[kind], wanted[kind])
             for name, found in there[kind].items():
                 assert owners(found) == [uid(wanted[kind][name])], f"{kind} {name}"
         for kind, rows in there.items():
@@ -228,6 +228,12 @@ class Lives:
         self.asked["resize the pool"] += 1
         self.size = size
         self.place.patch("SandboxWarmPool", POOL, {"spec": {"replicas": size}})
+
+
+def assert_same(kind, found, wanted):
+    """Just these names, and in words which not."""
+    missing, surplus = set(wanted) - set(found), set(found) - set(wanted)
+    assert not missing | surplus, f"{kind}: missing {sorted(missing)}, too many {sorted(surplus)}"
 
 
 def asleep(one):
