@@ -33,7 +33,7 @@ def api_client(kubeconfig: str | os.PathLike[str], *, context: str | None = None
     official: Any = kube_config
 
     def load(configuration: Any) -> None:
-        content = certificates.loadable(path)
+        content = certificates.loadable(path, context)
         if content is None:
             official.load_kube_config(str(path), context, configuration)
         else:
@@ -42,7 +42,7 @@ def api_client(kubeconfig: str | os.PathLike[str], *, context: str | None = None
             ).load_and_set(configuration)
 
     configuration = client.Configuration()
-    with _readable(path):
+    with _readable(path, certificates):
         load(configuration)
         configuration.retries = False
         made = client.ApiClient(configuration)
@@ -71,7 +71,7 @@ async def async_api_client(
     official: Any = kube_config
 
     async def load(configuration: Any) -> None:
-        content = certificates.loadable(path)
+        content = certificates.loadable(path, context)
         if content is None:
             await official.load_kube_config(str(path), context, configuration)
         else:
@@ -80,7 +80,7 @@ async def async_api_client(
             ).load_and_set(configuration)
 
     configuration = client.Configuration()
-    with _readable(path):
+    with _readable(path, certificates):
         await load(configuration)
         made = client.ApiClient(configuration)
     harden(made)
@@ -105,11 +105,12 @@ def _existing(kubeconfig: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def _readable(path: Path, certificates: Certificates) -> Iterator[None]:
     """Whatever the official loader says of a file that it cannot use, said in one line; nothing is quoted."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the loader raises what its parts raise
+        certificates.close()
         said = str(error).split("\n", 1)[0][:200] if type(error).__name__ == "ConfigException" else ""
         why = f": {said}" if said else f" ({type(error).__name__})"
         raise ArgumentError("kubeconfig", f"{path} is no kubeconfig that can be used{why}") from None

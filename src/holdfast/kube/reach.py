@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import http.client
 import ssl
-import tempfile
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.errors import PermanentError, TemporaryError
+from holdfast.kube.certificates import passing_file
 
 _OK = 200
 _REFUSED = (401, 403)
@@ -105,12 +105,9 @@ def verified_context(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContex
         context = ssl.create_default_context(cadata=ca.decode("ascii") or "\n")
     except (ssl.SSLError, ValueError) as error:
         raise _no_pem("certificate of the CA", error) from error
-    # The standard library takes a client certificate only from a file: a private one, gone at once.
-    with tempfile.NamedTemporaryFile() as pair:
-        pair.write(certificate + b"\n" + key)
-        pair.flush()
+    with passing_file(certificate + b"\n" + key) as pair:
         try:
-            context.load_cert_chain(pair.name, password=_no_password)
+            context.load_cert_chain(pair, password=_no_password)
         except (ssl.SSLError, ValueError) as error:
             raise _no_pem("client's certificate and key", error) from error
     return context
