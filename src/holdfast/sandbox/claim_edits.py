@@ -66,7 +66,7 @@ def edited(claim: Mapping[str, Any], own: Mapping[str, Any], policies: Sequence[
         part: {key: value for key, value in (has.get(part) or {}).items() if key not in getattr(note, part)}
         for part in PARTS
     }
-    refused = bad_metadata(claim, base, policies, given=has.get("labels"))
+    refused = bad_metadata(claim, base, policies, given=has)
     change = {} if refused else metadata_change(has, with_metadata(base, claim))
     ending, final = _ending(claim, annotations.get(FAILED_PODS), note)
     now = _noted(claim, base, final=final)

@@ -61,21 +61,23 @@ def bad_metadata(
     claim: Mapping[str, Any],
     base: Mapping[str, Any] | None,
     policies: Sequence[Mapping[str, Any]],
-    given: Mapping[str, str] | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> Refusal | None:
     """The first label or annotation that the claim may not add to this metadata, or None.
 
-    `given`: labels that the pod has from this claim already. A policy that came later is no matter of theirs.
+    `given`: what the pod has already. A policy or a rule that came later is no matter of that.
     """
     for part in PARTS:
-        has = (base or {}).get(part) or {}
+        has, there = ((each or {}).get(part) or {} for each in (base, given))
         for key, value in added(claim, part).items():
+            if there.get(key) == value:
+                continue
             words = _bad_form(part, key, value) or _not_its_own(part, key, value)
             if not words and has.get(key, value) != value:
                 words = f"the template says {key}={has[key]}, and a claim cannot say {key}={value}"
             if words:
                 return Refusal(ClaimReason.INVALID_METADATA, f"additionalPodMetadata.{part}: {words}")
-    return _opens_a_way(claim, base, policies, given or {})
+    return _opens_a_way(claim, base, policies, (given or {}).get("labels") or {})
 
 
 def _bad_form(part: str, key: str, value: str) -> str:

@@ -179,3 +179,28 @@ def test_a_policy_that_comes_later_says_nothing_about_labels_that_are_there(take
         claim=asked, pool=pool(), template=template(), sandboxes=(own,), policies=(policy,), now=NOW
     )
     assert ready(decide_claim(seen)) == ("True", "DependenciesReady")
+
+
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize(
+    ("part", "key", "value", "other"),
+    [
+        ("labels", "app.kubernetes.io/name", "x", "z"),
+        ("labels", "app", "sandbox-router", "Sandbox-Router"),
+        ("annotations", "a.k8s.io/b", "y", "z"),
+    ],
+)
+def test_a_rule_that_comes_later_says_nothing_about_what_is_there(taken, noted, part, key, value, other):
+    """A controller that was updated meets claims that an older one let through."""
+    own = taken(claim())
+    own["spec"]["podTemplate"]["metadata"].setdefault(part, {})[key] = value
+    if noted:
+        own["metadata"]["annotations"][FROM_CLAIM] = json.dumps({part: [key]})
+    else:
+        del own["metadata"]["annotations"][FROM_CLAIM]
+    asked = claim(additionalPodMetadata={part: {key: value}})
+    own, decision = followed(own, asked)
+    assert ready(decision) == ("True", "DependenciesReady")
+    same, decision = followed(own, claim(additionalPodMetadata={part: {key: other}}))
+    assert same["spec"] == own["spec"]
+    assert ready(decision) == ("False", "InvalidMetadata")
