@@ -1,6 +1,7 @@
 """`upgrade` killed inside every step, on the real engine: run again, it ends as asked, with its data."""
 
 import importlib.util
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,26 +9,55 @@ from tests.support.commands import Holdfast
 from tests.support.gateways import TestGateway
 from tests.support.node_images import NodeImages
 
+from holdfast.containers.commands import run_in
+from holdfast.containers.engine import connect
+from holdfast.containers.images import find_image
+from holdfast.gateway.push_names import full_name
+from holdfast.gateway.spec import GatewayFiles
+from holdfast.gateway.workloads.blueprint import GATEWAY_IMAGE
+from holdfast.pki import SECRET_TYPES
+from holdfast.testing.crash_cases import KILLED
+from holdfast.testing.crash_lab import Lab
+
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 CHANGED = {
-    "stop-old-node", "take-snapshot", "put-aside", "ensure-container", "keep-running", "start-container",
-    "write-kubeconfig", "run-probe", "write-metadata", "mark-proved", "finish-upgrade",
+    "stop-old-node", "take-snapshot", "put-aside", "ensure-container", "start-container", "run-probe",
+    "write-metadata", "mark-proved", "finish-upgrade",
 }  # fmt: skip
 """The steps of an upgrade that change something, where all else is as it was."""
 
+NOTHING_TO_DO = {
+    "ensure-image", "replace-old", "ensure-network", "ensure-volume", "write-registries", "keep-running",
+    "write-kubeconfig", "remove-stale-nodes", "repin-volumes",
+}  # fmt: skip
+"""Those that find everything as it should be, and so cannot be killed; a plan has no step besides."""
+
 PARTS = 6
 
+WORKLOADS = (
+    "ensure-namespace", "reconcile-tls", "write-client-files", "push-gateway-image", "apply-workloads",
+)  # fmt: skip
+"""In the order in which each of them can be killed before the next one has been done."""
 
-@pytest.fixture
-def plan(tmp_path):
-    """The plan under test, with its gateway up; both are taken away in the end."""
+MOMENTS = ({"at": "before"}, {"at": "inside", "line": 3}, {"at": "after"})
+NAMESPACE = "holdfast"
+
+
+def load():
     spec = importlib.util.spec_from_file_location("upgrade_plan", Path(__file__).with_name("upgrade_plan.py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def plan(tmp_path, request):
+    """The plan under test, with its gateway up; both are taken away in the end."""
+    module = load()
     with NodeImages() as images:
         try:
-            module.set_up(images.make("other"), tmp_path)
+            module.set_up(images.make("other"), tmp_path, workloads=getattr(request, "param", "false"))
             yield module
         finally:
             module.clear()
@@ -43,6 +73,51 @@ def test_an_upgrade_converges_wherever_it_is_killed(crash_matrix, plan, tmp_path
         keeper.assert_kept()
         return plan.observe(world)
 
-    steps = [step.name for step in plan.build(tmp_path / "steps").steps if step.name in CHANGED]
-    assert set(steps) == CHANGED
-    crash_matrix(plan.build, observe=observe, moments=1, troubles=("killed",), steps=steps[part::PARTS])
+    of_the_plan = [step.name for step in plan.build(tmp_path / "steps").steps if step.repeat != "always"]
+    assert set(of_the_plan) == CHANGED | NOTHING_TO_DO, "a step that nobody has thought of here"
+    steps = [step for step in of_the_plan if step in CHANGED][part::PARTS]
+    report = crash_matrix(plan.build, observe=observe, moments=1, troubles=("killed",), steps=steps)
+    reached = [finding.case for finding in report.findings if finding.reached]
+    assert reached == [f"{step}, {at}" for step in steps for at in ("before", "line 1", "after")], (
+        "a step had nothing to do, and was not killed"
+    )
+
+
+@pytest.mark.parametrize("plan", ["true"], indirect=True)
+def test_an_upgrade_converges_although_it_is_killed_in_each_of_its_workload_steps(plan, tmp_path):
+    """One upgrade, killed three times in each of them; what they make is taken away before each kill."""
+    keeper = TestGateway(plan.NAME, Holdfast(tmp_path)).keep_a_file()
+    with Lab(plan.build, tmp_path / "runs") as lab:
+        case = lab.case()
+        for step in WORKLOADS:
+            for moment in MOMENTS:
+                take_away(step, keeper)
+                code = case.run(kill={"step": step, **moment})
+                assert code == KILLED, f"not killed {moment} in {step}, it ended with {code}:\n{case.log()}"
+        assert case.run_to_the_end(), case.log()
+    keeper.assert_kept()
+    assert plan.observe(case.home / "world") == {
+        "containers": 1, "running": True, "image": True, "record": "upgraded",
+    }  # fmt: skip
+    deployments = keeper.get("deployments", "-n", NAMESPACE)["items"]
+    assert {each["metadata"]["name"] for each in deployments} == {"holdfast-api", "holdfast-controller"}
+    assert all(each["status"]["readyReplicas"] == 1 for each in deployments)
+    assert keeper.holdfast.json("status", plan.NAME)["state"] == "ready"
+
+
+def take_away(step, keeper):
+    """What a step makes goes, wherever it got to, so that it has something to do."""
+    there = ("-n", NAMESPACE, "--ignore-not-found")
+    if step == "ensure-namespace":
+        keeper.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+    elif step == "reconcile-tls":
+        keeper.kubectl("delete", "secret", *SECRET_TYPES, *there)
+    elif step == "write-client-files":
+        shutil.rmtree(GatewayFiles(keeper.name).mtls, ignore_errors=True)
+    elif step == "push-gateway-image":
+        image = find_image(connect(), GATEWAY_IMAGE)
+        assert image is not None, f"there is no {GATEWAY_IMAGE}"
+        words = ["ctr", "-n", "k8s.io", "images", "rm", "--sync", full_name(GATEWAY_IMAGE), image.id]
+        run_in(connect(), keeper.container, words)
+    else:
+        keeper.kubectl("delete", "deployment", "--all", "-n", NAMESPACE)

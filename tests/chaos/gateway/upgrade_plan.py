@@ -26,13 +26,13 @@ NAME = os.environ.setdefault("CRASH_MATRIX_GATEWAY", f"crash-up-{uuid.uuid4().he
 
 
 def _work(image: str | None = None) -> Work:
-    return Work(NAME, resolve({"image": image, "workloads": "false"}))
+    return Work(NAME, resolve({"image": image, "workloads": os.environ["CRASH_MATRIX_WORKLOADS"]}))
 
 
-def set_up(other: str, home: Path) -> None:
+def set_up(other: str, home: Path, *, workloads: str = "false") -> None:
     """Bring the gateway up; from then on each world takes it to the image that it does not have."""
-    os.environ.update(CRASH_MATRIX_OTHER=other, HOLDFAST_HOME=str(home))
-    commands.up(NAME, Bus(), resolved=resolve({"workloads": "false"}))
+    os.environ.update(CRASH_MATRIX_OTHER=other, CRASH_MATRIX_WORKLOADS=workloads, HOLDFAST_HOME=str(home))
+    commands.up(NAME, Bus(), resolved=resolve({"workloads": workloads}))
 
 
 def build(world: Path) -> Workflow:
@@ -63,5 +63,5 @@ def observe(world: Path) -> dict[str, object]:
 def clear() -> None:
     """Take the gateway away."""
     commands.destroy(NAME, with_data=True, bus=Bus())
-    for key in ("CRASH_MATRIX_GATEWAY", "CRASH_MATRIX_OTHER", "HOLDFAST_HOME"):
+    for key in ("CRASH_MATRIX_GATEWAY", "CRASH_MATRIX_OTHER", "CRASH_MATRIX_WORKLOADS", "HOLDFAST_HOME"):
         os.environ.pop(key, None)
