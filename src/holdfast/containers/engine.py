@@ -9,13 +9,16 @@ import math
 import os
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.containers.ssh import SCHEME, parse_target
 from holdfast.containers.translation import translated
 from holdfast.errors import EngineUnfitError, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.containers.ssh_master import Patience
 
 OLDEST_API = (1, 41)
 """The first with private cgroup namespaces, without which two nodes would share one cgroup tree."""
@@ -101,16 +104,18 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     tls: Any = None
 
 
-def connect(*, timeout: float = 60.0) -> Engine:
+def connect(*, timeout: float = 60.0, patience: Patience | None = None) -> Engine:
     """Reach the engine that DOCKER_HOST or the current Docker context names; ask it to answer.
 
-    `timeout` is how long it may take over one call.
+    `timeout` is how long it may take over one call, `patience` how long a host by ssh may take to be reached.
     """
     endpoint = engine_endpoint()
     if endpoint.address.startswith(SCHEME):
         from holdfast.containers.ssh_engine import SshHost, connect_by_ssh
 
-        return connect_by_ssh(SshHost(parse_target(endpoint.address)), timeout=timeout)
+        target = parse_target(endpoint.address)
+        host = SshHost(target) if patience is None else SshHost(target, patience=patience)
+        return connect_by_ssh(host, timeout=timeout)
     with translated("reaching the container engine", endpoint.address):
         import docker
 

@@ -37,6 +37,9 @@ _LONGEST_FOLDER = 60
 _PS_SECONDS = 8.0
 _EVERY = 5
 """Seconds between two signs of life of a connection."""
+LONGEST_SILENCE = 30
+"""Seconds after which a line counts as cut at the latest, whatever was set: the other side gives the lock of
+a silent connection to others after twice that, and until then no call may be waiting in it."""
 
 _OPTIONS = (
     "BatchMode=yes",
@@ -74,7 +77,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def options(self) -> tuple[str, ...]:
         """What ssh is told of this."""
-        silent = max(1, round(self.seconds / 3 / _EVERY))
+        silent = max(1, round(min(self.seconds / 3, LONGEST_SILENCE) / _EVERY))
         return (
             f"ConnectTimeout={self.connect}",
             f"ServerAliveInterval={_EVERY}",

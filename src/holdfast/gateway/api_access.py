@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.errors import UnknownGatewayError
+from holdfast.errors import BadSettingError, UnknownGatewayError
 from holdfast.gateway.place import DEFAULTS, place_of
 from holdfast.gateway.settings import load
 from holdfast.gateway.spec import GatewayFiles, read_metadata, url_of
 
 if TYPE_CHECKING:
+    from holdfast.gateway.settings import Settings
     from holdfast.gateway.spec import Metadata
     from holdfast.sandbox.sdk.access import Access
 
@@ -42,7 +43,17 @@ def api_access(name: str) -> Access:
 
 
 def _url(known: Metadata) -> str:
-    place = place_of(known.name, asked=None, remembered=known, settings=load() if known.remote else DEFAULTS)
+    place = place_of(known.name, asked=None, remembered=known, settings=_settings(known))
     if place.tunnel is not None:
         place.tunnel.open((known.port, known.gateway_port), known.listen)
     return url_of(*place.address(known.gateway_port, known.listen))
+
+
+def _settings(known: Metadata) -> Settings:
+    """How long its host may take to answer; a setting that is wrong is no reason not to reach it."""
+    if not known.remote:
+        return DEFAULTS
+    try:
+        return load()
+    except BadSettingError:
+        return DEFAULTS

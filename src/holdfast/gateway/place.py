@@ -85,12 +85,12 @@ class Here:
     tunnel = None
 
     def __init__(self, settings: Settings = DEFAULTS) -> None:
-        self._timeouts = settings.timeouts
+        self._settings = settings
 
     def engine(self) -> Engine:
         from holdfast.containers.engine import connect
 
-        return connect(timeout=self._timeouts.engine)
+        return connect(timeout=self._settings.timeouts.engine, patience=patience_of(self._settings))
 
     def lock(self, name: str) -> Lock:
         from holdfast.engine import FileLock
@@ -209,7 +209,9 @@ class There:
         # Older engines lay out, or unpack, a whole archive before they answer.
         silence = self._timeouts.image
         there = connect_by_ssh(self._host, timeout=silence, guard=self._refuse_without_lock)
-        return bring_image(lambda: connect(timeout=silence), there, reference, check, progress)
+        return bring_image(
+            lambda: connect(timeout=silence, patience=self._patience), there, reference, check, progress
+        )
 
 
 def patience_of(settings: Settings) -> Patience:

@@ -28,6 +28,7 @@ from holdfast.errors import (
     WaitTimeoutError,
 )
 from holdfast.gateway import push_node
+from holdfast.gateway.place import patience_of
 from holdfast.gateway.push_meter import Meter
 from holdfast.gateway.push_names import full_name, with_tag
 from holdfast.retry import Policy, constant, exponential
@@ -104,7 +105,7 @@ def source_engine(work: Work) -> Engine:
         return work.engine
     from holdfast.containers.engine import connect
 
-    return connect(timeout=work.settings.timeouts.engine)
+    return connect(timeout=work.settings.timeouts.engine, patience=patience_of(work.settings))
 
 
 def _runtime(work: Work) -> push_node.Runtime:

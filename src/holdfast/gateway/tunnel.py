@@ -50,6 +50,8 @@ class Tunnel:
         self.state = state if state is not None and same else TunnelState(remote=str(target))
         self.was_open = False
         """Whether it was seen open by this command; one that is down after that was cut."""
+        self.was_cut = False
+        """Whether it had to be opened again after that; for whoever judges by it to set back."""
 
     def local_port(self, port: int) -> int:
         """The port here that leads, or will lead, to a port there; the same one every time."""
@@ -87,12 +89,13 @@ class Tunnel:
                     remote=str(self.target), ports=kept, ends=ends, pid=self.master.pid(), since=since
                 )
             )
+            self.was_cut = self.was_cut or self.was_open
             self.was_open = True
         return True
 
     def close(self) -> bool:
         """Close it; its local ports stay remembered. False when there was none."""
-        self.was_open = False
+        self.was_open = self.was_cut = False
         was_there = self.master.close()
         if self.file.exists():
             self._write(msgspec.structs.replace(self.state, ends={}, pid=0, since=""))
@@ -100,7 +103,7 @@ class Tunnel:
 
     def forget(self) -> None:
         """Close it, and remember nothing."""
-        self.was_open = False
+        self.was_open = self.was_cut = False
         self.master.close()
         self.file.unlink(missing_ok=True)
 

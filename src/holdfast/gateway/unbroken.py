@@ -87,14 +87,18 @@ def cut_short(error: HoldfastError, lock: Lock, work: Work) -> ConnectionCutErro
 
 
 def _had_no_way(work: Work) -> bool:
-    """Whether the tunnel was open in this run and had to be opened again now, so that it was down."""
+    """Whether the tunnel was open in this run and had to be opened again, now or between two tries."""
     tunnel = work.place.tunnel
+    if tunnel is None or not tunnel.was_open:
+        return False
     try:
-        return tunnel is not None and tunnel.was_open and reach(work)
+        opened = reach(work)
     except TemporaryError:
         return True  # it is down, and cannot be opened yet
     except HoldfastError:
         return False  # a person has to change something, and the next command says what
+    was_cut, tunnel.was_cut = tunnel.was_cut, False
+    return opened or was_cut
 
 
 def _was_cut(error: HoldfastError, attempt: int) -> bool:

@@ -192,7 +192,9 @@ def test_one_time_for_a_host_slows_every_part_of_reaching_it():
     assert (usual.connect, usual.answer, usual.meeting) == (10, 8.0, 120.0)
     assert usual.options == ("ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
     assert (slow.connect, slow.answer, slow.meeting) == (40, 32.0, 480.0)
-    assert slow.options == ("ConnectTimeout=40", "ServerAliveInterval=5", "ServerAliveCountMax=12")
+    assert slow.options == ("ConnectTimeout=40", "ServerAliveInterval=5", "ServerAliveCountMax=6"), (
+        "never silent for longer than its lock is kept"
+    )
     least = ssh_master.Patience(seconds=1)
     assert (least.connect, least.answer) == (1, 1.0)
     assert least.options[2] == "ServerAliveCountMax=1", "0 would never notice a cut"

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast.containers.ssh import parse_target
+from holdfast.containers.ssh_master import LONGEST_SILENCE
 from holdfast.engine import CommandLock, Step
+from holdfast.engine.commandlock import SILENCE
 from holdfast.errors import (
     ConnectionCutError,
     HostUnreachableError,
@@ -39,7 +41,7 @@ class Far:
 
     def __init__(self, folder):
         self.path = folder / "far.lock"
-        self.tunnel = SimpleNamespace(was_open=True)
+        self.tunnel = SimpleNamespace(was_open=True, was_cut=False)
 
     def lock(self, _name):
         return CommandLock(str(self.path))
@@ -88,6 +90,14 @@ def test_a_run_that_ended_with_its_tunnel_down_is_begun_again(monkeypatch, work,
     assert up(work, WaitTimeoutError("not healthy within 360 s"), "well") == [
         "the connection to far was cut; it is made anew, and the command goes on"
     ]
+
+
+@needs_flock
+def test_a_tunnel_that_was_opened_again_between_two_tries_was_down_too_and_counts_once(monkeypatch, work):
+    work.place.tunnel.was_cut = True
+    reached(monkeypatch, unbroken, False, False)
+    with pytest.raises(WaitTimeoutError, match="still not"):
+        up(work, WaitTimeoutError("no time left"), WaitTimeoutError("still not healthy"))
 
 
 @needs_flock
@@ -166,6 +176,10 @@ def test_everything_that_goes_through_the_tunnel_opens_it_again(monkeypatch, wor
     for policy in (WaitApiReady(work).policy, ClusterStep(work).calls(ctx), seen["nodes"]):
         policy.on_retry(None)
     assert opened == [work] * 3
+
+
+def test_a_line_counts_as_cut_long_before_its_lock_is_given_to_others():
+    assert LONGEST_SILENCE <= SILENCE / 2
 
 
 def test_a_tunnel_knows_whether_this_command_saw_it_open(monkeypatch, tmp_path):

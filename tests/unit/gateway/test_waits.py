@@ -20,6 +20,7 @@ FLOORS = ("gateway", "containers")
 ON_PURPOSE = {
     "containers/engine.py: timeout=60.0": "for who has no settings (image builds bring their own time); "
     "commands on a gateway say timeouts.engine",
+    "containers/ssh_master.py: LONGEST_SILENCE": "bound to how long the other side keeps a silent lock",
     "containers/ssh_master.py: _PS_SECONDS": "asks this machine's own process table",
     "containers/ssh_master.py: seconds=45.0": "for who has no settings; gateways say timeouts.ssh",
     "gateway/clocks.py: MOST_SECONDS": "by how much two clocks may differ: nobody waits",

@@ -22,6 +22,7 @@ from holdfast.containers.networks import NetworkView, VolumeView, find_network, 
 from holdfast.containers.translation import translated
 from holdfast.errors import DamagedFileError, HoldfastError
 from holdfast.gateway import kubeconfig
+from holdfast.gateway.place import patience_of
 from holdfast.gateway.settings import Resolved, Settings
 from holdfast.gateway.work import Work
 from holdfast.kube.reach import ask, is_unreachable
@@ -195,7 +196,8 @@ class Case:
             return self.work.engine
         from holdfast.containers.engine import connect
 
-        return connect(timeout=self.resolved.settings.timeouts.engine)
+        settings = self.resolved.settings
+        return connect(timeout=settings.timeouts.engine, patience=patience_of(settings))
 
     def _info(self) -> dict[str, Any]:
         engine = self.engine
