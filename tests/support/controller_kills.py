@@ -3,8 +3,8 @@
 A kubelet starts a container that died once at once, and one that died again after 10 s, 20 s and so on up to
 5 min; it forgets that after ten minutes, or with the pod. So each pod is killed three times: the first time
 its container is back at once with the Lease that it held, the second time after 10 s; after the third the
-dead pod is deleted, and another pod has to wait until the Lease of the dead one is over.
-Not here: what goes on meanwhile.
+dead pod is deleted, and another pod has to wait until the Lease of the dead one is over. Some die while they
+start, most at any moment of their work. Not here: what goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from tests.support.controllers import status_of
 
 from holdfast.containers.commands import run_in
 from holdfast.containers.engine import connect
-from holdfast.controller.lease import LASTS
 from holdfast.kube import Objects, Sight, api_client
 
 NAMESPACE = "holdfast"
+LEASE = "holdfast-controller"
 LABELS = "app.kubernetes.io/name=holdfast-controller"
 IN_ONE_POD = 3
-LONGEST_LIFE = 8.0
-"""Seconds, from before its first list to the middle of its work."""
+STARTS = 0.3
+"""How many of them die while they start, the others while they work."""
+LONGEST_START, LONGEST_WORK = 3.0, 6.0
 WITHIN = 120.0
 SIGKILLED = 137
 LOGS = "/var/lib/holdfast/logs/pods"
@@ -71,30 +72,33 @@ class ControllerKiller(Background):
         self.over = True
 
     def _kill_on(self, objects):
-        pod = wait_pod(objects, is_running)
-        inherits = True
+        pod, taken = wait_pod(objects, is_running), None
         while len(self.kills) < self._goal:
-            if self.stop.wait(self._life(inherits)):
+            if not self._live(objects, pod, taken):
                 return
+            # Read before: the next one may be there as soon as this one is seen to be dead.
+            taken = lease_of(objects).get("acquireTime")
             self._kill(objects, pod)
-            old, before = pod["metadata"]["uid"], self.kills[-1].restarts
-            inherits = len([kill for kill in self.kills if kill.pod == old]) < IN_ONE_POD
-            if inherits:
-                pod = wait_pod(
-                    objects, lambda pod, before=before: restarts_of(pod) > before and is_running(pod)
-                )
-                assert (pod["metadata"]["uid"], restarts_of(pod)) == (old, before + 1)
-            else:
-                objects.delete("Pod", pod["metadata"]["name"], namespace=NAMESPACE, uid=old)
-                pod = wait_pod(
-                    objects, lambda pod, old=old: pod["metadata"]["uid"] != old and is_running(pod)
-                )
-                assert restarts_of(pod) == 0
+            pod = self._next(objects, pod)
 
-    def _life(self, inherits):
-        """How long this one lives; most that wait for another's Lease live to see its end."""
-        waits = 0.0 if inherits or self._random.random() < 0.25 else LASTS
-        return waits + self._random.uniform(0.0, LONGEST_LIFE)
+    def _live(self, objects, pod, taken):
+        """Let it live for a random time; False if that is no longer wanted."""
+        if self._random.random() < STARTS:
+            return not self.stop.wait(self._random.uniform(0.0, LONGEST_START))
+        wait_lease(objects, pod, not_at=taken)
+        return not self.stop.wait(self._random.uniform(0.0, LONGEST_WORK))
+
+    def _next(self, objects, dead):
+        """The same pod's next container, which counts one restart more; or the next pod's first one."""
+        old, before = dead["metadata"]["uid"], restarts_of(dead)
+        if len([kill for kill in self.kills if kill.pod == old]) < IN_ONE_POD:
+            pod = wait_pod(objects, lambda pod: restarts_of(pod) > before and is_running(pod))
+            assert (pod["metadata"]["uid"], restarts_of(pod)) == (old, before + 1)
+            return pod
+        objects.delete("Pod", dead["metadata"]["name"], namespace=NAMESPACE, uid=old)
+        pod = wait_pod(objects, lambda pod: pod["metadata"]["uid"] != old and is_running(pod))
+        assert restarts_of(pod) == 0
+        return pod
 
     def _kill(self, objects, pod):
         row, about = container_of(pod), pod["metadata"]
@@ -129,13 +133,23 @@ def wait_pod(objects, until):
 def wait_leading(objects):
     """Until the pod that is there holds the Lease and works; that pod."""
     pod = wait_pod(objects, lambda pod: is_running(pod) and container_of(pod)["ready"])
+    wait_lease(objects, pod, not_at=None)
+    return pod
+
+
+def wait_lease(objects, pod, *, not_at):
+    """Until a pod has taken the Lease, and not at the time at which the one before it did."""
 
     def held(lease):
-        holder = ((lease or {}).get("spec") or {}).get("holderIdentity")
-        return Sight(done=holder == pod["metadata"]["uid"], seen=f"{holder} has it")
+        spec = (lease or {}).get("spec") or {}
+        done = spec.get("holderIdentity") == pod["metadata"]["uid"] and spec.get("acquireTime") != not_at
+        return Sight(done=done, seen=str(spec))
 
-    objects.wait("Lease", "holdfast-controller", held, namespace=NAMESPACE, deadline=WITHIN)
-    return pod
+    objects.wait("Lease", LEASE, held, namespace=NAMESPACE, deadline=WITHIN)
+
+
+def lease_of(objects):
+    return (objects.get("Lease", LEASE, namespace=NAMESPACE) or {}).get("spec") or {}
 
 
 def container_of(pod):
