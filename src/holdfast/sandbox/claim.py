@@ -18,6 +18,7 @@ from holdfast.sandbox.api import (
     CLAIM_UID,
     CLAIMED_NAME,
     LAUNCH_TYPE,
+    TEMPLATE_REF,
     WARM_POOL,
     ClaimReason,
     Condition,
@@ -26,7 +27,7 @@ from holdfast.sandbox.api import (
 from holdfast.sandbox.claim_changes import changed_spec, needs_own_sandbox, refusal
 from holdfast.sandbox.claim_edits import edited, from_claim, left_aside
 from holdfast.sandbox.claim_lifetime import expiry
-from holdfast.sandbox.claim_metadata import Refusal, metadata_change, with_metadata
+from holdfast.sandbox.claim_metadata import PARTS, Refusal, bad_metadata, metadata_change, with_metadata
 from holdfast.sandbox.ownership import is_owned, owner_reference, owner_words
 from holdfast.sandbox.pool import is_made_from, is_ready, is_spent
 from holdfast.sandbox.status import Said, condition, is_leaving, merged
@@ -99,7 +100,7 @@ def _unbound(seen: Claimed, again_in: float | None) -> ClaimDecision:
     refused = refusal(seen.claim, seen.template, seen.policies)
     if refused is not None:
         return _told(seen, refused.reason, refused.message, again_in)
-    waiting = None if needs_own_sandbox(seen.claim) else _best_waiting(seen)
+    waiting = None if needs_own_sandbox(seen.claim) else _best_waiting(seen, seen.template)
     if waiting is not None:
         taken = (
             _take(seen.claim, waiting, seen.template),
@@ -170,10 +171,11 @@ def _expired(seen: Claimed, own: dict[str, Any] | None) -> ClaimDecision:
     return msgspec.structs.replace(told, actions=tuple(actions))
 
 
-def _best_waiting(seen: Claimed) -> dict[str, Any] | None:
+def _best_waiting(seen: Claimed, template: Mapping[str, Any]) -> dict[str, Any] | None:
     """A sandbox of the pool that nobody has and that the pool keeps: a ready one, the oldest of those.
 
-    One that is not ready and comes from an older template may never be: a new one is better.
+    One that is not ready and comes from an older template may never be: a new one is better. So it is where
+    the claim would override what the pod has, or open a way for it, though the pool's template lets it.
     """
     pool = seen.pool
     free = [
@@ -182,8 +184,8 @@ def _best_waiting(seen: Claimed) -> dict[str, Any] | None:
         if pool is not None
         and is_owned(one, pool)
         and not is_leaving(one)
-        and not is_spent(one, pool, seen.template, seen.now)
-        and (is_ready(one) or seen.template is None or is_made_from(one, seen.template))
+        and not is_spent(one, pool, template, seen.now)
+        and (is_ready(one) or is_made_from(one, template))
     ]
     ordered = sorted(
         free,
@@ -193,16 +195,26 @@ def _best_waiting(seen: Claimed) -> dict[str, Any] | None:
             one["metadata"]["name"],
         ),
     )
-    return ordered[0] if ordered else None
+    return next(
+        (one for one in ordered if not bad_metadata(seen.claim, _base(one, template), seen.policies)), None
+    )
+
+
+def _base(waiting: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    """What the pod of a waiting sandbox has without the claim: its own, and its template's as that is now.
+
+    For labels no pool makes a sandbox anew. Another template's are not its own: its pool may have a new one.
+    """
+    own = waiting["spec"]["podTemplate"].get("metadata") or {}
+    made_from = (waiting["metadata"].get("annotations") or {}).get(TEMPLATE_REF)
+    said = blueprint.template_metadata(template) if made_from == template["metadata"]["name"] else {}
+    return {part: {**(own.get(part) or {}), **(said.get(part) or {})} for part in PARTS}
 
 
 def _take(claim: Mapping[str, Any], waiting: dict[str, Any], template: Mapping[str, Any]) -> Adopt:
-    """The one write that takes a sandbox out of its pool: it has to be as it was seen.
-
-    Its pod's labels become those of the template as that is now: for them no pool makes a sandbox anew.
-    """
+    """The one write that takes a sandbox out of its pool: it has to be as it was seen."""
     metadata = waiting["metadata"]
-    base = blueprint.template_metadata(template)
+    base = _base(waiting, template)
     change = metadata_change(waiting["spec"]["podTemplate"].get("metadata"), with_metadata(base, claim))
     patch = {
         "metadata": {

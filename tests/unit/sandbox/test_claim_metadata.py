@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.pool_decisions import NOW, claim, pool, ready, template, waiting
 
-from holdfast.sandbox.actions import Adopt
+from holdfast.sandbox.actions import Adopt, Create
 from holdfast.sandbox.claim import Claimed, decide_claim
 
 
@@ -77,15 +77,51 @@ def test_what_nobody_selects_by_and_what_the_template_says_itself_is_let_through
     assert ready(decision)[1] in ("SandboxCreatePending", "SandboxNotReady")
 
 
-def test_a_sandbox_that_waited_gets_the_labels_of_its_template_as_they_are_now():
+def taken(decision):
+    """What the pod's metadata becomes by the write that takes a sandbox."""
+    take = decision.actions[0]
+    assert isinstance(take, Adopt)
+    return take.patch["spec"]["podTemplate"]["metadata"]
+
+
+def test_a_sandbox_that_waited_gets_what_its_template_says_now_and_loses_nothing():
+    """Who put the rest on it, a webhook or a person, had reasons."""
     older, newer = labelled(app="one", old="x"), labelled(app="two")
     waited = waiting("w", made_from=older)
-    take = next(
-        each for each in look(asking({"a": "b"}), waited, having=newer).actions if isinstance(each, Adopt)
-    )
-    assert take.patch["spec"]["podTemplate"]["metadata"] == {
-        "labels": {"app": "two", "old": None, "a": "b", "agents.x-k8s.io/claim-uid": "claim-1"}
+    waited["spec"]["podTemplate"]["metadata"]["labels"]["theirs"] = "x"
+    assert taken(look(asking({"a": "b"}), waited, having=newer)) == {
+        "labels": {"app": "two", "a": "b", "agents.x-k8s.io/claim-uid": "claim-1"}
     }
+
+
+def another(**labels):
+    """The template that a pool has now."""
+    found = labelled(**labels)
+    found["metadata"] |= {"name": "u", "uid": "u-1"}
+    return found
+
+
+def test_a_sandbox_of_the_pools_former_template_keeps_that_ones_labels():
+    """They are what that template's network policy finds the pod by."""
+    waited = waiting("w", made_from=labelled(app="one"))
+    assert taken(look(asking({"a": "b"}), waited, having=another(app="two"))) == {
+        "labels": {"a": "b", "agents.x-k8s.io/claim-uid": "claim-1"}
+    }
+
+
+def test_what_the_pools_template_lets_a_claim_say_and_a_waiting_pod_does_not_gets_a_new_sandbox():
+    waited, other = waiting("w", made_from=labelled(app="one")), waiting("x", made_from=another(app="two"))
+    asked = asking({"app": "two"})
+    assert isinstance(look(asked, waited, having=another(app="two")).actions[0], Create)
+    assert look(asked, waited, other, having=another(app="two")).actions[0].target.name == "x"
+
+
+def test_a_label_of_the_pools_template_opens_no_way_for_a_pod_of_the_former_one():
+    waited = waiting("w", made_from=labelled(app="one"))
+    decision = look(
+        asking({"role": "front"}), waited, having=another(role="front"), policies=[policy(BY_LABEL)]
+    )
+    assert isinstance(decision.actions[0], Create)
 
 
 def policy(*peers, way="ingress", namespace="ns"):
