@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.controller.cache import key_of
 from holdfast.controller.hands import NOW, SOON
+from holdfast.controller.undone import Undone
 from holdfast.errors import ClusterRefusedError
 from holdfast.sandbox.actions import Adopt, Patch
 from holdfast.sandbox.claim import Claimed, bound_to, decide_claim, refused_claim
@@ -36,6 +37,7 @@ class ClaimLook:
     ) -> None:
         self._cache, self._hands, self._clock = cache, hands, clock
         self._taken, self._held = taken, held
+        self._undone = Undone()
 
     async def look(self, claim: dict[str, Any]) -> float | None:
         """What its user waits for comes first: the sandbox; what the server refuses is told."""
@@ -53,15 +55,20 @@ class ClaimLook:
         take = next((each for each in decision.actions if isinstance(each, Adopt)), None)
         if take is not None:
             return await self._take(take, claim)
-        notes = [each for each in decision.actions if isinstance(each, Patch)]
-        doing = [each for each in decision.actions if not isinstance(each, Patch)]
+        due, undone = self._undone.due(decision.actions)
+        notes = [each for each in due if isinstance(each, Patch) and each.target.key == key_of(claim)]
+        doing = [each for each in due if each not in notes]
         news = await self._hands.carry_out(doing, claim)
+        self._undone.done(doing)
         wrote = await self._hands.write_status(claim, decision.status)
         await self._hands.carry_out(notes, claim)
+        self._undone.done(notes)
         if wrote or notes or news:
             # A claim's time may begin with what its own status says.
             return NOW
-        return SOON if doing or decision.again_in == 0 else decision.again_in
+        if doing or decision.again_in == 0:
+            return SOON
+        return min((each for each in (undone, decision.again_in) if each is not None), default=None)
 
     async def _take(self, take: Adopt, claim: dict[str, Any]) -> float:
         """Get the claim its sandbox and tell of it; only then others look at what was taken from them.

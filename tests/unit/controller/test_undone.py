@@ -1,0 +1,126 @@
+"""What a claim asks of its sandbox and somebody undoes is asked for again, later each time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.support.pools import TEMPLATE, Server, claim, merged, pool, waiting
+
+from holdfast.controller.desk import Desk
+from holdfast.controller.undone import Undone
+from holdfast.errors import ClusterRefusedError
+from holdfast.sandbox.actions import Patch, Target
+
+LABELS = {"labels": {"team": "red"}}
+
+
+class Admission(Server):
+    """Takes each change of a sandbox's pod labels back before it is kept."""
+
+    def put(self, found):
+        if found["kind"] == "Sandbox" and self.there:
+            found = merged(found, {"spec": {"podTemplate": {"metadata": {"labels": {"team": None}}}}})
+        return super().put(found)
+
+
+class Rival(Server):
+    """A second controller takes it back a moment later."""
+
+    async def patch(self, target, patch):
+        answer = await super().patch(target, patch)
+        if target.kind == "Sandbox":
+            asyncio.get_running_loop().call_later(0.002, self._take_back, answer)
+        return answer
+
+    def _take_back(self, found):
+        self.tell(
+            self.put(merged(found, {"spec": {"podTemplate": {"metadata": {"labels": {"team": None}}}}}))
+        )
+
+
+class Refusing(Server):
+    """Refuses the change, with words."""
+
+    async def patch(self, target, patch):
+        if target.kind == "Sandbox":
+            self.wrote.append(("patch", "Sandbox"))
+            raise ClusterRefusedError("no red teams here")
+        return await super().patch(target, patch)
+
+
+def edited_before(server, seconds=1.0):
+    """A claim that has its sandbox, and whose new label meets this server."""
+    asked = claim("c")
+    box = waiting("p-0", asked)
+    box["spec"]["operatingMode"] = "Suspended"
+    asked["spec"]["additionalPodMetadata"] = LABELS
+    asked["metadata"]["annotations"] = {"agents.x-k8s.io/sandbox-name": "p-0"}
+    asked["status"] = {"sandbox": {"name": "p-0"}}
+
+    async def scenario():
+        server.desk = Desk(server)
+        running = asyncio.create_task(server.desk.run())
+        for each in (TEMPLATE, pool(0), box, asked):
+            server.tell(server.put(each))
+        await asyncio.sleep(seconds)
+        running.cancel()
+
+    asyncio.run(scenario())
+    return server.wrote
+
+
+@pytest.mark.parametrize("kind", [Admission, Rival])
+def test_a_label_that_somebody_takes_back_each_time_makes_no_storm_of_writes(kind):
+    wrote = edited_before(kind(told_early=False))
+    assert 3 <= wrote.count(("patch", "Sandbox")) <= 8
+
+
+def test_a_change_that_the_server_refuses_is_told_once_and_nothing_else_between():
+    server = Refusing(told_early=False)
+    wrote = edited_before(server, seconds=2.0)
+    assert wrote.count(("patch", "Sandbox")) >= 2
+    said = server.there["SandboxClaim", "c"]["status"]["conditions"]
+    assert [(row["reason"], row["message"]) for row in said] == [("ReconcilerError", "no red teams here")]
+    assert wrote.count(("status", "SandboxClaim")) == 1
+
+
+def asking(patch, name="a"):
+    target = Target(api_version="v1", kind="Sandbox", name=name, namespace="ns", uid=f"uid-{name}")
+    return Patch(target=target, patch=patch)
+
+
+class Played:
+    """Undone with a clock that is set by hand."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.undone = Undone(lambda: self.now)
+
+    def pause(self, action):
+        due, left = self.undone.due([action])
+        assert (left is None) == (due == [action])
+        return left or 0.0
+
+
+def test_the_same_again_waits_longer_each_time_and_something_else_does_not():
+    played, red = Played(), asking({"a": "red"})
+    pauses = []
+    for _ in range(12):
+        pauses.append(played.pause(red))
+        played.now += pauses[-1]
+        played.undone.done([red])
+    assert pauses[:4] == pytest.approx([0.0, 0.05, 0.1, 0.2])
+    assert pauses[-1] == pytest.approx(10.0)
+    assert played.pause(asking({"a": "blue"})) == 0.0
+    assert played.pause(asking({"a": "red"}, name="b")) == 0.0
+
+
+def test_what_held_for_long_is_asked_for_at_once():
+    played, red = Played(), asking({"a": "red"})
+    for _ in range(5):
+        played.undone.done([red])
+    played.now += 60.0
+    assert played.pause(red) == 0.0
+    played.undone.done([red])
+    assert played.pause(red) == pytest.approx(0.05)
