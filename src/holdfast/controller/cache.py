@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from holdfast.sandbox.api import NAME_HASH
+from holdfast.sandbox.api import NAME_HASH, ClaimReason, Condition
 from holdfast.sandbox.names import name_hash
 from holdfast.sandbox.ownership import controller_of
+from holdfast.sandbox.status import condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ class Cache:
         self._by_owner: dict[tuple[str, str], set[Key]] = defaultdict(set)
         self._by_hash: dict[tuple[str, str, str], set[Key]] = defaultdict(set)
         self._by_pool: dict[tuple[str, str], set[Key]] = defaultdict(set)
+        self._by_reason: dict[str, set[Key]] = defaultdict(set)
         self._gone: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -96,9 +98,9 @@ class Cache:
         """The claims that still wait for a sandbox of a pool."""
         return [self._objects[key] for key in sorted(self._by_pool.get((namespace, pool), ()))]
 
-    def claims_without_sandbox(self) -> list[dict[str, Any]]:
-        """All claims that still wait for a sandbox."""
-        return [self._objects[key] for keys in self._by_pool.values() for key in sorted(keys)]
+    def claims_with_bad_metadata(self) -> list[dict[str, Any]]:
+        """The claims that say they are not ready because of their labels, with or without a sandbox."""
+        return [self._objects[key] for key in sorted(self._by_reason.get(ClaimReason.INVALID_METADATA, ()))]
 
     def all(self, kind: str) -> Iterator[dict[str, Any]]:
         """Every object of a kind, and no look at the others."""
@@ -123,6 +125,8 @@ class Cache:
             yield self._by_hash, (kind, namespace, label)
         if kind == "SandboxClaim" and not ((found.get("status") or {}).get("sandbox") or {}).get("name"):
             yield self._by_pool, (namespace, found["spec"]["warmPoolRef"]["name"])
+        if kind == "SandboxClaim" and (reason := condition(found, Condition.READY).get("reason")):
+            yield self._by_reason, reason
 
 
 _MOST_GRAVES = 4096

@@ -36,7 +36,7 @@ def touched(found: Mapping[str, Any], cache: Cache) -> Iterator[Key]:
         yield from _claims_of(namespace, name, cache)
     if kind == "NetworkPolicy":
         # A label that no claim may have beside one policy is free again without it.
-        yield from (key_of(claim) for claim in cache.claims_without_sandbox())
+        yield from (key_of(claim) for claim in cache.claims_with_bad_metadata())
         if owner is not None:
             yield from _made_from(namespace, owner["name"], cache)
     if kind == "SandboxTemplate":

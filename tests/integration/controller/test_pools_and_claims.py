@@ -170,11 +170,19 @@ def test_a_label_that_opens_a_way_is_refused_until_the_policy_is_gone(place):
     place.wait("NetworkPolicy", "opened-network-policy", bool)
     template(place, "opener")
     pool(place, "opener", 0)
-    claim(place, "opener", "opener", additionalPodMetadata={"labels": {"role": "front"}})
-    found = place.wait_said("SandboxClaim", "opener", Ready="False InvalidMetadata")
-    assert "opened-network-policy lets pods through by role" in found["status"]["conditions"][0]["message"]
+    front = {"additionalPodMetadata": {"labels": {"role": "front"}}}
+    claim(place, "bound-opener", "opener")
+    place.wait_said("SandboxClaim", "bound-opener", Ready="True DependenciesReady")
+    place.patch("SandboxClaim", "bound-opener", {"spec": front})
+    claim(place, "opener", "opener", **front)
+    for name in ("opener", "bound-opener"):
+        found = place.wait_said("SandboxClaim", name, Ready="False InvalidMetadata")
+        words = found["status"]["conditions"][0]["message"]
+        assert "opened-network-policy lets pods through by role" in words
     place.patch("SandboxTemplate", "opened", {"spec": {"networkPolicyManagement": "Unmanaged"}})
-    place.wait_said("SandboxClaim", "opener", Ready="True DependenciesReady")
+    for name in ("opener", "bound-opener"):
+        place.wait_said("SandboxClaim", name, Ready="True DependenciesReady")
+        place.wait("Pod", name, lambda pod: pod["metadata"]["labels"].get("role") == "front")
 
 
 def test_a_claim_that_finds_nothing_waiting_tells_each_step_on_its_way(place):

@@ -36,6 +36,22 @@ def cache():
     return Cache()
 
 
+def refused(name, *, version=1, reason="InvalidMetadata", **status):
+    ready = {"type": "Ready", "status": "False", "reason": reason}
+    spec, status = {"warmPoolRef": {"name": "p"}}, {"conditions": [ready], **status}
+    return made("SandboxClaim", name, version=version, spec=spec, status=status)
+
+
+def test_a_policy_is_news_for_the_claims_that_were_refused_bound_or_not(cache):
+    bound = {"sandbox": {"name": "s"}}
+    policy = made("NetworkPolicy", "n")
+    for each in (refused("a"), refused("b", **bound), refused("c", reason="SandboxNotReady", **bound)):
+        cache.put(each)
+    assert set(touched(policy, cache)) == {("SandboxClaim", "ns", "a"), ("SandboxClaim", "ns", "b")}
+    cache.put(refused("b", version=2, reason="DependenciesReady", **bound))
+    assert set(touched(policy, cache)) == {("SandboxClaim", "ns", "a")}
+
+
 def test_the_newer_one_stays_whoever_tells_of_it(cache):
     assert cache.put(made("Pod", "a", version=5))
     assert not cache.put(made("Pod", "a", version=4))
