@@ -30,7 +30,10 @@ def claimed(*claims, sandboxes=2, told_early=LATE, before_patch=None):
         running = asyncio.create_task(desk.run())
         for each in claims:
             server.tell(server.put(each))
-        await asyncio.sleep(0.3)
+        wrote = -1
+        while wrote != len(server.wrote):
+            wrote = len(server.wrote)
+            await asyncio.sleep(0.3)
         running.cancel()
         return server
 
