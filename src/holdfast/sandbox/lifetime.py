@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.sandbox.actions import Delete, Patch
 from holdfast.sandbox.api import FAILED_PODS, FAILURES, Condition, Reason
+from holdfast.sandbox.ownership import controller_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,7 +48,12 @@ def seconds_left(sandbox: Mapping[str, Any], now: datetime) -> float | None:
 
 
 def recreates(sandbox: Mapping[str, Any]) -> bool:
-    """Whether a failed pod is to be made again."""
+    """Whether a failed pod is to be made again; while a sandbox waits in a pool, that replaces it whole.
+
+    Two that make pods in its place would keep to neither's pauses.
+    """
+    if (controller_of(sandbox) or {}).get("kind") == "SandboxWarmPool":
+        return False
     annotations = sandbox["metadata"].get("annotations") or {}
     return bool(annotations.get(FAILED_PODS, "Recreate") != "Keep")
 

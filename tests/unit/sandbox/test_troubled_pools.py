@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
 
 from tests.support.pool_decisions import NOW, claim, look, named, pool, template, waiting
+from tests.support.pools import merged
+from tests.support.sandboxes import failed_pod, text
 
-from holdfast.sandbox.actions import Create, Delete
+from holdfast.sandbox.actions import Create, Delete, Patch
 from holdfast.sandbox.claim import Claimed, refused_claim
+from holdfast.sandbox.decide import Observed, decide
 from holdfast.sandbox.pool import Pool, decide_pool, refused_pool
 
 
@@ -131,3 +135,45 @@ def test_one_that_was_well_for_long_or_comes_from_another_template_is_the_first_
 
 def test_a_note_that_is_no_number_counts_as_none():
     assert replaced_by(decided(ended("a", replaced="²"))) == ["1"]
+
+
+def test_a_pool_of_what_fails_at_once_makes_no_more_pods_than_its_pauses_let_it():
+    """Pool and sandbox each have rules for what failed: only one of them makes the next pod."""
+    names, now, born, box = named(), NOW, [], None
+    while now < NOW + timedelta(seconds=2400):
+        decision = decide_pool(
+            Pool(now=now, pool=pool(replicas=1), template=template(), sandboxes=(box,) if box else ()),
+            names,
+        )
+        for action in decision.actions:
+            box, pod = (None, None) if isinstance(action, Delete) else (action.manifest, None)
+            if box is not None:
+                box["metadata"] |= {"uid": f"u-{now}", "creationTimestamp": text(now)}
+        seen = decide(Observed(sandbox=box, pods=(pod,) if pod else (), now=now))
+        box["status"] = seen.status
+        for action in seen.actions:
+            if isinstance(action, Create):
+                born.append((now - NOW).total_seconds())
+                pod = failed_pod(box, started=now, ended=now + timedelta(seconds=1))
+            elif isinstance(action, Delete):
+                pod = None
+            else:
+                box = merged(box, action.patch)
+        now += timedelta(seconds=1)
+    pauses = [after - before for before, after in itertools.pairwise(born)]
+    documented = [0.0, *(min(300.0, 2.0**count) for count in range(1, len(pauses)))]
+    # Its second of life, one for times without a fraction, and one for each look in this play.
+    assert all(said <= took <= said + 4 for said, took in zip(documented, pauses, strict=True))
+    assert len(born) == 16
+
+
+def test_a_pod_that_fails_in_a_sandbox_that_was_taken_is_made_again():
+    waits = waiting("w")
+    taken = merged(waits, look(claim(), waits).actions[0].patch)
+    later = NOW + timedelta(seconds=10)
+    kept = decide(Observed(sandbox=waits, pods=(failed_pod(waits),), now=later))
+    assert (kept.actions, kept.again_in) == ((), None)
+    again = decide(Observed(sandbox=taken, pods=(failed_pod(taken),), now=later))
+    assert [type(each) for each in again.actions] == [Patch, Delete]
+    final = merged(waits, look(claim(lifecycle={"ttlSecondsAfterFinished": 9}), waits).actions[0].patch)
+    assert decide(Observed(sandbox=final, pods=(failed_pod(final),), now=later)).actions == ()
