@@ -103,17 +103,18 @@ class ControllerKiller(Background):
     def _kill(self, objects, pod):
         row, about = container_of(pod), pod["metadata"]
         task = row["containerID"].removeprefix("containerd://")
-        words = ["ctr", "-n", "k8s.io", "task", "kill", "--all", "-s", "SIGKILL", task]
-        self._in_node(words)
-        wait_pod(objects, lambda found: killed_row(found, row["containerID"]) is not None)
+        killed = self._in_node("ctr", "-n", "k8s.io", "task", "kill", "--all", "-s", "SIGKILL", task)
+        if killed.exit_code == 0:
+            wait_pod(objects, lambda found: killed_row(found, row["containerID"]) is not None)
         folder = f"{LOGS}/{NAMESPACE}_{about['name']}_{about['uid']}/{row['name']}"
-        log = self._in_node(["cat", f"{folder}/{row['restartCount']}.log"])
+        log = self._in_node("cat", f"{folder}/{row['restartCount']}.log").output
+        if killed.exit_code != 0:
+            now = container_of(objects.get("Pod", about["name"], namespace=NAMESPACE))
+            raise AssertionError(f"it had ended before it was killed: {killed.output}\n{now}\n{log}")
         self.kills.append(Kill(about["uid"], row["restartCount"], " leading: " in log, log))
 
-    def _in_node(self, words):
-        told = run_in(connect(), self._gateway.container, words)
-        assert told.exit_code == 0, (words, told.output)
-        return told.output
+    def _in_node(self, *words):
+        return run_in(connect(), self._gateway.container, words)
 
 
 def wait_pod(objects, until):
