@@ -22,7 +22,7 @@ from holdfast.sandbox.api import (
 )
 from holdfast.sandbox.names import tracking
 from holdfast.sandbox.quantity import amount
-from holdfast.sandbox.reserved import is_router, why_reserved
+from holdfast.sandbox.reserved import in_one_line, is_router, why_reserved
 from holdfast.sandbox.wire import Workspace
 
 if TYPE_CHECKING:
@@ -154,7 +154,9 @@ def refuse_labels(labels: Mapping[str, str]) -> None:
     """Labels get to the pod: none may be one that others act on, or that opens the way to other sandboxes."""
     for key, value in labels.items():
         if why := why_reserved(key):
-            raise UsageError(f"the label {key} is reserved: {why}", hint="Choose another prefix.")
+            raise UsageError(
+                f"the label {in_one_line(key)} is reserved: {why}", hint="Choose another prefix."
+            )
         if is_router(key, value):
             words = f"the label {key}={value} is reserved: sandboxes of templates let pods with it in"
             raise UsageError(words, hint="Choose another value.")

@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.sandbox.reserved import why_reserved
+from holdfast.sandbox.reserved import in_one_line, shortened, why_reserved
 from holdfast.sandbox.wire import LabelKey, VariableName
 
 _KEYS: dict[str, tuple[Any, str]] = {
     "labels": (LabelKey, "is no key for a label"),
     "env": (VariableName, "is no name for a variable"),
 }
-_LONGEST_KEY = 100
 
 
 def mistake(error: msgspec.ValidationError, given: Any) -> str:
@@ -36,7 +35,8 @@ def _bad_key(field: str, given: Any) -> str:
         try:
             msgspec.convert(key, kind)
         except msgspec.ValidationError:
-            shown = key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…"
-            why = why_reserved(key) if field == "labels" else ""
-            return f"{shown} is reserved: {why}" if why else f"{shown!r} {words}"
+            why = why_reserved(str(key)) if field == "labels" else ""
+            return (
+                f"{in_one_line(str(key))} is reserved: {why}" if why else f"{shortened(str(key))!r} {words}"
+            )
     return "a key does not have the form that is asked for"

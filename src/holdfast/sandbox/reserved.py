@@ -18,6 +18,7 @@ _EXEMPT_ANNOTATIONS = frozenset({"cluster-autoscaler.kubernetes.io/safe-to-evict
 """What the published API leaves to whoever asks, though its domain is Kubernetes' own."""
 _ROUTER = ("app", "sandbox-router")
 """The label that a template's usual network policy lets in."""
+_LONGEST_SHOWN = 100
 
 
 def why_reserved(key: str) -> str:
@@ -37,3 +38,14 @@ def why_reserved_annotation(key: str) -> str:
 def is_router(key: str, value: str) -> bool:
     """Whether a label makes a pod look like the router, which every sandbox of a template lets in."""
     return (key.lower(), value.lower()) == _ROUTER
+
+
+def shortened(key: str) -> str:
+    """A key as people are told of it: one of any length may have been given."""
+    return key if len(key) <= _LONGEST_SHOWN else f"{key[:_LONGEST_SHOWN]}…"
+
+
+def in_one_line(key: str) -> str:
+    """The same, and quoted where it holds what is no text to show: a line break, or worse."""
+    shown = shortened(key)
+    return shown if shown.isprintable() else repr(shown)

@@ -107,6 +107,22 @@ def test_reserved_labels_are_refused_in_one_clear_line(key):
         msgspec.convert({"name": "a", "labels": {key: "x"}}, SandboxRequest)
 
 
+@pytest.mark.parametrize("key", ["x.k8s.io/a\nb", "holdfast.dev/\x1b[2J", "kubernetes.io/" + "a" * 300])
+def test_a_reserved_label_that_is_no_key_is_told_in_one_short_line_too(key):
+    for refused in (lambda: made(labels={key: "x"}), lambda: request_for("a", labels={key: "x"})):
+        with pytest.raises(UsageError, match=r"is reserved: .* own domain$") as caught:
+            refused()
+        assert caught.value.message.isprintable()
+        assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize("field", ["labels", "env"])
+@pytest.mark.parametrize("key", [1, None, 1.5, ("a",), b"a"])
+def test_a_key_that_is_no_text_is_told_in_one_clear_line(field, key):
+    with pytest.raises(UsageError, match=f"{field}: .* is no (key for a label|name for a variable)$"):
+        request_for("a", **{field: {key: "x"}})
+
+
 @pytest.mark.parametrize("key", ["team", "example.com/x", "notk8s.io/x", "sigs.x-k8s.io/x", "k8s.io.org/x"])
 def test_other_labels_are_not(key):
     request = msgspec.convert({"name": "a", "labels": {key: "x"}}, SandboxRequest)
