@@ -67,6 +67,7 @@ def bad_metadata(
 
     `given`: what the pod has already. A policy or a rule that came later is no matter of that.
     """
+    says = "the template says" if given is None else "the sandbox has"
     for part in PARTS:
         has, there = ((each or {}).get(part) or {} for each in (base, given))
         for key, value in added(claim, part).items():
@@ -74,7 +75,7 @@ def bad_metadata(
                 continue
             words = _bad_form(part, key, value) or _not_its_own(part, key, value)
             if not words and has.get(key, value) != value:
-                words = f"the template says {key}={has[key]}, and a claim cannot say {key}={value}"
+                words = f"{says} {key}={has[key]}, and a claim cannot say {key}={value}"
             if words:
                 return Refusal(ClaimReason.INVALID_METADATA, f"additionalPodMetadata.{part}: {words}")
     return _opens_a_way(claim, base, policies, (given or {}).get("labels") or {})

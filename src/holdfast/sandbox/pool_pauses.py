@@ -2,8 +2,9 @@
 
 What ends as soon as it runs would else be made and deleted without a pause. The count is a note on the
 sandbox itself, and the time is that of its end, so that a controller that is started anew goes on where the
-last one was: one that crashes again and again makes no storm of pods. What it may forget is one count, if it
-dies right between a delete and the create that follows. Not here: what has ended (pool.py).
+last one was: one that crashes again and again makes no storm of pods. What it may forget are the
+counts of what it had just deleted, if it dies before the creates that follow. Not here: what has ended
+(pool.py).
 """
 
 from __future__ import annotations

@@ -106,6 +106,9 @@ def test_what_somebody_else_put_on_the_sandbox_is_not_taken_away(taken):
     own["spec"]["podTemplate"]["metadata"]["labels"]["theirs"] = "x"
     own, _ = followed(own, claim())
     assert pod_labels(own) == {"theirs": "x"}
+    _, decision = followed(own, claim(additionalPodMetadata=metadata(theirs="y")))
+    words = "additionalPodMetadata.labels: the sandbox has theirs=x, and a claim cannot say theirs=y"
+    assert condition(decision, "Ready")["message"] == words
 
 
 @pytest.mark.parametrize("bad", [{"app": "mine"}, {"holdfast.dev/x": "1"}, {"app": "sandbox-router"}])
