@@ -16,6 +16,7 @@ from tests.support.commands import Holdfast
 from holdfast.containers import labels
 from holdfast.containers.containers import create_container
 from holdfast.containers.engine import connect
+from holdfast.retry import Policy, constant
 
 pytestmark = pytest.mark.engine
 
@@ -36,10 +37,27 @@ def network(gateway):
     return connect().client.inspect_network(gateway.container)["Id"]
 
 
+def pods_of_this_start(gateway):
+    """All pods, once the kubelet has told of each that it runs since the node was started the last time.
+
+    Until then their restarts are those of before, and go up by themselves.
+    """
+    since = gateway.inspect()["State"]["StartedAt"][:19]
+
+    def look():
+        pods = gateway.get("pods", "--all-namespaces")["items"]
+        for pod in pods:
+            for one in pod["status"].get("containerStatuses", ()):
+                assert one["state"].get("running", {}).get("startedAt", "")[:19] >= since, pod["metadata"]
+        return pods
+
+    return Policy(attempts=None, deadline=60, backoff=constant(0.5), retry_on=AssertionError).call(look)
+
+
 def whole(gateway):
     """Everything that an `up` without anything to do must leave as it is."""
+    pods = pods_of_this_start(gateway)
     container = gateway.inspect()
-    pods = gateway.get("pods", "--all-namespaces")["items"]
     return {
         "container": (container["Id"], container["State"]["StartedAt"], container["RestartCount"]),
         "network": network(gateway),

@@ -65,6 +65,11 @@ class Lanes(LoadFileScheduling):
         return min(self.workqueue, key=place)
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Not before his last test: a file that waits for a busy worker is one that nobody else gets."""
+        """Not before his last test: a file that waits for a busy worker is one that nobody else gets.
+
+        What a worker that died had finished comes back with the rest of its files, and is not given out.
+        """
+        for scope in [scope for scope, tests in self.workqueue.items() if all(tests.values())]:
+            del self.workqueue[scope]
         if self._pending_of(self.assigned_work[node]) <= 1 or not self.workqueue:
             super()._reschedule(node)

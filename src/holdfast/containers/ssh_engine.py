@@ -113,6 +113,7 @@ class SshEngine(Engine):
         sdk = self._sdk
         if not self.host.master.is_alive():
             self.host.reach()
+            self._guard()
         return sdk
 
     @cached_property

@@ -40,14 +40,17 @@ def reopening(
 ) -> Callable[[RetryScheduled], None] | None:
     """What calls through the tunnel have for `on_retry`: one that was cut is open again for the next try.
 
-    A tunnel that cannot be opened now is not their error: they go on trying as long as they may.
+    One that is only slow is left alone: others use it too, and ssh itself ends one that stays silent. One
+    that cannot be opened now is not their error: they go on trying as long as they may.
     """
-    if work.place.tunnel is None:
+    tunnel = work.place.tunnel
+    if tunnel is None:
         return then
 
     def reopen(event: RetryScheduled) -> None:
         if then is not None:
             then(event)
-        reach(work)
+        if tunnel.has_gone():
+            reach(work)
 
     return reopen

@@ -70,6 +70,10 @@ class Tunnel:
         self.was_open = self.was_open or is_open
         return is_open
 
+    def has_gone(self) -> bool:
+        """Whether its process is over; asks nobody else, so that a slow line is no line that is cut."""
+        return not self._is_ours()
+
     def open(self, ports: Iterable[int], listen: str) -> bool:
         """Open it, or replace one that is dead, hangs or leads elsewhere; False when it was fine."""
         wanted = tuple(ports)
@@ -77,6 +81,7 @@ class Tunnel:
             self.state = _read(self.file) or self.state
             if self.is_open(wanted, listen):
                 return False
+            had_gone = self.has_gone()
             self.master.close()
             self.master.ensure()
             ends = _ends(wanted, listen)
@@ -89,7 +94,7 @@ class Tunnel:
                     remote=str(self.target), ports=kept, ends=ends, pid=self.master.pid(), since=since
                 )
             )
-            self.was_cut = self.was_cut or self.was_open
+            self.was_cut = self.was_cut or (self.was_open and had_gone)
             self.was_open = True
         return True
 

@@ -73,7 +73,8 @@ def unbroken(make: Callable[[], Work], do: Callable[[Work, Bus], R], bus: Bus) -
 def cut_short(error: HoldfastError, lock: Lock, work: Work) -> ConnectionCutError | None:
     """What a run really ended with, if its lock was lost with the connection, or its tunnel was down.
 
-    Whatever failed after a cut says nothing about the gateway, and nobody may judge by it.
+    Whatever failed after a cut says nothing about the gateway, and nobody may judge by it; raises what keeps
+    the tunnel from being opened again, if time does not mend it.
     """
     if not isinstance(lock, CommandLock) or not isinstance(error, _BY_A_CUT):
         return None
@@ -87,7 +88,10 @@ def cut_short(error: HoldfastError, lock: Lock, work: Work) -> ConnectionCutErro
 
 
 def _had_no_way(work: Work) -> bool:
-    """Whether the tunnel was open in this run and had to be opened again, now or between two tries."""
+    """Whether the tunnel was open in this run and had to be opened again, now or between two tries.
+
+    Where a person has to change something before it can be, that is what the run ended with.
+    """
     tunnel = work.place.tunnel
     if tunnel is None or not tunnel.was_open:
         return False
@@ -95,8 +99,6 @@ def _had_no_way(work: Work) -> bool:
         opened = reach(work)
     except TemporaryError:
         return True  # it is down, and cannot be opened yet
-    except HoldfastError:
-        return False  # a person has to change something, and the next command says what
     was_cut, tunnel.was_cut = tunnel.was_cut, False
     return opened or was_cut
 

@@ -41,7 +41,7 @@ class Far:
 
     def __init__(self, folder):
         self.path = folder / "far.lock"
-        self.tunnel = SimpleNamespace(was_open=True, was_cut=False)
+        self.tunnel = SimpleNamespace(was_open=True, was_cut=False, has_gone=lambda: True)
 
     def lock(self, _name):
         return CommandLock(str(self.path))
@@ -122,9 +122,11 @@ def test_a_tunnel_that_was_not_open_yet_was_not_cut(monkeypatch, work):
 )
 def test_what_a_person_has_to_change_is_not_tried_again(monkeypatch, work, error, opened):
     left = reached(monkeypatch, unbroken, *opened)
-    with pytest.raises(type(error)):
+    with pytest.raises(type((opened or [error])[0])) as caught:
         up(work, error, "never reached")
     assert left == []
+    goes_back = any(flow.is_unwell(caught.value, step) for step in flow._GATE)
+    assert not (opened and goes_back), "nobody saw the gateway, so no upgrade is taken back"
 
 
 @needs_flock
@@ -154,6 +156,12 @@ def test_a_call_opens_the_tunnel_again_before_its_next_try(monkeypatch, work):
     assert calls.call(ask) == "answered"
     assert tries == [3, 2, 1, 0], "it was opened before each of them but the first"
     assert ["refused" in event.reason for event in told] == [True] * 3
+
+
+def test_a_tunnel_that_is_only_slow_is_left_to_those_who_use_it(monkeypatch, work):
+    work.place.tunnel.has_gone = lambda: False
+    reached(monkeypatch, remote)
+    remote.reopening(work)(None)
 
 
 def test_on_this_machine_there_is_nothing_to_open(work):
