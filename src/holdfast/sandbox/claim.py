@@ -60,7 +60,7 @@ def decide_claim(seen: Claimed) -> ClaimDecision:
     """Find the claim's sandbox, or get it one."""
     if is_leaving(seen.claim):
         return ClaimDecision()
-    own = next((one for one in seen.sandboxes if is_owned(one, seen.claim)), None)
+    own = _own(seen)
     ends = expiry(seen.claim, seen.now)
     if ends.is_over:
         return _expired(seen, own)
@@ -72,13 +72,26 @@ def decide_claim(seen: Claimed) -> ClaimDecision:
 
 
 def refused_claim(seen: Claimed, words: str) -> dict[str, Any] | None:
-    """The status of a claim for which the server refuses to do what was decided."""
-    return None if is_leaving(seen.claim) else _told(seen, Reason.RECONCILER_ERROR, words, None).status
+    """The status of a claim for which the server refuses to do what was decided.
+
+    Where its sandbox is and whether it has finished is said all the same: the claim's time counts from there.
+    """
+    if is_leaving(seen.claim):
+        return None
+    own = _own(seen)
+    if own is None or expiry(seen.claim, seen.now).is_over:
+        return _told(seen, Reason.RECONCILER_ERROR, words, None).status
+    ready = Said(Condition.READY, "False", Reason.RECONCILER_ERROR, words)
+    return _bound(seen, own, None, ready=ready).status
 
 
 def bound_to(claim: Mapping[str, Any]) -> str:
     """The name of the sandbox that a claim got, as far as its status says."""
     return str(((claim.get("status") or {}).get("sandbox") or {}).get("name") or "")
+
+
+def _own(seen: Claimed) -> dict[str, Any] | None:
+    return next((one for one in seen.sandboxes if is_owned(one, seen.claim)), None)
 
 
 def _lost(seen: Claimed, name: str, again_in: float | None) -> ClaimDecision:
@@ -126,10 +139,12 @@ def _made_for_it(seen: Claimed, template: Mapping[str, Any], again_in: float | N
     )
 
 
-def _bound(seen: Claimed, own: dict[str, Any], again_in: float | None) -> ClaimDecision:
-    """Say what the sandbox says, and have it follow what the claim says."""
+def _bound(
+    seen: Claimed, own: dict[str, Any], again_in: float | None, *, ready: Said | None = None
+) -> ClaimDecision:
+    """Say what the sandbox says, or `ready` in place of that, and have it follow what the claim says."""
     now = edited(seen.claim, own, seen.policies)
-    said = [_mirrored(own) if now.refused is None else _refused(now.refused)]
+    said = [ready or (_mirrored(own) if now.refused is None else _refused(now.refused))]
     finished = condition(own, Condition.FINISHED)
     if finished.get("status") == "True":
         said.append(Said(Condition.FINISHED, "True", finished["reason"], finished.get("message", "")))

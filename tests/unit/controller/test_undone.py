@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from tests.support.pools import TEMPLATE, Server, claim, merged, pool, waiting
+from tests.support.sandboxes import living_pod
 
 from holdfast.controller.desk import Desk
 from holdfast.controller.undone import Undone
@@ -54,6 +55,7 @@ def edited_before(server, seconds=1.0):
     asked = claim("c")
     box = waiting("p-0", asked)
     box["spec"]["operatingMode"] = "Suspended"
+    del box["status"]["podIPs"]
     asked["spec"]["additionalPodMetadata"] = LABELS
     asked["metadata"]["annotations"] = {"agents.x-k8s.io/sandbox-name": "p-0"}
     asked["status"] = {"sandbox": {"name": "p-0"}}
@@ -83,6 +85,41 @@ def test_a_change_that_the_server_refuses_is_told_once_and_nothing_else_between(
     said = server.there["SandboxClaim", "c"]["status"]["conditions"]
     assert [(row["reason"], row["message"]) for row in said] == [("ReconcilerError", "no red teams here")]
     assert wrote.count(("status", "SandboxClaim")) == 1
+
+
+async def until(holds):
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 (nothing tells of what a stand-in keeps)
+            await asyncio.sleep(0.02)
+
+
+def test_a_claims_time_ends_though_the_server_refuses_its_edit():
+    """What its sandbox says goes on reaching it: the address of a new pod, and the end of the last one."""
+    asked = claim("c")
+    box = waiting("p-0", asked)
+    lifecycle = {"ttlSecondsAfterFinished": 2, "shutdownPolicy": "Delete"}
+    asked["spec"] |= {"additionalPodMetadata": LABELS, "lifecycle": lifecycle}
+    asked["status"] = {"sandbox": {"name": "p-0", "podIPs": ["10.0.0.1"]}}
+    server = Refusing(told_early=False)
+
+    def says(kind):
+        rows = server.there["SandboxClaim", "c"]["status"].get("conditions") or ()
+        return next((row["reason"] for row in rows if row["type"] == kind), None)
+
+    async def scenario():
+        server.desk = Desk(server)
+        running = asyncio.create_task(server.desk.run())
+        for each in (TEMPLATE, pool(0), box, living_pod(box), asked):
+            server.tell(server.put(each))
+        await until(lambda: says("Ready") == "ReconcilerError")
+        assert server.there["SandboxClaim", "c"]["status"]["sandbox"]["podIPs"] == ["10.0.0.9"]
+        server.tell(server.put(living_pod(box, phase="Succeeded")))
+        await until(lambda: says("Finished") == "PodSucceeded")
+        assert says("Ready") == "ReconcilerError"
+        await until(lambda: ("SandboxClaim", "c") not in server.there)
+        running.cancel()
+
+    asyncio.run(scenario())
 
 
 def asking(patch, name="a"):

@@ -24,6 +24,31 @@ def test_a_claim_says_what_the_server_refuses_and_keeps_its_sandbox():
     assert status["sandbox"] == {"name": "old"}
 
 
+def refused(asked, *boxes, now=NOW):
+    """Its status by type of condition, and the sandbox that it names, where the server refuses its edit."""
+    seen = Claimed(claim=asked, pool=pool(), template=template(), sandboxes=boxes, now=now)
+    status = refused_claim(seen, "no red teams")
+    return {row["type"]: row["reason"] for row in status["conditions"]}, status["sandbox"]
+
+
+def test_a_claim_whose_edit_is_refused_still_says_where_its_sandbox_is_and_that_it_is_over():
+    asked = claim(additionalPodMetadata={"labels": {"team": "red"}})
+    asked["status"] = {"sandbox": {"name": "box", "podIPs": ["10.0.0.1"]}}
+    said, sandbox = refused(asked, waiting("box", owner=asked))
+    assert (said, sandbox) == ({"Ready": "ReconcilerError"}, {"name": "box", "podIPs": ["10.0.0.3"]})
+    said, _ = refused(asked, waiting("box", owner=asked, ready=False, finished=True))
+    assert said == {"Ready": "ReconcilerError", "Finished": "PodFailed"}
+
+
+def test_a_claim_whose_time_is_over_stays_so_where_its_end_is_refused():
+    """Its sandbox may have begun anew since: the time that is over does not."""
+    asked = claim(lifecycle={"ttlSecondsAfterFinished": 5})
+    finished = {"type": "Finished", "status": "True", "reason": "PodFailed", "lastTransitionTime": text(NOW)}
+    asked["status"] = {"sandbox": {"name": "box"}, "conditions": [finished]}
+    said, _ = refused(asked, waiting("box", owner=asked), now=NOW + timedelta(seconds=5))
+    assert said == {"Ready": "ReconcilerError", "Finished": "PodFailed"}
+
+
 def test_a_pool_says_what_the_server_refuses_until_it_does_so_no_more():
     asked = pool(replicas=2)
     asked["status"] = refused_pool(
