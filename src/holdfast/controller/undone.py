@@ -17,7 +17,6 @@ from holdfast.sandbox.actions import Patch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from holdfast.controller.cache import Key
     from holdfast.sandbox.actions import Action
 
 _MOST_KNOWN = 4096
@@ -33,11 +32,11 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 class Undone:
-    """Remembers the last patch of each object: only one that has to be repeated waits."""
+    """Remembers the last patch of each object, by uid: only one that has to be repeated waits."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._asked: dict[Key, _Asked] = {}
+        self._asked: dict[str, _Asked] = {}
 
     def due(self, actions: Iterable[Action]) -> tuple[list[Action], float | None]:
         """What is to be done now, and the seconds until the first of the rest is."""
@@ -59,7 +58,7 @@ class Undone:
                 if len(self._asked) > _MOST_KNOWN:
                     self._asked.clear()
                 times = known.times + 1 if known else 1
-                self._asked[action.target.key] = _Asked(action.patch, times, self._clock())
+                self._asked[action.target.uid] = _Asked(action.patch, times, self._clock())
 
     def _seconds_left(self, action: Action) -> float:
         known = self._known(action) if isinstance(action, Patch) else None
@@ -69,6 +68,6 @@ class Undone:
         return known.at + pause - self._clock()
 
     def _known(self, action: Patch) -> _Asked | None:
-        known = self._asked.get(action.target.key)
+        known = self._asked.get(action.target.uid)
         same = known is not None and known.patch == action.patch and self._clock() - known.at < _CALM
         return known if same else None

@@ -122,8 +122,8 @@ def test_a_claims_time_ends_though_the_server_refuses_its_edit():
     asyncio.run(scenario())
 
 
-def asking(patch, name="a"):
-    target = Target(api_version="v1", kind="Sandbox", name=name, namespace="ns", uid=f"uid-{name}")
+def asking(patch, name="a", uid=None):
+    target = Target(api_version="v1", kind="Sandbox", name=name, namespace="ns", uid=uid or f"uid-{name}")
     return Patch(target=target, patch=patch)
 
 
@@ -161,3 +161,13 @@ def test_what_held_for_long_is_asked_for_at_once():
     assert played.pause(red) == 0.0
     played.undone.done([red])
     assert played.pause(red) == pytest.approx(0.05)
+
+
+def test_what_comes_again_under_the_same_name_does_not_wait_for_what_was_undone_before():
+    played, red = Played(), asking({"a": "red"})
+    for _ in range(5):
+        played.undone.done([red])
+    again = asking({"a": "red"}, uid="uid-another")
+    assert played.pause(again) == 0.0
+    played.undone.done([again])
+    assert played.pause(again) == pytest.approx(0.05)
