@@ -28,7 +28,7 @@ _TRANSIENT = re.compile(
     r"broken pipe|connection (aborted|broken)|read timed out|temporary failure in name resolution|"
     r"unexpected status[^\n]*\b(429|50[0234])\b|client\.timeout exceeded|context deadline exceeded|"
     # A node that is just being started again by the engine: neither running nor stopped.
-    r"connection timed out|: eof\b|cannot update a stopped container",
+    r"connection timed out|: eof\b|cannot \w+ a (stopped container|deleted process)",
     re.IGNORECASE,
 )
 _PERMANENT = re.compile(

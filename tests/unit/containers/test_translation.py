@@ -27,6 +27,7 @@ from holdfast.errors import (
         "received unexpected HTTP status: 500 Internal Server Error",
         "502 Bad Gateway",
         "Cannot update container 23dc: cannot update a stopped container: unknown",
+        "Cannot update container 23dc: cannot update a deleted process: unknown",
     ],
 )
 def test_what_may_pass_is_tried_again(text):
