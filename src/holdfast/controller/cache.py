@@ -94,7 +94,7 @@ class Cache:
         keys = self._by_hash.get(("Sandbox", namespace, value), ())
         return [self._objects[key] for key in sorted(keys)]
 
-    def claims_of_pool(self, namespace: str, pool: str) -> list[dict[str, Any]]:
+    def claims_waiting_for(self, namespace: str, pool: str) -> list[dict[str, Any]]:
         """The claims that still wait for a sandbox of a pool."""
         return [self._objects[key] for key in sorted(self._by_pool.get((namespace, pool), ()))]
 

@@ -62,5 +62,5 @@ def _pools_of(namespace: str, template: str, cache: Cache) -> Iterator[Key]:
 
 def _claims_of(namespace: str, pool: str, cache: Cache) -> Iterator[Key]:
     """Claims of a pool that have no sandbox yet: only those wait for one."""
-    for claim in cache.claims_of_pool(namespace, pool):
+    for claim in cache.claims_waiting_for(namespace, pool):
         yield key_of(claim)

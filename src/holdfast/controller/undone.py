@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.controller.hands import SOON
-from holdfast.controller.sandbox_look import UNWATCHED
 from holdfast.sandbox.actions import Patch
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
 _MOST_KNOWN = 4096
 _MOST_DOUBLED = 8
+_LONGEST = 10.0
+"""The longest pause: whoever undoes it may be mended, and then nobody should wait for minutes."""
 _CALM = 60.0
 """What was not undone for so many seconds is asked for at once when it has to be."""
 
@@ -64,7 +65,7 @@ class Undone:
         known = self._known(action) if isinstance(action, Patch) else None
         if known is None:
             return 0.0
-        pause = min(UNWATCHED, SOON * 2.0 ** min(known.times - 1, _MOST_DOUBLED))
+        pause = min(_LONGEST, SOON * 2.0 ** min(known.times - 1, _MOST_DOUBLED))
         return known.at + pause - self._clock()
 
     def _known(self, action: Patch) -> _Asked | None:
