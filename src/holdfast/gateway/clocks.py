@@ -11,8 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from holdfast.errors import PermanentError
-from holdfast.gateway import kubeconfig
-from holdfast.kube.reach import ask
+from holdfast.gateway.glances import ask_kubernetes
 
 if TYPE_CHECKING:
     from holdfast.gateway.work import Work
@@ -30,9 +29,8 @@ def now() -> dt.datetime:
 
 def ahead_of_us(work: Work) -> float:
     """By how many seconds the clock of the gateway's API server is ahead of this machine's."""
-    found = kubeconfig.credentials(work.files.kubeconfig.read_bytes())
     before = now().timestamp()
-    answer = ask(found.server, "/version", ca=found.ca, certificate=found.certificate, key=found.key)
+    answer = ask_kubernetes(work, "/version")
     return skew(answer.date, before, now().timestamp())
 
 

@@ -14,11 +14,10 @@ from holdfast.containers import labels
 from holdfast.containers.images import find_image
 from holdfast.containers.networks import find_volume
 from holdfast.errors import HoldfastError
-from holdfast.gateway import kubeconfig
+from holdfast.gateway.glances import ask_kubernetes
 from holdfast.gateway.identity import context_name, node_name
 from holdfast.gateway.remote import reach
 from holdfast.gateway.status_notes import status_notes
-from holdfast.kube.reach import answers
 
 if TYPE_CHECKING:
     from holdfast.gateway.work import Work
@@ -90,8 +89,7 @@ def _api_state(work: Work) -> tuple[State, str, tuple[str, ...]]:
     if not work.files.kubeconfig.exists():
         return "starting", "there is no kubeconfig on this machine yet", ()
     try:
-        found = kubeconfig.credentials(work.files.kubeconfig.read_bytes())
-        answers(found.server, "/readyz", ca=found.ca, certificate=found.certificate, key=found.key)
+        ask_kubernetes(work, "/readyz")
     except HoldfastError as error:
         return "starting", error.message, ()
-    return "ready", "", status_notes(found)
+    return "ready", "", status_notes(work)

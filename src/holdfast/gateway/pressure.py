@@ -9,8 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import DiskFullError, HoldfastError
-from holdfast.gateway import kubeconfig
-from holdfast.kube.reach import answers
+from holdfast.gateway.glances import ask_kubernetes
 
 if TYPE_CHECKING:
     from holdfast.gateway.work import Work
@@ -21,10 +20,7 @@ CONDITION = "DiskPressure"
 def short_of_disk(work: Work) -> DiskFullError | None:
     """What to tell where pods do not come; None where there is room, and where nobody can say."""
     try:
-        found = kubeconfig.credentials(work.files.kubeconfig.read_bytes())
-        said = answers(
-            found.server, "/api/v1/nodes", ca=found.ca, certificate=found.certificate, key=found.key
-        )
+        said = ask_kubernetes(work, "/api/v1/nodes").body
         row = pressure_on(json.loads(said)["items"], work.node)
     except (HoldfastError, OSError, ValueError, LookupError):
         return None

@@ -61,6 +61,8 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
         45.0
     )
     look: Annotated[float, _seconds("until it can be told whether a step is done")] = 30.0
+    request: Annotated[float, _seconds("for the cluster to answer one request of a step")] = 30.0
+    glance: Annotated[float, _seconds("for an API to answer a quick look at it, as `status` takes one")] = 5.0
     doctor: Annotated[float, _seconds("until all checks of `doctor` have an answer")] = 45.0
 
 

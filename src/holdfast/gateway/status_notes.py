@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.kube.reach import ask
+from holdfast.gateway.glances import ask_kubernetes
 
 if TYPE_CHECKING:
-    from holdfast.gateway.kubeconfig import Credentials
+    from holdfast.gateway.work import Work
 
-_SHOWN, _LARGEST = 5, 16 << 20
+_SHOWN = 5
 _POLICIES = f"/apis/networking.k8s.io/v1/networkpolicies?limit={_SHOWN}"
 
 
-def status_notes(by: Credentials) -> tuple[str, ...]:
+def status_notes(work: Work) -> tuple[str, ...]:
     """All that is to be said."""
     try:
-        answer = ask(by.server, _POLICIES, ca=by.ca, certificate=by.certificate, key=by.key, largest=_LARGEST)
-        found = msgspec.json.decode(answer.body)
+        found = msgspec.json.decode(ask_kubernetes(work, _POLICIES).body)
         return (_unenforced(found),) if found["items"] else ()
-    except (HoldfastError, msgspec.DecodeError, KeyError, TypeError):
+    except (HoldfastError, OSError, msgspec.DecodeError, KeyError, TypeError):
         return ()
 
 

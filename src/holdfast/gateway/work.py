@@ -90,7 +90,7 @@ class Work:
         """The gateway's Kubernetes, through the kubeconfig on this machine; steps wait for that first."""
         from holdfast.kube import Objects
 
-        return Objects(self.api_client)
+        return Objects(self.api_client, timeout=self.settings.timeouts.request)
 
     @cached_property
     def api_client(self) -> ApiClient:

@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from holdfast.retry import Policy
 
 
-def openapi(api_client: ApiClient, api_version: str, policy: Policy | None = None) -> dict[str, Any]:
+def openapi(
+    api_client: ApiClient, api_version: str, policy: Policy | None = None, *, timeout: float = DEFAULT_TIMEOUT
+) -> dict[str, Any]:
     """The document of `v1`, `apps/v1` and so on."""
-    terms = link(api_client, policy=policy)
+    terms = link(api_client, policy=policy, timeout=timeout)
     path = f"/openapi/v3{root_of(api_version)}"
 
     def ask() -> dict[str, Any]:
         asked = api_client.param_serialize("GET", path, auth_settings=["BearerToken"])
-        answer = api_client.call_api(*asked, _request_timeout=DEFAULT_TIMEOUT)
+        answer = api_client.call_api(*asked, _request_timeout=terms.timeout_now())
         if answer.status != 200:  # noqa: PLR2004 - a status is its own name
             from kubernetes.client.exceptions import ApiException
 

@@ -57,4 +57,4 @@ def cluster(client, control_plane):
 @pytest.fixture
 def nodes(client):
     """The cluster as the steps see it."""
-    return NodeCluster(client, Policy(attempts=4, backoff=exponential(0.05, cap=1)))
+    return NodeCluster(client, Policy(attempts=4, backoff=exponential(0.05, cap=1)), 30.0)

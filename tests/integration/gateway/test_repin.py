@@ -29,7 +29,7 @@ class Stopping(NodeCluster):
     """The real cluster, until its n-th write: it stops just before that, or as soon as it is done."""
 
     def __init__(self, client, at, *, after):
-        super().__init__(client, QUICK)
+        super().__init__(client, QUICK, 30.0)
         self._left, self._after = at, after
         for name in WRITES:
             setattr(self, name, self._counted(getattr(self, name)))
@@ -225,7 +225,8 @@ def test_through_faults_at_every_write_it_ends_the_same(stranded, control_plane)
     cluster, old, claim = stranded
     lost = [Fault(kind="gateway-timeout", commit=True), "reset-after", "reset-before", "unavailable"]
     with FaultProxy(control_plane.kubeconfig) as proxy, api_client(proxy.kubeconfig) as client:
-        faulty = NodeCluster(client, Policy(attempts=None, deadline=60, backoff=exponential(0.02, cap=0.2)))
+        often = Policy(attempts=None, deadline=60, backoff=exponential(0.02, cap=0.2))
+        faulty = NodeCluster(client, often, 30.0)
         with proxy.faults(rule(*lost, name="quarter", probability=0.25)):
             for _ in range(5):
                 try:

@@ -155,7 +155,7 @@ def test_only_looking_loads_no_models_of_kinds(control_plane):
     code = (
         "import sys; from holdfast.gateway.nodes.cluster import NodeCluster;"
         "from holdfast.kube import api_client;"
-        f"found = NodeCluster(api_client({str(control_plane.kubeconfig)!r}));"
+        f"found = NodeCluster(api_client({str(control_plane.kubeconfig)!r}), None, 30.0);"
         "print(len(found.nodes()), len(found.volumes()), 'kubernetes.client.models.v1_pod' in sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

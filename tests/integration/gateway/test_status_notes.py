@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.gateway import kubeconfig
+from holdfast.gateway.settings import resolve
 from holdfast.gateway.status_notes import status_notes
+from holdfast.gateway.work import Work
 from holdfast.kube import Objects, api_client
 from holdfast.testing.kube_server import KubeServer
 
@@ -21,18 +22,21 @@ def policy(name):
     }
 
 
-def test_policies_that_are_there_are_named_and_none_are_not_spoken_of():
+def test_policies_that_are_there_are_named_and_none_are_not_spoken_of(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    work = Work("dev", resolve({}))
+    work.files.kubeconfig.parent.mkdir(parents=True)
     with KubeServer() as server, api_client(server.kubeconfig) as api:
-        by = kubeconfig.credentials(server.kubeconfig.read_bytes())
-        assert status_notes(by) == ()
+        work.files.kubeconfig.write_bytes(server.kubeconfig.read_bytes())
+        assert status_notes(work) == ()
         Objects(api).create(policy("shut"))
-        (note,) = status_notes(by)
+        (note,) = status_notes(work)
         assert note == (
             "network policies are there (default/shut), but this gateway's network does not enforce them: "
             "every pod reaches every other"
         )
         for number in range(5):
             Objects(api).create(policy(f"shut-{number}"))
-        (note,) = status_notes(by)
+        (note,) = status_notes(work)
         assert "default/shut-3, …)" in note
-    assert status_notes(by) == ()
+    assert status_notes(work) == ()

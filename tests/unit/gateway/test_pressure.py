@@ -8,6 +8,7 @@ from holdfast.errors import DiskFullError
 from holdfast.gateway import pressure
 from holdfast.gateway.settings import resolve
 from holdfast.gateway.work import Work
+from holdfast.kube.reach import Answer
 
 FULL = {"type": "DiskPressure", "status": "True", "lastTransitionTime": "T", "message": "kubelet has it"}
 FREE = {**FULL, "status": "False"}
@@ -48,15 +49,8 @@ def test_it_says_what_is_wrong_and_what_helps(tmp_path, monkeypatch):
     work = Work("dev", resolve({}))
     body = b'{"items": [{"metadata": {"name": "n"}, "status": {"conditions": [%s]}}]}'
     row = b'{"type": "DiskPressure", "status": "True", "lastTransitionTime": "T", "message": "low"}'
-    monkeypatch.setattr(pressure, "answers", lambda *_, **__: body % row)
-    monkeypatch.setattr(pressure.kubeconfig, "credentials", lambda _: Credentials)
-    work.files.kubeconfig.parent.mkdir(parents=True)
-    work.files.kubeconfig.write_text("")
+    monkeypatch.setattr(pressure, "ask_kubernetes", lambda *_: Answer(body % row, ""))
     told = pressure.short_of_disk(work)
     assert isinstance(told, DiskFullError)
     assert "DiskPressure since T: low" in told.message
     assert "holdfast restart dev" in told.hint
-
-
-class Credentials:
-    server = ca = certificate = key = ""

@@ -177,7 +177,7 @@ def test_everything_that_goes_through_the_tunnel_opens_it_again(monkeypatch, wor
     work.api_client = None
     seen = {}
     monkeypatch.setattr(
-        "holdfast.gateway.nodes.cluster.NodeCluster", lambda _, calls: seen.update(nodes=calls)
+        "holdfast.gateway.nodes.cluster.NodeCluster", lambda _, calls, __: seen.update(nodes=calls)
     )
     ctx = SimpleNamespace(previewing=False, retry=lambda policy: policy)
     NodeStep(work).cluster(ctx)

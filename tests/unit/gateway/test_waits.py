@@ -24,8 +24,6 @@ ON_PURPOSE = {
     "containers/ssh_master.py: _PS_SECONDS": "asks this machine's own process table",
     "containers/ssh_master.py: seconds=45.0": "for who has no settings; gateways say timeouts.ssh",
     "gateway/clocks.py: MOST_SECONDS": "by how much two clocks may differ: nobody waits",
-    "gateway/doctor/case.py: deadline=10.0": "one look of an examination that has timeouts.doctor",
-    "gateway/doctor/checks/certificates.py: timeout=5.0": "one look of an examination, as above",
     "gateway/doctor/checks/host.py: _BAD_SECONDS": "by how much two clocks may differ: nobody waits",
     "gateway/doctor/checks/host.py: _ODD_SECONDS": "by how much two clocks may differ: nobody waits",
     "gateway/doctor/checks/pods.py: _PATIENCE": "how old a pod is before it is called late: nobody waits",

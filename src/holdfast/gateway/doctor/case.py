@@ -22,10 +22,11 @@ from holdfast.containers.networks import NetworkView, VolumeView, find_network, 
 from holdfast.containers.translation import translated
 from holdfast.errors import DamagedFileError, HoldfastError
 from holdfast.gateway import kubeconfig
+from holdfast.gateway.glances import ask_by
 from holdfast.gateway.place import patience_of
 from holdfast.gateway.settings import Resolved, Settings
 from holdfast.gateway.work import Work
-from holdfast.kube.reach import ask, is_unreachable
+from holdfast.kube.reach import is_unreachable
 from holdfast.retry import Policy, constant
 
 if TYPE_CHECKING:
@@ -38,9 +39,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PAGE = 100
-_LARGEST_PAGE = 16 << 20
-_PATIENT = Policy(attempts=3, deadline=10.0, backoff=constant(0.2), retry_on=is_unreachable)
-"""A busy machine may miss one answer; a server that is down is told as such within seconds."""
+_PATIENT = Policy(attempts=3, backoff=constant(0.2), retry_on=is_unreachable)
+"""A busy machine may miss one answer; a server that is down is told as such within two glances."""
 
 
 class Unavailable(Exception):  # noqa: N818 (no error: it says that a check has nothing to look at)
@@ -159,7 +159,8 @@ class Case:
         if not self.is_reached:
             raise Unavailable("the tunnel to the gateway is down")
         found = credentials or self.credentials
-        return _PATIENT.call(_heard, found, path)
+        patient = _PATIENT.with_(deadline=2 * self.work.settings.timeouts.glance)
+        return patient.call(self._heard, found, path)
 
     def items(self, path: str, **query: str) -> list[dict[str, Any]]:
         """All objects of a list, in pages; only where the API answers."""
@@ -234,6 +235,11 @@ class Case:
             raise Unavailable("the node has no kubeconfig yet")
         return kubeconfig.for_host(found, name=work.name, server=work.server)
 
+    def _heard(self, found: Credentials, path: str) -> Heard:
+        before = time.time()
+        answer = ask_by(found, self.work, path)
+        return Heard(answer.body, answer.date, before, time.time())
+
     def _once(self, key: str, make: Callable[[], T]) -> T:
         with self._guard:
             future = self._facts.get(key)
@@ -246,16 +252,3 @@ class Case:
             except BaseException as error:  # noqa: BLE001 (whoever waits for it gets it)
                 future.set_exception(error)
         return future.result()  # type: ignore[no-any-return]
-
-
-def _heard(found: Credentials, path: str) -> Heard:
-    before = time.time()
-    answer = ask(
-        found.server,
-        path,
-        ca=found.ca,
-        certificate=found.certificate,
-        key=found.key,
-        largest=_LARGEST_PAGE,
-    )
-    return Heard(answer.body, answer.date, before, time.time())

@@ -29,12 +29,13 @@ _NOT_FOUND, _CONFLICT = 404, 409
 class NodeCluster:
     """One cluster, seen from its nodes."""
 
-    def __init__(self, api_client: Any, policy: Policy | None = None) -> None:
+    def __init__(self, api_client: Any, policy: Policy | None, timeout: float) -> None:
         from holdfast.kube import Objects
 
         self._api_client = api_client
         self._policy = policy
-        self._objects = Objects(api_client, policy)
+        self._timeout = timeout
+        self._objects = Objects(api_client, policy, timeout=timeout)
 
     @cached_property
     def _core(self) -> CoreV1Api:
@@ -43,7 +44,7 @@ class NodeCluster:
 
         from holdfast.kube import resilient
 
-        return resilient(CoreV1Api(self._api_client), self._policy)
+        return resilient(CoreV1Api(self._api_client), self._policy, timeout=self._timeout)
 
     # Looking ---------------------------------------------------------------------------------------------
 

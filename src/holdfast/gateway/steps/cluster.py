@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.errors import HoldfastError
-from holdfast.gateway import kubeconfig
+from holdfast.gateway.glances import ask_kubernetes
 from holdfast.gateway.remote import reopening
 from holdfast.gateway.steps.base import ENGINE_CALLS, GatewayStep, indented
-from holdfast.kube.reach import answers
 from holdfast.retry import Policy, exponential
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class ClusterStep(GatewayStep):
         """The cluster, with this step's retries told on its line and ended by Ctrl-C."""
         from holdfast.kube import Objects
 
-        return Objects(self.work.api_client, self.calls(ctx))
+        return Objects(self.work.api_client, self.calls(ctx), timeout=self.work.settings.timeouts.request)
 
     def calls(self, ctx: Context) -> Policy:
         """How one call to the cluster is repeated."""
@@ -60,10 +59,7 @@ class ClusterStep(GatewayStep):
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log?tailLines={_LOG_LINES}"
         for query in ("&previous=true", ""):
             try:
-                found = kubeconfig.credentials(self.work.files.kubeconfig.read_bytes())
-                said = answers(
-                    found.server, path + query, ca=found.ca, certificate=found.certificate, key=found.key
-                )
+                said = ask_kubernetes(self.work, path + query).body
             except (HoldfastError, OSError):
                 continue
             if said.strip():

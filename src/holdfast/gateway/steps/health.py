@@ -22,14 +22,14 @@ from holdfast.errors import (
     WaitFailedError,
     WaitTimeoutError,
 )
-from holdfast.gateway import kubeconfig
+from holdfast.gateway.glances import ask_gateway, ask_kubernetes
 from holdfast.gateway.remote import reopening
 from holdfast.gateway.steps.base import indented
 from holdfast.gateway.steps.cluster import ClusterStep
 from holdfast.gateway.workloads.api_server import NAME
 from holdfast.gateway.workloads.sights import hopeless
 from holdfast.kube.conditions import Sight
-from holdfast.kube.reach import ApiUnreachableError, answers
+from holdfast.kube.reach import ApiUnreachableError
 from holdfast.retry import Policy, exponential
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ class WaitHealthy(ClusterStep):
     def _ask(self) -> str:
         """All questions once; the first that is not answered well is raised."""
         self._ask_container()
-        found = kubeconfig.credentials(self.work.files.kubeconfig.read_bytes())
-        answers(found.server, "/readyz", ca=found.ca, certificate=found.certificate, key=found.key)
+        ask_kubernetes(self.work, "/readyz")
         if not self.work.settings.workloads:
             return "node and Kubernetes"
         self._ask_gateway()
@@ -116,13 +115,7 @@ class WaitHealthy(ClusterStep):
         if identity is None:
             raise NotHealthyYetError("the client's files are not there")
         try:
-            said = answers(
-                self.work.gateway_api,
-                "/v1/gateway",
-                ca=identity.ca,
-                certificate=identity.client.certificate,
-                key=identity.client.key,
-            )
+            said = ask_gateway(self.work, identity)
         except ApiUnreachableError:
             self._look_at_pods()
             raise

@@ -9,9 +9,10 @@ from holdfast.containers.commands import read_file
 from holdfast.engine import Verdict, absent, done, partial
 from holdfast.errors import TemporaryError
 from holdfast.gateway import kubeconfig
+from holdfast.gateway.glances import ask_by
 from holdfast.gateway.remote import reopening
 from holdfast.gateway.steps.base import GatewayStep
-from holdfast.kube.reach import answers, is_unreachable
+from holdfast.kube.reach import is_unreachable
 from holdfast.retry import Policy, exponential
 
 if TYPE_CHECKING:
@@ -98,5 +99,5 @@ class WaitApiReady(GatewayStep):
 
     def run(self, ctx: Context) -> None:
         found = kubeconfig.credentials(self.work.files.kubeconfig.read_bytes())
-        answers(found.server, "/readyz", ca=found.ca, certificate=found.certificate, key=found.key)
+        ask_by(found, self.work, "/readyz")
         ctx.note(found.server)

@@ -46,7 +46,8 @@ class NodeStep(GatewayStep):
 
         attempts = 1 if ctx.previewing else self.work.settings.attempts.stale_nodes
         calls = _CALLS.with_(attempts=attempts, on_retry=reopening(self.work))
-        return NodeCluster(self.work.api_client, ctx.retry(calls))
+        seconds = self.work.settings.timeouts.request
+        return NodeCluster(self.work.api_client, ctx.retry(calls), seconds)
 
     def nodes(self, ctx: Context) -> Membership:
         """All nodes, told apart."""

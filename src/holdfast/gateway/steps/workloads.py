@@ -111,7 +111,10 @@ class ApplyWorkloads(_WorkloadStep):
         from holdfast.kube.openapi import openapi
 
         api, calls = self.work.api_client, self.calls(ctx)
-        core, networking = (openapi(api, version, calls) for version in ("v1", "networking.k8s.io/v1"))
+        seconds = self.work.settings.timeouts.request
+        core, networking = (
+            openapi(api, version, calls, timeout=seconds) for version in ("v1", "networking.k8s.io/v1")
+        )
         return [*crds(core, networking), *manifests(self.blueprint(ctx))]
 
 

@@ -4,6 +4,7 @@ import base64
 import json
 import string
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -20,7 +21,15 @@ NAMES = [
     "GITHUB_PAT", "MYSQL_PWD", ".dockerconfigjson", "tls.key", "bearer_token", "identitytoken", "JWT",
 ]  # fmt: skip
 
-words = st.text(WORD, min_size=10, max_size=60).filter(lambda word: word.strip("-") == word)
+WRITTEN_AROUND_IT = Path(__file__).read_text()
+
+
+def is_planted(word):
+    """Whether a word that comes out can only be the planted one, and is none that a flag begins with."""
+    return word.strip("-") == word and word not in WRITTEN_AROUND_IT
+
+
+words = st.text(WORD, min_size=10, max_size=60).filter(is_planted)
 phrases = st.lists(words, min_size=1, max_size=4).map(" ".join)
 names = st.sampled_from(NAMES)
 around = st.sampled_from(["", "2026-11-16T00:00:00Z I went well\n", 'level=info msg="so far" ', "x: y\n\n"])

@@ -83,7 +83,9 @@ def _of_server(case: Case) -> Iterator[Finding]:
     _ = case.running
     server = urlsplit(case.credentials.server)
     try:
-        pem = ssl.get_server_certificate((server.hostname or "", server.port or 443), timeout=5.0)
+        pem = ssl.get_server_certificate(
+            (server.hostname or "", server.port or 443), timeout=case.work.settings.timeouts.glance
+        )
     except OSError:
         return  # the API's own check says so
     words, over = judge_life("The API server's certificate", pem.encode(), dt.datetime.now(dt.UTC))

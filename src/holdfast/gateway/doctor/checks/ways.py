@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import HoldfastError
 from holdfast.gateway.doctor.case import Unavailable
 from holdfast.gateway.doctor.findings import Finding, problem
-from holdfast.kube.reach import answers
+from holdfast.gateway.glances import ask_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,11 +49,8 @@ def gateway_api(case: Case) -> Iterator[Finding]:
             repair=f"--fix puts them in place, as `holdfast up {case.name}` does.",
         )
         return
-    pair = identity.client
     try:
-        answers(
-            case.work.gateway_api, "/v1/gateway", ca=identity.ca, certificate=pair.certificate, key=pair.key
-        )
+        ask_gateway(case.work, identity)
     except HoldfastError as error:
         yield problem(
             "gateway-api-unreachable",
