@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.support.commands import Holdfast
+    from tests.support.gateways import TestGateway
 
 STARTED, FINISHED = "step.started", "step.finished"
 
@@ -31,3 +36,45 @@ def act_at(
         running.kill()
         running.wait()
     return running.returncode, rest
+
+
+def kill_at(gateway: TestGateway, step: str, moment: str, *words: str) -> None:
+    """Run a command and kill it as soon as it tells of that moment of that step; fails if it never does.
+
+    It cannot print its result, so that it never ends before the kill, not even in its last step.
+    """
+    told: list[tuple[str | None, str | None]] = []
+    holdfast = gateway.holdfast
+    with _full_pipe() as stdout:
+        child = subprocess.Popen(
+            holdfast.argv(*words, "--json"), env=holdfast.environment, stdout=stdout,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            for line in child.stderr or ():
+                event = json.loads(line)
+                told.append((event.get("event"), event.get("step")))
+                if told[-1] == (moment, step) or told[-1][0] in ("run.finished", "run.failed"):
+                    break
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.communicate(timeout=120)
+    assert told[-1:] == [(moment, step)], f"it was to be killed at {moment} of {step}: {told}"
+    assert child.returncode == -signal.SIGKILL
+
+
+@contextmanager
+def _full_pipe() -> Iterator[int]:
+    """The end of a pipe that takes nothing more: who prints to it waits."""
+    reading, writing = os.pipe()
+    try:
+        os.set_blocking(writing, False)
+        try:
+            while True:
+                os.write(writing, bytes(4096))
+        except BlockingIOError:
+            os.set_blocking(writing, True)
+        yield writing
+    finally:
+        os.close(reading)
+        os.close(writing)
