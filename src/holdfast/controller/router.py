@@ -32,6 +32,9 @@ def touched(found: Mapping[str, Any], cache: Cache) -> Iterator[Key]:
     label = (found["metadata"].get("labels") or {}).get(NAME_HASH)
     if label and kind != "Sandbox":
         yield from (key_of(sandbox) for sandbox in cache.sandboxes_with_hash(namespace, label))
+    if kind == "Sandbox" and cache.get("SandboxClaim", namespace, name) is not None:
+        # It may have been in the way of the claim that wants its name.
+        yield "SandboxClaim", namespace, name
     if kind == "SandboxWarmPool":
         yield from _claims_of(namespace, name, cache)
     if kind == "NetworkPolicy":

@@ -204,12 +204,17 @@ def test_a_claim_that_finds_nothing_waiting_tells_each_step_on_its_way(place):
     )
 
 
-def test_a_name_that_is_taken_is_a_conflict(place):
+def test_a_name_that_is_taken_is_a_conflict_until_the_one_that_has_it_is_gone(place):
     template(place, "named")
     pool(place, "named", 0)
     place.sandbox("taken-name")
-    claim(place, "taken-name", "named")
+    made = claim(place, "taken-name", "named")
     place.wait_said("SandboxClaim", "taken-name", Ready="False AdoptionConflict")
+    place.delete("Sandbox", "taken-name")
+    bound = place.wait_said("SandboxClaim", "taken-name", Ready="True DependenciesReady")
+    assert bound["status"]["sandbox"]["name"] == "taken-name"
+    owner = place.get("Sandbox", "taken-name")["metadata"]["ownerReferences"][0]
+    assert owner["uid"] == made["metadata"]["uid"]
 
 
 def test_a_claim_tells_when_its_sandbox_is_not_ready_is_over_or_is_gone(place):
