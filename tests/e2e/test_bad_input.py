@@ -12,6 +12,7 @@ from tests.support.moments import act_at
 from holdfast.containers.containers import find_container
 from holdfast.containers.engine import connect
 from holdfast.containers.networks import create_network, find_network, find_volume
+from holdfast.gateway.identity import object_name
 from holdfast.images.archive import Archive
 from holdfast.images.layers import Layer
 from holdfast.images.sources import Config
@@ -24,6 +25,13 @@ def assert_refused(ended, exit_code, *words):
     assert "Traceback" not in ended.stderr
     for word in words:
         assert word in ended.stderr
+
+
+def assert_nothing_made(gateway):
+    engine = connect()
+    assert find_container(engine, gateway.container) is None
+    assert find_network(engine, gateway.container) is None
+    assert find_volume(engine, gateway.container) is None
 
 
 def test_an_illegal_name(holdfast):
@@ -54,7 +62,7 @@ def test_an_image_whose_registry_does_not_answer(new_gateway):
     gateway = new_gateway("nowhere")
     ended = gateway.holdfast.run("up", gateway.name, "--image", "localhost:1/no/such:image")
     assert_refused(ended, 1, "engine-call", "localhost:1/no/such:image", "holdfast image build", "try 4")
-    assert find_container(connect(), gateway.container) is None
+    assert_nothing_made(gateway)
 
 
 def test_an_image_that_is_no_node_image(new_gateway, tmp_path):
@@ -70,6 +78,7 @@ def test_an_image_that_is_no_node_image(new_gateway, tmp_path):
     try:
         ended = gateway.holdfast.run("up", gateway.name, "--image", "holdfast/not-a-node:test")
         assert_refused(ended, 3, "image-unfit", "dev.holdfast.contract")
+        assert_nothing_made(gateway)
     finally:
         engine.client.remove_image("holdfast/not-a-node:test")
 
@@ -87,9 +96,12 @@ def test_a_foreign_network_of_our_name_is_not_touched(new_gateway):
         engine.client.remove_network(gateway.container)
 
 
-def test_stop_start_and_logs_of_a_gateway_that_is_not_there(holdfast):
-    for command in ("stop", "start", "logs", "kubeconfig"):
+def test_commands_on_a_gateway_that_is_not_there(holdfast):
+    for command in ("stop", "start", "restart", "logs", "kubeconfig", "upgrade"):
         assert_refused(holdfast.run(command, "ghost"), 2, "unknown-gateway", "ghost")
+    assert_refused(holdfast.run("upgrade", "ghost", "--plan"), 2, "unknown-gateway", "ghost")
+    assert find_volume(connect(), object_name("ghost")) is None
+    assert find_network(connect(), object_name("ghost")) is None
 
 
 MOMENTS = (
@@ -155,8 +167,6 @@ def test_an_image_to_push_that_is_not_there_is_told_before_anything_is_made(new_
     gateway = new_gateway("typo")
     ended = gateway.holdfast.run("up", gateway.name, "--push-image", "no-such-image:1")
     assert_refused(ended, 3, "image-missing", "no-such-image:1")
-    engine = connect()
-    assert find_volume(engine, gateway.container) is None
-    assert find_network(engine, gateway.container) is None
     ended = gateway.holdfast.run("up", gateway.name, "--push-image", "no-such-image:1", "--plan")
     assert_refused(ended, 3, "image-missing")
+    assert_nothing_made(gateway)

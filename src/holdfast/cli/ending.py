@@ -6,17 +6,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.errors import CancelledError, HoldfastError
+from holdfast import home
+from holdfast.errors import CancelledError, DiskFullError, HoldfastError, PermanentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _DEFECT = 1
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def exit_code_of(command: click.Command, args: Sequence[str] | None = None) -> int:
@@ -36,6 +41,9 @@ def exit_code_of(command: click.Command, args: Sequence[str] | None = None) -> i
 
 
 def _ended_by(error: BaseException, *, as_json: bool) -> int:
+    told = _about_our_files(error)
+    if told is not None:
+        return _ended_by(told, as_json=as_json)
     if isinstance(error, HoldfastError):
         tell(error, as_json=as_json)
         return error.exit_code
@@ -46,6 +54,24 @@ def _ended_by(error: BaseException, *, as_json: bool) -> int:
         return error.exit_code
     _tell_defect(error, as_json=as_json)
     return _DEFECT
+
+
+def _about_our_files(error: BaseException) -> HoldfastError | None:
+    """A full disk, or a folder of ours that cannot be used: for a person to mend, and no defect."""
+    if not isinstance(error, OSError):
+        return None
+    if error.errno in _FULL:
+        return DiskFullError(f"no space is left for {error.filename or 'a file'} on this machine")
+    if not isinstance(error.filename, str | bytes):
+        return None
+    path, roots = Path(os.fsdecode(error.filename)), (home.config_dir(), home.state_dir(), home.cache_dir())
+    if not any(path.is_relative_to(root) or root.is_relative_to(path) for root in roots):
+        return None
+    return PermanentError(
+        f"{path} cannot be used: {error.strerror}",
+        hint="Make it yours and writable, or name another place: HOLDFAST_HOME for what holdfast remembers, "
+        "HOLDFAST_CACHE for what it builds. Then run the same command again.",
+    )
 
 
 def tell(error: HoldfastError, *, as_json: bool) -> None:

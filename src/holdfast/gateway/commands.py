@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from holdfast.engine import Plan, RunResult, Step
     from holdfast.gateway.settings import Resolved
+    from holdfast.gateway.upgrade.record import UpgradeRecord
     from holdfast.gateway.work import Asked
 
 
@@ -93,7 +94,7 @@ def upgrade(
 
 def plan_upgrade(name: str, *, resolved: Resolved | None = None, asked: Asked | None = None) -> Plan:
     """What `upgrade` would do, and why."""
-    work, back = flow.direction(Work(name, resolved, asked))
+    work, back = _direction(Work(name, resolved, asked))
     scope, steps = flow.steps_of(work, back)
     return Workflow(scope, steps, forget=True).plan(store=SQLiteStore(work.files.state))
 
@@ -163,6 +164,10 @@ def _takes_upgrade(work: Work) -> bool:
     return _calls(work).call(flow.is_asked_for, work)
 
 
+def _direction(work: Work) -> tuple[Work, UpgradeRecord | None]:
+    return _calls(work).call(flow.direction, work)
+
+
 def _may_be_told(error: Exception) -> bool:
     """Whether a question may be answered the next time; one that a lost lock forbids never is."""
     return isinstance(error, PASSING) and not isinstance(error, LockLostError)
@@ -176,8 +181,9 @@ def _calls(work: Work) -> Policy:
 def _upgraded(asked: Work, bus: Bus, *, command: str) -> GatewayResult:
     failed = flow.FailedStep()
     heard = Bus(bus.emit, failed)
+    work, back = _direction(asked)
     done = flow.upgrade(
-        asked, lambda scope, work, steps: _run(command, work, steps, heard, scope=scope), failed
+        work, back, lambda scope, work, steps: _run(command, work, steps, heard, scope=scope), failed
     )
     record = done.record if flow.FORWARD_STEPS.intersection(done.ended.changed) else None
     return msgspec.structs.replace(

@@ -121,12 +121,15 @@ def _after(step: Step, *names: str) -> Step:
 def upgrade_steps(work: Work) -> list[Step]:
     """`up` with another image, and in its middle: the old node stopped, copied and put aside first."""
     way_up = _judged_first(up_steps(work))
-    at = _place_of(EnsureContainer, way_up)
-    way_up[at].needs = (*way_up[at].needs, PutAside.name)
+    first, at = _place_of(ReplaceOld, way_up), _place_of(EnsureContainer, way_up)
+    _after(way_up[first], CheckUpgrade.name)
+    _after(way_up[at], PutAside.name)
     return [
-        *way_up[:at],
-        # 4a. Nothing is changed before the versions are known to fit, and the copies too.
+        *way_up[:first],
+        # 2a. Nothing is changed before the versions are known to fit.
         CheckUpgrade(work),
+        *way_up[first:at],
+        # 4a. Nothing is stopped before the copies are known to fit.
         CheckSpace(work),
         # 4b. What is copied and put aside is the way back.
         StopOldNode(work),
@@ -143,7 +146,7 @@ def rollback_steps(work: Work, record: UpgradeRecord) -> list[Step]:
     """The way back from an upgrade: old datastore, old container, and then `up` until it is healthy."""
     way_up = _judged_first(up_steps(work, refuses=False))
     at = _place_of(EnsureImage, way_up)
-    way_up[at].needs = (*way_up[at].needs, TakeBack.name)
+    _after(way_up[at], TakeBack.name)
     return [
         *way_up[:at],
         MarkRollback(work, record),

@@ -42,6 +42,7 @@ class GatewaySpec(msgspec.Struct, frozen=True, kw_only=True):
     gateway_port: int
     listen: str = LOOPBACK
     api_names: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +54,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     gateway_port: int = 0
     listen: str = LOOPBACK
     api_names: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
     remote: str = ""
     tunnel_port: int = 0
     engine: str = ""
@@ -109,10 +111,24 @@ def known_gateways() -> list[Metadata]:
 
 def active_name() -> str | None:
     """The gateway that commands mean when they name none."""
+    path = home.config_dir() / "active"
     try:
-        return (home.config_dir() / "active").read_text().strip() or None
+        return path.read_text().strip() or None
     except FileNotFoundError:
         return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DamagedFileError(
+            f"{path}, which names the active gateway, cannot be read: {error}",
+            hint="Name the gateway, or remove the file; `holdfast up NAME` writes it anew.",
+        ) from error
+
+
+def is_active(name: str) -> bool:
+    """Whether commands that name no gateway mean this one; a file that cannot be read means none."""
+    try:
+        return active_name() == name
+    except DamagedFileError:
+        return False
 
 
 def set_active(name: str | None) -> None:
@@ -131,7 +147,7 @@ def forget(name: str) -> None:
         path.unlink(missing_ok=True)
     ClientFiles(files.mtls).remove()
     _remove_if_empty(files.folder)
-    if active_name() == name:
+    if is_active(name):
         others = known_gateways()
         set_active(others[0].name if len(others) == 1 else None)
 

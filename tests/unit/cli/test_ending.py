@@ -1,5 +1,6 @@
 """How commands end: one clear line, the right exit code, never a traceback."""
 
+import errno
 import json
 
 import click
@@ -64,6 +65,32 @@ def test_a_defect_says_where_its_trace_is(capsys):
     assert "boom" in told
     assert "holdfast-" in told
     assert ".trace" in told
+
+
+def refused(name):
+    return PermissionError(errno.EACCES, "Permission denied", str(name))
+
+
+@pytest.mark.parametrize("part", ["", "home", "home/state/gateways/dev", "cache/layers"])
+def test_a_folder_of_ours_that_cannot_be_used_is_no_defect(part, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
+    assert exit_code_of(command_that_raises(refused(tmp_path / part)), []) == 3
+    told = capsys.readouterr().err
+    assert f"{tmp_path / part} cannot be used: Permission denied" in told
+    assert "HOLDFAST_HOME" in told
+
+
+def test_an_error_about_any_other_file_is_a_defect(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    assert exit_code_of(command_that_raises(refused(tmp_path / "elsewhere")), []) == 1
+    assert "defect" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_no_defect(capsys):
+    error = OSError(errno.ENOSPC, "No space left on device")
+    assert exit_code_of(command_that_raises(error), []) == 3
+    assert "[disk-full]" in capsys.readouterr().err
 
 
 def test_a_misspelt_command_gets_a_suggestion(capsys):

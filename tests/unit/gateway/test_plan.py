@@ -47,6 +47,11 @@ def test_images_to_push_are_looked_for_before_anything_is_made(work, made):
     assert "check-images" in before(up_steps(work), made)
 
 
+@pytest.mark.parametrize("made", ["replace-old", "ensure-network", "ensure-volume", "ensure-container"])
+def test_versions_are_known_to_fit_before_anything_is_made(work, made):
+    assert "check-upgrade" in before(upgrade_steps(work), made)
+
+
 def test_the_way_back_is_never_refused_for_an_image_to_push(work):
     back = msgspec.structs.replace(RECORD, phase="back")
     assert "check-images" not in {step.name for step in rollback_steps(work, back)}

@@ -67,6 +67,28 @@ def test_names_cannot_lead_out_of_the_home():
         spec.GatewayFiles("../../etc")
 
 
+def damage_active(how):
+    spec.set_active("a")
+    path = spec.home.config_dir() / "active"
+    if how == "no text":
+        path.write_bytes(b"\xff\xfe")
+    else:
+        path.unlink()
+        path.mkdir()
+
+
+@pytest.mark.parametrize("how", ["no text", "a folder"])
+def test_an_active_file_that_cannot_be_read_is_told_and_stands_in_nobodys_way(how):
+    remember("a")
+    damage_active(how)
+    with pytest.raises(DamagedFileError, match="active"):
+        spec.resolve_name(None)
+    assert spec.resolve_name("a") == "a"
+    assert not spec.is_active("a")
+    spec.forget("a")
+    assert spec.known_gateways() == []
+
+
 def test_forgetting_the_active_gateway_makes_the_last_one_left_active():
     remember("a")
     remember("b")

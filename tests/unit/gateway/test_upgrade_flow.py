@@ -25,8 +25,10 @@ from holdfast.errors import (
     PortTakenError,
     StepError,
     StoreError,
+    UnknownGatewayError,
     UpgradeRolledBackError,
     WaitTimeoutError,
+    WorkflowError,
 )
 from holdfast.events import Bus, RunFailed
 from holdfast.gateway import commands
@@ -43,7 +45,14 @@ def record(phase):
 
 
 def container(**more):
-    parts = {"running": True, "restart": "always", "image_id": "sha256:1", "labels": {}, "image": "node:1"}
+    parts = {
+        "running": True,
+        "restart": "always",
+        "image_id": "sha256:1",
+        "labels": {},
+        "image": "node:1",
+        "gpus": (),
+    }
     return SimpleNamespace(**parts | more)
 
 
@@ -75,8 +84,31 @@ def upgrade(gateway, error, step):
             raise error
 
     with pytest.raises(HoldfastError) as raised:
-        flow.upgrade(Work("dev", resolve({"image": "node:2"})), run, failed)
+        flow.upgrade(*flow.direction(Work("dev", resolve({"image": "node:2"}))), run, failed)
     return raised.value, scopes
+
+
+def test_a_name_without_a_gateway_is_refused_before_the_first_step(gateway, monkeypatch):
+    gateway.container = None
+    monkeypatch.setattr("holdfast.gateway.steps.upgrade.find_volume", lambda *_: None)
+    with pytest.raises(UnknownGatewayError, match="no gateway dev to upgrade"):
+        flow.direction(Work("dev", resolve({})))
+
+
+def test_an_engine_that_is_away_for_a_moment_is_asked_again_which_way_it_goes(gateway, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    answers = [EngineCallError("connection reset by peer"), container(image_id="sha256:2")]
+
+    def look(_):
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(Work, "container", look)
+    with pytest.raises(WorkflowError, match="no steps"):  # the fixture's plan, which comes after the look
+        commands.plan_upgrade("dev", resolved=resolve({}))
+    assert len(answers) == 1
 
 
 @pytest.mark.parametrize(

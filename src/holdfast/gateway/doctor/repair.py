@@ -150,7 +150,7 @@ def blind_spots(report: Report) -> list[str]:
 def _active() -> str | None:
     try:
         return active_name()
-    except (OSError, ValueError):
+    except HoldfastError:
         return None
 
 

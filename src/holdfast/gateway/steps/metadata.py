@@ -10,7 +10,7 @@ import msgspec
 from holdfast.containers import labels
 from holdfast.containers.images import find_image
 from holdfast.engine import Verdict, absent, done, partial
-from holdfast.gateway.spec import Metadata, active_name, read_metadata, set_active, write_metadata
+from holdfast.gateway.spec import Metadata, is_active, read_metadata, set_active, write_metadata
 from holdfast.gateway.steps.base import GatewayStep
 from holdfast.gateway.steps.replacement import REPLACE_OLD
 
@@ -31,7 +31,7 @@ class WriteMetadata(GatewayStep):
         remembered = read_metadata(self.work.name)
         if remembered is None:
             return absent("nothing is remembered yet")
-        if remembered != self._wanted(remembered.created_at) or active_name() != self.work.name:
+        if remembered != self._wanted(remembered.created_at) or not is_active(self.work.name):
             return partial("what is remembered is not how it is")
         return done(f"{self.work.name} is the active gateway")
 
@@ -55,6 +55,7 @@ class WriteMetadata(GatewayStep):
             gateway_port=spec.gateway_port,
             listen=spec.listen,
             api_names=spec.api_names,
+            gpus=spec.gpus,
             remote=self.work.place.remote,
             tunnel_port=self.work.place.address(spec.port, spec.listen)[1] if self.work.place.remote else 0,
             engine=self.work.engine.address,

@@ -39,7 +39,7 @@ class CheckUpgrade(GatewayStep):
         work = self.work
         old = work.predecessor() or work.container()
         if old is None:
-            raise _nothing_to_upgrade(work)
+            raise nothing_to_upgrade(work)
         now, then = version_of(work, old), target_version(work)
         if is_settled(work):
             ctx.note(f"Kubernetes {now}; {_SETTLED}")
@@ -156,7 +156,8 @@ def stop_for_good(work: Work, grace_seconds: int | None = None) -> None:
     stop_container(work.engine, work.object, grace_seconds=grace_seconds or work.stop_seconds)
 
 
-def _nothing_to_upgrade(work: Work) -> UnknownGatewayError:
+def nothing_to_upgrade(work: Work) -> UnknownGatewayError:
+    """Why a gateway without a container cannot be upgraded."""
     if find_volume(work.engine, work.object) is None:
         return UnknownGatewayError(
             f"there is no gateway {work.name} to upgrade", hint="`holdfast list` shows all."

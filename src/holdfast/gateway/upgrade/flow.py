@@ -39,6 +39,7 @@ from holdfast.events import RunFailed
 from holdfast.gateway.node_container import MEANT_TO_RUN
 from holdfast.gateway.plan import rollback_steps, up_steps, upgrade_steps
 from holdfast.gateway.settings import Timeouts
+from holdfast.gateway.steps.upgrade import nothing_to_upgrade
 from holdfast.gateway.upgrade.record import UpgradeRecord, is_settled, read_record
 from holdfast.gateway.work import DEFAULT_IMAGE, Asked, Work
 
@@ -134,9 +135,14 @@ def refuse_unfinished(work: Work) -> None:
 
 
 def direction(work: Work) -> tuple[Work, UpgradeRecord | None]:
-    """The work to go on with, and the record of an upgrade on its way back, if that is what it is."""
-    record = read_record(work) if work.predecessor() is not None or work.container() is not None else None
+    """The work to go on with, and the record of an upgrade on its way back, if that is what it is.
+
+    Refuses where there is no container: a mistyped name must not get as far as the first step.
+    """
     old = work.predecessor()
+    if old is None and work.container() is None:
+        raise nothing_to_upgrade(work)
+    record = read_record(work)
     if old is not None and (record is None or record.phase == "rolled-back"):
         raise DamagedFileError(
             f"there is an old container {old.name}, but no record of an upgrade on the volume",
@@ -162,9 +168,8 @@ def steps_of(work: Work, back: UpgradeRecord | None) -> tuple[str, list[Step]]:
     return ("up", up_steps(work)) if is_settled(work) else (FORWARD, upgrade_steps(work))
 
 
-def upgrade(asked: Work, run: Run, failed: FailedStep) -> Upgraded:
-    """Bring the gateway to the image that was asked for, or back to where it was."""
-    work, back = direction(asked)
+def upgrade(work: Work, back: UpgradeRecord | None, run: Run, failed: FailedStep) -> Upgraded:
+    """Bring the gateway to the image that was asked for, or back to where it was: by its `direction`."""
     if back is not None:
         return _go_back(work, back, run)
     was_running = (container := work.container()) is not None and container.running
