@@ -46,6 +46,9 @@ Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Seconds: TypeAlias = Annotated[int, Meta(ge=1, le=366 * 24 * 3600)]
 
 
+FailedPods: TypeAlias = Literal["Recreate", "Keep"]
+
+
 class Phase(StrEnum):
     """Where a sandbox is, in one word."""
 
@@ -98,7 +101,7 @@ class SandboxRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     network_policy: NetworkPolicy | None = None
     template: Name | None = None
     """a SandboxTemplate; the sandbox then comes from a claim on a pool of that template"""
-    failed_pods: Literal["Recreate", "Keep"] = "Recreate"
+    failed_pods: FailedPods = "Recreate"
     """what becomes of a pod that failed"""
 
 
@@ -147,6 +150,8 @@ class SandboxView(msgspec.Struct, frozen=True, kw_only=True):
     claim: str | None = None
     """the SandboxClaim that it was made for, if there is one"""
     template: str | None = None
+    failed_pods: FailedPods = "Recreate"
+    """what becomes of a pod that failed: with `Keep` the phase `Failed` is for good"""
     notes: list[str] = []
     """what its user should know, in sentences"""
 

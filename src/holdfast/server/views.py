@@ -17,6 +17,7 @@ from holdfast.sandbox.api import (
 from holdfast.sandbox.api import Condition as ConditionType
 from holdfast.sandbox.creation import SANDBOX_ID
 from holdfast.sandbox.disk import UNSIZED
+from holdfast.sandbox.lifetime import recreates
 from holdfast.sandbox.names import claim_name, pod_name
 from holdfast.sandbox.ownership import controller_of
 from holdfast.sandbox.wire import Condition, Phase, SandboxView, WorkspaceView
@@ -63,6 +64,7 @@ def view(sandbox: Mapping[str, Any], workspace: Mapping[str, Any] | None = None)
         shutdown_time=sandbox["spec"].get("shutdownTime"),
         claim=claim,
         template=annotations.get(TEMPLATE_REF),
+        failed_pods="Recreate" if recreates(sandbox) else "Keep",
         notes=_notes(sandbox, seen),
     )
 

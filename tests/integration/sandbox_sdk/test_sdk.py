@@ -2,8 +2,10 @@
 
 import asyncio
 import threading
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.support.controllers import ended
 
 from holdfast import Sandbox
 from holdfast.errors import (
@@ -121,6 +123,26 @@ def test_a_name_that_a_foreign_pod_has_is_said_within_seconds(boxes, source, kub
     box = boxes.create("taken", "app:1", workspace=False)
     with pytest.raises(WaitFailedError, match="taken"):
         box.wait(timeout=60)
+
+
+@pytest.mark.parametrize("failed_pods", ["Recreate", "Keep"])
+def test_a_failed_pod_ends_a_wait_only_where_no_new_one_comes(boxes, source, kube_server, failed_pods):
+    from holdfast.kube import Objects, api_client
+
+    name = f"fails-{failed_pods.lower()}"
+    box = boxes.create(name, "app:1", workspace=False, failed_pods=failed_pods)
+    box.wait(timeout=60)
+    with api_client(kube_server.kubeconfig) as api:
+        place = {"namespace": source.namespace, "subresource": "status"}
+        # Times are whole seconds: from now the pause may be over at once, and nobody would see the failure.
+        failed = ended("Failed", 7, datetime.now(UTC) + timedelta(seconds=2))
+        Objects(api).patch("Pod", name, {"status": failed}, **place)
+    box.wait("Failed", timeout=60)
+    if failed_pods == "Keep":
+        with pytest.raises(WaitFailedError, match="exit code 7"):
+            box.wait(timeout=60)
+    else:
+        assert box.wait(timeout=60).phase == "Ready"
 
 
 def test_deleted_and_made_again_it_waits_for_what_the_former_one_left(

@@ -22,8 +22,8 @@ from holdfast.server.views import claim_view
 EVENTS = "/v1/sandboxes/a/events"
 
 
-def view(phase, reason="", message=""):
-    return SandboxView(name="a", id="1", phase=Phase(phase), reason=reason, message=message)
+def view(phase, reason="", message="", **more):
+    return SandboxView(name="a", id="1", phase=Phase(phase), reason=reason, message=message, **more)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,8 @@ def view(phase, reason="", message=""):
         (view("Pending", "StartError", "no such file"), "Ready", "hopeless"),
         (view("Pending", "CrashLoopBackOff"), "Ready", "hopeless"),
         (view("Pending", "WarmPoolNotFound"), "Ready", "hopeless"),
-        (view("Failed", "PodFailed"), "Ready", "hopeless"),
+        (view("Failed", "PodFailed"), "Ready", "doubtful"),
+        (view("Failed", "PodFailed", failed_pods="Keep"), "Ready", "hopeless"),
         (view("Finished"), "Ready", "hopeless"),
         (view("Expired"), "Ready", "hopeless"),
         (view("Deleting"), "Ready", "hopeless"),
@@ -189,6 +190,25 @@ def test_a_doubt_that_passes_does_no_harm(peer, monkeypatch):
     doubt = view("Pending", "Unschedulable", "no room")
     peer.answers[EVENTS] = telling([doubt, 0.1, view("Pending"), 0.1, view("Ready"), 30.0])
     assert wait(peer).phase == "Ready"
+
+
+def test_a_failed_pod_is_waited_for_as_long_as_new_ones_come_soon(peer, monkeypatch):
+    monkeypatch.setattr("holdfast.sandbox.sdk.watching.DOUBT_SECONDS", 0.5)
+    failed = view("Failed", "PodFailed", "container main ended with exit code 3")
+    often = [each for pause in (0.1, 0.2, 0.3) for each in (failed, pause, view("Pending"), 0.1)]
+    peer.answers[EVENTS] = telling([*often, view("Ready"), 30.0])
+    assert wait(peer).phase == "Ready"
+    peer.answers[EVENTS] = telling([*often, failed, 30.0])
+    with pytest.raises(WaitFailedError, match="exit code 3"):
+        wait(peer)
+
+
+def test_a_failed_pod_that_is_kept_ends_the_wait_at_once(peer):
+    peer.answers[EVENTS] = telling([view("Failed", "PodFailed", "Evicted", failed_pods="Keep"), 30.0])
+    began = time.monotonic()
+    with pytest.raises(WaitFailedError, match="Evicted"):
+        wait(peer)
+    assert time.monotonic() - began < waiting.DOUBT_SECONDS
 
 
 def test_ready_for_a_moment_is_not_steady(peer, monkeypatch):

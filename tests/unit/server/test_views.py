@@ -69,6 +69,13 @@ def test_ends():
     assert phase(seen(suspended(shutdownTime=text(NOW)))) == Phase.EXPIRED
 
 
+def test_whether_a_failed_pod_is_the_end_is_said():
+    box = sandbox()
+    assert views.view(seen(box, failed_pod(box))).failed_pods == "Recreate"
+    box["metadata"]["annotations"] = {"holdfast.dev/failed-pods": "Keep"}
+    assert views.view(seen(box, failed_pod(box))).failed_pods == "Keep"
+
+
 def test_suspended_only_when_the_pod_is_gone():
     box = suspended()
     ending = views.view(seen(box, leaving(living_pod(box))))

@@ -68,6 +68,9 @@ def judge(view: SandboxView, wanted: Phase) -> Judgement:
     seen = words(view)
     if view.phase == wanted:
         return Judgement(seen, done=True)
+    if wanted == Phase.READY and view.phase == Phase.FAILED and view.failed_pods == "Recreate":
+        # The next pod comes after a pause that doubles: one that outlasts the doubt follows many failures.
+        return Judgement(seen, doubtful=True)
     if view.phase in _ENDS.get(wanted, (Phase.DELETING,)):
         return Judgement(seen, hopeless=True)
     if wanted != Phase.READY:
