@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -108,6 +109,8 @@ def killed_at_the_last_step() -> None:
                 break
         else:
             raise SystemExit(f"up never came to {LAST_STEP}")
+    if child.returncode != -signal.SIGKILL:
+        raise SystemExit(f"up was not killed at {LAST_STEP}, it ended before with {child.returncode}")
 
 
 def claim(name: str, times: list[float], baseline: tuple[str, float] | None, **bounds: float):

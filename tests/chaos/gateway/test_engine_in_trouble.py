@@ -1,4 +1,4 @@
-"""An engine that is killed, a node whose first process is, an engine without a byte left: `up` goes on.
+"""An engine that is killed, a node whose first process is, an engine without a byte left: commands go on.
 
 All on one engine of the test's own, with one gateway whose workspace must be the same after each of it.
 """
@@ -12,7 +12,7 @@ from itertools import product
 import pytest
 from tests.support.commands import Holdfast
 from tests.support.gateways import TestGateway
-from tests.support.moments import act_at
+from tests.support.moments import FINISHED, STARTED, act_at
 from tests.support.node_images import NodeImages
 from tests.support.small_disk import SmallDiskEngine
 
@@ -75,6 +75,17 @@ def killed_and_started_again(engine, keeper, step, *words):
     assert_no_mess(code, told)
 
 
+def node_killed(engine, keeper, step, *words, moment=STARTED):
+    """Kill the node's first process at a moment of a step; the command ends by itself here, too."""
+
+    def kill():
+        pid = engine.inspect(keeper.container)["State"]["Pid"]
+        assert pid > 1, "the node does not run: number 0 would be all processes of this test"
+        os.kill(pid, signal.SIGKILL)
+
+    assert_no_mess(*act_at(keeper.holdfast, step, kill, *words, moment=moment))
+
+
 def assert_no_mess(code, told):
     """It ended well, or in one error of its own that says how to go on."""
     assert code in (0, 1, 3), told
@@ -108,11 +119,7 @@ def test_it_listens_where_it_was_asked_to_and_nowhere_else(engine, keeper):
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["wait-node-registered", "wait-node-ready", "run-probe"])
 def test_the_nodes_first_process_is_killed_in_the_middle_of_up(engine, keeper, step):
-    def kill():
-        os.kill(engine.inspect(keeper.container)["State"]["Pid"], signal.SIGKILL)
-
-    code, told = act_at(keeper.holdfast, step, kill, "up", keeper.name, "--recreate")
-    assert_no_mess(code, told)
+    node_killed(engine, keeper, step, "up", keeper.name, "--recreate")
     keeper.up()
     assert ours(engine) == (1, 1, 1)
     keeper.assert_kept()
@@ -128,12 +135,42 @@ def test_the_engine_is_killed_in_the_middle_of_up(engine, keeper, step):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["let-stop", "stop-container"])
-def test_the_engine_is_killed_in_the_middle_of_stop(engine, keeper, step):
-    killed_and_started_again(engine, keeper, step, "stop", keeper.name)
+@pytest.mark.parametrize(
+    ("kill", "step"), product((killed_and_started_again, node_killed), ("let-stop", "stop-container"))
+)
+def test_engine_or_node_is_killed_in_the_middle_of_stop(engine, keeper, kill, step):
+    kill(engine, keeper, step, "stop", keeper.name)
     keeper.holdfast("stop", keeper.name)
     assert engine.inspect(keeper.container)["State"]["Running"] is False
     keeper.holdfast("start", keeper.name)
+    keeper.assert_kept()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["start-container", "wait-node-ready", "run-probe"])
+def test_the_engine_is_killed_in_the_middle_of_start(engine, keeper, step):
+    keeper.holdfast("stop", keeper.name)
+    killed_and_started_again(engine, keeper, step, "start", keeper.name)
+    assert_started(engine, keeper)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("step", "moment"),
+    [("start-container", FINISHED), ("wait-node-ready", STARTED), ("run-probe", STARTED)],
+)
+def test_the_nodes_first_process_is_killed_in_the_middle_of_start(engine, keeper, step, moment):
+    """Before its container is started there is none to kill."""
+    keeper.holdfast("stop", keeper.name)
+    node_killed(engine, keeper, step, "start", keeper.name, moment=moment)
+    assert_started(engine, keeper)
+
+
+def assert_started(engine, keeper):
+    """The same words again: it runs, and nothing of it is there twice."""
+    keeper.holdfast("start", keeper.name)
+    assert engine.inspect(keeper.container)["State"]["Running"] is True
+    assert ours(engine) == (1, 1, 1)
     keeper.assert_kept()
 
 
@@ -150,21 +187,17 @@ def test_the_engine_is_killed_in_the_middle_of_destroy(engine, keeper, step):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("victim", "step"),
-    [("engine", "put-aside"), *product(("engine", "node"), ("wait-node-registered", "wait-node-ready"))],
+    ("kill", "step"),
+    [
+        *product((killed_and_started_again,), ("put-aside", "wait-node-registered", "wait-node-ready")),
+        *product((node_killed,), ("wait-node-registered", "wait-node-ready", "run-probe")),
+    ],
 )
-def test_engine_or_node_is_killed_in_the_middle_of_an_upgrade(engine, keeper, other_image, victim, step):
+def test_engine_or_node_is_killed_in_the_middle_of_an_upgrade(engine, keeper, other_image, kill, step):
     """A node that dies in the gate may count as unwell: then it is back, and the same words try again."""
-
-    def kill_node():
-        os.kill(engine.inspect(keeper.container)["State"]["Pid"], signal.SIGKILL)
-
     target = other_image if engine.inspect(keeper.container)["Config"]["Image"] != other_image else ""
     words = ("upgrade", keeper.name, *(("--image", target) if target else ()))
-    if victim == "engine":
-        killed_and_started_again(engine, keeper, step, *words)
-    else:
-        assert_no_mess(*act_at(keeper.holdfast, step, kill_node, *words))
+    kill(engine, keeper, step, *words)
     keeper.holdfast(*words)
     assert (engine.inspect(keeper.container)["Config"]["Image"] == other_image) is bool(target)
     assert ours(engine) == (1, 1, 1)
