@@ -89,6 +89,11 @@ def test_a_controller_that_starts_again_in_its_pod_need_not_wait_for_its_own_lea
     assert identity["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
 
 
+def test_the_controller_knows_that_this_network_keeps_to_no_policy():
+    (container,) = template(CONTROLLER)["spec"]["containers"]
+    assert {"name": "HOLDFAST_CONTROLLER_NETWORK_POLICIES", "value": "ignored"} in container["env"]
+
+
 def test_new_certificates_do_not_restart_the_controller():
     assert template(CONTROLLER, bundle_digest="b2") == template(CONTROLLER)
     assert template(CONTROLLER, image_digest="sha256:2") != template(CONTROLLER)
