@@ -1,13 +1,10 @@
 """Commands killed in and after each of their steps: the same command again ends well, the data is there."""
 
-import json
-import os
 import shutil
-import signal
-import subprocess
-from contextlib import contextmanager
 
 import pytest
+from tests.support.commands import Holdfast
+from tests.support.moments import FINISHED, STARTED, kill_at
 
 from holdfast.containers.containers import find_container
 from holdfast.containers.engine import connect
@@ -19,10 +16,11 @@ pytestmark = pytest.mark.engine
 
 STOP = ("let-stop", "stop-container")
 START = ("keep-running", "start-container", "write-kubeconfig", "run-probe", "write-metadata")
+START_WORKLOADS = ("write-client-files", "wait-rollout")
 RECREATE = ("replace-old", "ensure-network", "ensure-container", "start-container", "run-probe")
 DESTROY = ("let-stop", "stop-container", "remove-container", "remove-network", "forget-gateway")
 DESTROY_DATA = (*DESTROY[:4], "remove-volume", "forget-gateway")
-MOMENTS = ("step.started", "step.finished")
+MOMENTS = (STARTED, FINISHED)
 
 
 @pytest.fixture(scope="module")
@@ -39,45 +37,13 @@ def doomed(new_gateway):
     return new_gateway("doomed")
 
 
-@contextmanager
-def full_pipe():
-    """The end of a pipe that takes nothing more: who prints to it waits."""
-    reading, writing = os.pipe()
-    try:
-        os.set_blocking(writing, False)
-        try:
-            while True:
-                os.write(writing, bytes(4096))
-        except BlockingIOError:
-            os.set_blocking(writing, True)
-        yield writing
-    finally:
-        os.close(reading)
-        os.close(writing)
-
-
-def kill_at(gateway, step, moment, *words):
-    """Run a command and kill it as soon as it tells of that moment of that step; fails if it never does.
-
-    It cannot print its result, so that it never ends before the kill, not even in its last step.
-    """
-    told, holdfast = [], gateway.holdfast
-    with full_pipe() as stdout:
-        child = subprocess.Popen(
-            holdfast.argv(*words, "--json"), env=holdfast.environment, stdout=stdout,
-            stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        try:
-            for line in child.stderr:
-                event = json.loads(line)
-                told.append((event.get("event"), event.get("step")))
-                if told[-1] == (moment, step) or told[-1][0] in ("run.finished", "run.failed"):
-                    break
-        finally:
-            child.send_signal(signal.SIGKILL)
-            child.communicate(timeout=120)
-    assert told[-1:] == [(moment, step)], f"it was to be killed at {moment} of {step}: {told}"
-    assert child.returncode == -signal.SIGKILL
+@pytest.fixture(scope="module")
+def whole(new_gateway, tmp_path_factory):
+    """A gateway with holdfast's own workloads; used last, when `doomed` is gone: a host has room for few."""
+    home = Holdfast(tmp_path_factory.mktemp("whole"), HOLDFAST_WORKLOADS="true")
+    made = new_gateway("whole", holdfast=home)
+    made.up()
+    return made.keep_a_file()
 
 
 def effects(gateway, monkeypatch, *words):
@@ -169,3 +135,25 @@ def test_no_step_that_has_something_to_do_is_left_out(keeper, doomed, monkeypatc
     doomed.up()
     words = ("destroy", doomed.name, "--data", "--yes", doomed.name)
     assert effects(doomed, monkeypatch, *words) == set(DESTROY_DATA)
+
+
+@pytest.mark.parametrize(("step", "moment"), cases(START_WORKLOADS, None))
+def test_start_with_workloads(whole, step, moment):
+    whole.holdfast("stop", whole.name)
+    lose_files(whole)
+    kill_at(whole, step, moment, "start", whole.name)
+    whole.holdfast("start", whole.name)
+    whole.assert_kept()
+    # Its API is asked with the client's certificate, which was lost on this machine.
+    assert whole.holdfast.json("sandbox", "list", "-g", whole.name)["sandboxes"] == []
+    deployments = whole.get("deployments", "-n", "holdfast")["items"]
+    assert {each["metadata"]["name"] for each in deployments} == {"holdfast-api", "holdfast-controller"}
+    assert all(each["status"]["readyReplicas"] == 1 for each in deployments)
+
+
+@pytest.mark.slow
+def test_no_step_of_a_start_with_workloads_is_left_out(whole, monkeypatch):
+    whole.holdfast("stop", whole.name)
+    lose_files(whole)
+    assert effects(whole, monkeypatch, "start", whole.name) == {*START, "write-client-files"}
+    whole.assert_kept()
