@@ -20,6 +20,9 @@ from holdfast.errors import UsageError
 )
 @click.option("--listen", metavar="ADDRESS", help="Address to open the ports on; 127.0.0.1 by default.")
 @click.option(
+    "--gpus", metavar="IDS", help="GPUs for the node: all, none, or device ids with commas between them."
+)
+@click.option(
     "--push-image",
     "push_images",
     multiple=True,
@@ -46,6 +49,7 @@ def up(  # noqa: PLR0913, PLR0917 (one for each option)
     image: str | None,
     port: int | str | None,
     listen: str | None,
+    gpus: str | None,
     push_images: tuple[str, ...],
     remote: str | None,
     timeout: str | None,
@@ -69,6 +73,7 @@ def up(  # noqa: PLR0913, PLR0917 (one for each option)
             "image": image,
             "port": port,
             "listen": listen,
+            "gpus": gpus,
             "push_images": push_images or None,
             "timeouts.node_ready": timeout,
         }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.containers.gpus import gpus_of
 from holdfast.containers.translation import translated
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     ports: dict[str, tuple[str, int]]
     networks: dict[str, str]
     restart: str
+    gpus: tuple[str, ...]
 
     @property
     def running(self) -> bool:
@@ -209,6 +211,7 @@ def _view(raw: Mapping[str, Any]) -> ContainerView:
         ports=_published(raw["HostConfig"].get("PortBindings") or {}),
         networks={name: str(end.get("NetworkID", "")) for name, end in networks.items()},
         restart=str((raw["HostConfig"].get("RestartPolicy") or {}).get("Name") or "no"),
+        gpus=gpus_of(raw["HostConfig"].get("DeviceRequests") or ()),
     )
 
 

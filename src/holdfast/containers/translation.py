@@ -13,6 +13,7 @@ from holdfast.errors import (
     DiskFullError,
     EngineCallError,
     EnginePermissionError,
+    EngineUnfitError,
     EngineUnreachableError,
     HoldfastError,
     HostUnreachableError,
@@ -34,6 +35,7 @@ _TRANSIENT = re.compile(
 _PERMANENT = re.compile(
     r"manifest unknown|unauthorized|denied|no space left|not found|no such|invalid reference", re.IGNORECASE
 )
+_NO_GPU_DRIVER = re.compile(r"could not select device driver.*\bgpu\b", re.IGNORECASE | re.DOTALL)
 _PASSING_STATUS = frozenset({429, 502, 503, 504})
 """What an overloaded or restarting engine answers; its 500 may mean anything, so there the words decide."""
 
@@ -78,6 +80,12 @@ def _translate(error: Exception, doing: str, address: str) -> HoldfastError | No
     text = " ".join(str(link) for link in chain)
     if is_disk_full(text):
         return DiskFullError(f"no space left on the container engine's disk while {doing}")
+    if _NO_GPU_DRIVER.search(text):
+        return EngineUnfitError(
+            f"{doing} failed: the container engine has no driver for GPUs",
+            hint="Install the NVIDIA Container Toolkit on the engine's host and restart the engine there,"
+            " or do without: `holdfast up` with --gpus none.",
+        )
     if isinstance(error, docker.errors.APIError):
         return EngineCallError(f"{doing} failed: {error.explanation or error}")
     if not isinstance(error, docker.errors.DockerException | requests.exceptions.RequestException | OSError):

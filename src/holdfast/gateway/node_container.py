@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.containers import labels
+from holdfast.containers.gpus import device_requests
 from holdfast.errors import EngineUnfitError
 from holdfast.gateway.identity import node_name, object_name
 from holdfast.gateway.spec import LOOPBACK, met_at
@@ -96,6 +97,8 @@ def host_config(spec: GatewaySpec, profile: NodeProfile) -> dict[str, Any]:
         },
         "RestartPolicy": {"Name": MEANT_TO_RUN},
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "2"}},
+        # Without GPUs not even the word: who has none has the fingerprint that it always had.
+        **({"DeviceRequests": device_requests(spec.gpus)} if spec.gpus else {}),
     }
 
 

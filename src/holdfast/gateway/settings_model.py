@@ -16,7 +16,7 @@ from holdfast.gateway.spec import LOOPBACK
 
 Kind: TypeAlias = Literal[
     "image", "port", "listen", "names", "images", "seconds", "count", "mirrors", "hosts", "ca-files",
-    "logins", "size", "class", "days", "share", "namespace", "switch",
+    "logins", "size", "class", "days", "share", "namespace", "switch", "gpus",
 ]  # fmt: skip
 """How a raw value is read and which words say what is allowed (settings_values.py)."""
 
@@ -136,6 +136,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool, _is("switch", "whether the gateway's own workloads are put into it; false: Kubernetes alone")
     ] = True
     api_names: Annotated[tuple[str, ...], _is("names", "more names that the API's certificate holds")] = ()
+    gpus: Annotated[
+        tuple[str, ...], _is("gpus", "the host's GPUs that the node gets; unless said, those it has")
+    ] = ()
     push_images: Annotated[tuple[str, ...], _is("images", "local images that `up` puts into the node")] = ()
     timeouts: Timeouts = Timeouts()
     attempts: Attempts = Attempts()

@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.containers.gpus import ALL
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(?:[KMGTPE]i|[kMGTPE])?", re.ASCII)
 _CLASS = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9:/._-]{0,127}")
 _PORTS = range(1, 65536)
 _MOST_DIGITS = 12
 _BEYOND = 1e12
@@ -136,6 +138,32 @@ def _host(text: str) -> str:
     if match is None or (match[1] is not None and int(match[1]) not in _PORTS):
         raise Refused(f"{text!r} is no registry host")
     return host
+
+
+def _gpus(raw: object) -> tuple[str, ...]:
+    """Ids of devices, each once; or a word for all or none of them. A number is an id, never how many."""
+    parts = raw.split(",") if isinstance(raw, str) else raw
+    if not isinstance(parts, list | tuple):
+        raise Refused("it is no list")
+    found: list[str] = []
+    for number, part in enumerate(parts, start=1):
+        gpu = _gpu(number, part)
+        if gpu in found:
+            raise Refused(f"{gpu} is there twice")
+        found.append(gpu)
+    for word in (ALL, "none"):
+        if word in found and len(found) > 1:
+            raise Refused(f"{word} stands alone")
+    return () if found == ["none"] else tuple(found)
+
+
+def _gpu(number: int, raw: object) -> str:
+    if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < _BEYOND:
+        return str(raw)
+    text = raw.strip() if isinstance(raw, str) else ""
+    if not _GPU.fullmatch(text):
+        raise Refused(f"entry {number} is no device id")
+    return text.lower() if text.lower() in (ALL, "none") else text
 
 
 def _by_host(raw: object) -> list[tuple[str, object]]:
@@ -262,6 +290,7 @@ _READERS: Mapping[Kind, Callable[[object, Path], Any]] = {
     "listen": _alone(_address),
     "names": _each(_server_name),
     "images": _each(_image),
+    "gpus": _alone(_gpus),
     "seconds": _alone(_seconds),
     "count": _alone(_whole),
     "mirrors": _mirrors,

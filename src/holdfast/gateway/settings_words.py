@@ -23,6 +23,7 @@ _ALLOWED: Mapping[Kind, str] = {
     "listen": "an IPv4 address",
     "names": "host names and IP addresses, as a list or with commas between them",
     "images": "image references, as a list or with commas between them",
+    "gpus": "all, none, or device ids, as a list or with commas between them",
     "seconds": "seconds from {low:g} to {high:g}, as a number or like 90s, 3m, 1h",
     "count": "a whole number from {low:g} to {high:g}",
     "mirrors": "addresses by registry host, as a table or like host=https://mirror:port,host=…; no logins",

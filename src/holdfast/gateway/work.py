@@ -117,6 +117,7 @@ class Work:
             gateway_port=self._port(container, "gateway_port", self.profile.gateway_port, (port,)),
             listen=self._listen(container),
             api_names=self._api_names(container),
+            gpus=self._gpus(container),
         )
 
     def choose_other_ports(self, keys: Iterable[str]) -> None:
@@ -204,6 +205,13 @@ class Work:
             listens = published[0] if published is not None else ""  # put there beside the names asked for
             return tuple(name for name in names.split(",") if name and name != listens)
         return self.remembered.api_names if self.remembered is not None else ()
+
+    def _gpus(self, container: ContainerView | None) -> tuple[str, ...]:
+        if self.resolved.is_given("gpus"):
+            return self.settings.gpus
+        if container is not None:
+            return container.gpus
+        return self.remembered.gpus if self.remembered is not None else ()
 
     def _port(self, container: ContainerView | None, key: str, inside: int, others: tuple[int, ...]) -> int:
         """The port that was named; else the one it has, unless `auto` was said and another program has it."""

@@ -10,6 +10,7 @@ from holdfast.errors import (
     DiskFullError,
     EngineCallError,
     EnginePermissionError,
+    EngineUnfitError,
     EngineUnreachableError,
 )
 
@@ -98,6 +99,27 @@ def test_a_forbidden_socket_says_which_group_to_join():
 def test_a_full_disk_is_its_own_error():
     with pytest.raises(DiskFullError), translated("making a container", "unix:///x"):
         raise docker.errors.APIError("write: no space left on device")
+
+
+@pytest.mark.parametrize("driver", ["", "nvidia"])
+def test_an_engine_without_a_driver_for_gpus_says_so_at_once_and_for_good(driver):
+    refusal = _api_error(
+        500,
+        "Internal Server Error",
+        f'could not select device driver "{driver}" with capabilities: [[gpu]]',
+    )
+    with pytest.raises(EngineUnfitError) as caught, translated("starting container a", "unix:///x"):
+        raise refusal
+    assert caught.value.message == "starting container a failed: the container engine has no driver for GPUs"
+    assert "NVIDIA Container Toolkit" in caught.value.hint
+    assert "--gpus none" in caught.value.hint
+    assert not is_transient(caught.value)
+
+
+def test_a_missing_driver_for_another_device_is_told_in_the_engines_words():
+    said = 'could not select device driver "" with capabilities: [[tpu]]'
+    with pytest.raises(EngineCallError, match="tpu"), translated("starting container a", "unix:///x"):
+        raise _api_error(500, "Internal Server Error", said)
 
 
 def test_other_errors_are_not_touched():
