@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import ssl
 import threading
 import time
 
@@ -203,6 +204,16 @@ def test_rubbish_ends_its_own_connection_only(proxy, call, rubbish):
                 pass
         except OSError:
             pass
+    assert call()[0].status == 200
+
+
+def test_a_client_that_begins_with_tls_need_not_wait_for_the_end_of_its_patience(proxy, call):
+    """Container engines try TLS first and go on without it: only once they know that there is none."""
+    context = ssl.create_default_context()
+    sock = socket.create_connection(("127.0.0.1", proxy.port), timeout=5)
+    with sock, pytest.raises(ConnectionResetError):
+        context.wrap_socket(sock, server_hostname="127.0.0.1")
+    assert len(proxy.log) == 0
     assert call()[0].status == 200
 
 

@@ -20,6 +20,7 @@ MAX_REQUEST_BODY = 32 * 1024 * 1024
 _PIECE = 64 * 1024
 _NO_BODY = frozenset({204, 304})
 _SWITCHING = 101
+_TLS_HANDSHAKE = b"\x16"
 
 
 class BadMessage(Exception):  # noqa: N818 - a message, not a failure of ours
@@ -65,11 +66,19 @@ class Framing(msgspec.Struct, frozen=True):
 
 
 async def read_head(reader: asyncio.StreamReader) -> Head | None:
-    """The next head, or None when the other side has nothing more to say."""
+    """The next head, or None when the other side has nothing more to say.
+
+    Whoever begins with TLS where none is spoken is told so at once: in a handshake no head ever ends, and
+    clients that then go on without TLS, as container engines do, would wait for an answer first.
+    """
+    begun = b""
     try:
-        raw = await reader.readuntil(b"\r\n\r\n")
+        begun = await reader.readexactly(1)
+        if begun == _TLS_HANDSHAKE:
+            raise BadMessage("TLS where plain HTTP is spoken")
+        raw = begun + await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
-        if not error.partial.strip():
+        if not (begun + error.partial).strip():
             return None
         raise BadMessage("the connection ended inside a head") from None
     except asyncio.LimitOverrunError:
