@@ -3,7 +3,8 @@
 The command takes the lock, says one line and then reads its standard input until that ends or falls silent;
 `flock` of util-linux through `ssh` does just that, with nothing of ours on the other side. When the session
 ends, however it ends, the command ends and the kernel over there frees the lock; a laptop that vanished
-without a word is given up after a minute. Not here: how the other host is reached.
+without a word is given up after a minute. The end of a holder that was killed here has to travel there,
+behind all that was still on its way: who comes in between waits for that. Not here: how it is reached.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import msgspec
 
 from holdfast.engine.lock import Holder, locked_by
 from holdfast.errors import LockedError, LockLostError, TemporaryError
+from holdfast.retry import Policy, constant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +31,8 @@ BEAT, SILENCE = 10.0, 60.0
 """How often a holder says that it is there, and after how long a silence the other side lets go."""
 
 _HELD = "held"
+_NOTICING = Policy(attempts=None, deadline=SILENCE, backoff=constant(0.2))
+"""For the other side to hear that a process of this machine has ended; by then it lets go by itself."""
 
 
 class CommandLock:
@@ -43,12 +47,17 @@ class CommandLock:
         self._name = where
         self._child: subprocess.Popen[bytes] | None = None
         self._released = threading.Event()
+        self._left_behind = False
         self.lost = False
         """Whether the session that held it last had ended before it was let go."""
 
     def acquire(self, holder: Holder) -> None:
         if self._child is not None:
             raise LockedError(f"{self.path} is already held by this process")
+        self._left_behind = False
+        _NOTICING.with_(retry_on=self._is_let_go_soon).call(self._take, holder)
+
+    def _take(self, holder: Holder) -> None:
         child = self._start(_script(self.path, msgspec.json.encode(holder).decode()))
         said = self._first_line(child)
         if said == _HELD:
@@ -58,11 +67,17 @@ class CommandLock:
             return
         code = self._end(child)
         if code == TAKEN:
-            raise locked_by(self.holder(), self._where())
+            found = self.holder()
+            # A name is taken out just before the lock is let go: none after a dead one's is still that one's.
+            self._left_behind = self._left_behind if found is None else not found.lives()
+            raise locked_by(found, self._where())
         raise TemporaryError(
             f"the lock {self._where()} cannot be taken: the command ended with {code} and said {said!r}",
             hint="`flock` (util-linux) and `timeout` must be there on that side. Run the same command again.",
         )
+
+    def _is_let_go_soon(self, error: Exception) -> bool:
+        return self._left_behind and isinstance(error, LockedError)
 
     @property
     def held(self) -> bool:
