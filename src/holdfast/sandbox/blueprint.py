@@ -61,7 +61,10 @@ def warm(
         TEMPLATE_HASH: template_hash(template),
         LAUNCH_TYPE: "warm",
     }
-    made = _sandbox(name, pool, template, labels, sandbox_spec(template))
+    spec = sandbox_spec(template)
+    # The pool's selector finds pods by it too: autoscalers measure those that wait.
+    spec["podTemplate"]["metadata"]["labels"][WARM_POOL] = labels[WARM_POOL]
+    made = _sandbox(name, pool, template, labels, spec)
     made["metadata"]["annotations"] |= {REPLACED: str(replaced)} if replaced else {}
     return made
 

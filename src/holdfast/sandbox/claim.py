@@ -223,7 +223,9 @@ def _base(waiting: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, 
     own = waiting["spec"]["podTemplate"].get("metadata") or {}
     made_from = (waiting["metadata"].get("annotations") or {}).get(TEMPLATE_REF)
     said = blueprint.template_metadata(template) if made_from == template["metadata"]["name"] else {}
-    return {part: {**(own.get(part) or {}), **(said.get(part) or {})} for part in PARTS}
+    base = {part: {**(own.get(part) or {}), **(said.get(part) or {})} for part in PARTS}
+    base["labels"].pop(WARM_POOL, None)
+    return base
 
 
 def _take(claim: Mapping[str, Any], waiting: dict[str, Any], template: Mapping[str, Any]) -> Adopt:

@@ -32,6 +32,8 @@ def test_a_pool_makes_what_is_missing_and_counts_what_is_ready():
     assert create.manifest["metadata"]["ownerReferences"][0]["uid"] == "pool-1"
     assert create.manifest["metadata"]["labels"]["agents.x-k8s.io/warm-pool-sandbox"] == name_hash("p")
     assert create.manifest["spec"]["podTemplate"]["spec"]["automountServiceAccountToken"] is False
+    pod = create.manifest["spec"]["podTemplate"]["metadata"]
+    assert pod["labels"]["agents.x-k8s.io/warm-pool-sandbox"] == name_hash("p")
     assert decision.status == {
         "replicas": 2,
         "readyReplicas": 1,
@@ -110,6 +112,7 @@ def test_a_claim_takes_the_oldest_ready_sandbox_with_one_write_on_the_version_it
     assert take.patch["metadata"]["labels"]["agents.x-k8s.io/warm-pool-sandbox"] is None
     pod = take.patch["spec"]["podTemplate"]["metadata"]
     assert pod["labels"]["agents.x-k8s.io/claim-uid"] == "claim-1"
+    assert pod["labels"]["agents.x-k8s.io/warm-pool-sandbox"] is None
     assert isinstance(remember, Patch)
     assert remember.patch["metadata"]["annotations"] == {"agents.x-k8s.io/sandbox-name": "old"}
     assert ready(decision) == ("False", "SandboxNotReady")
