@@ -23,6 +23,7 @@ _CLAIM_METADATA: dict[str, Any] = {
     "type": "object",
     "properties": {"name": _TEXT, "labels": _TEXTS, "annotations": _TEXTS},
 }
+_READY = ".status.conditions[?(@.type=='Ready')]"
 _ADDRESSES: dict[str, Any] = {"type": "array", "items": _TEXT}
 _IMMUTABLE_CLAIMS: list[dict[str, str]] = [
     {
@@ -92,7 +93,8 @@ def _sandbox(blueprint: dict[str, Any]) -> dict[str, Any]:
         "podIPs": _ADDRESSES,
         "nodeName": _TEXT,
     }
-    return _crd(GROUP, "Sandbox", "sandboxes", "sandbox", spec, status)
+    made = _crd(GROUP, "Sandbox", "sandboxes", "sandbox", spec, status)
+    return _with_columns(made, Ready=f"{_READY}.status", Reason=f"{_READY}.reason")
 
 
 def _template(blueprint: dict[str, Any], networking: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,22 +137,17 @@ def _warm_pool() -> dict[str, Any]:
         "replicas": count,
         "readyReplicas": count,
         "selector": _TEXT,
-        "observedGeneration": {"type": "integer", "format": "int64"},
+        "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
         # Ours, and only there while the server refuses what the pool needs.
         "conditions": _conditions(),
     }
     made = _crd(EXTENSIONS_GROUP, "SandboxWarmPool", "sandboxwarmpools", "swp", spec, status)
-    version = made["spec"]["versions"][0]
-    version["subresources"]["scale"] = {
+    made["spec"]["versions"][0]["subresources"]["scale"] = {
         "specReplicasPath": ".spec.replicas",
         "statusReplicasPath": ".status.replicas",
         "labelSelectorPath": ".status.selector",
     }
-    version["additionalPrinterColumns"] = [
-        {"name": "Ready", "type": "integer", "jsonPath": ".status.readyReplicas"},
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-    ]
-    return made
+    return _with_columns(made, "integer", Ready=".status.readyReplicas", Desired=".spec.replicas")
 
 
 def _claim(claim_templates: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +176,10 @@ def _claim(claim_templates: dict[str, Any]) -> dict[str, Any]:
         "conditions": _conditions(),
         "sandbox": {"type": "object", "properties": {"name": _TEXT, "podIPs": _ADDRESSES}},
     }
-    return _crd(EXTENSIONS_GROUP, "SandboxClaim", "sandboxclaims", "sandboxclaim", spec, status)
+    made = _crd(EXTENSIONS_GROUP, "SandboxClaim", "sandboxclaims", "sandboxclaim", spec, status)
+    return _with_columns(
+        made, Ready=f"{_READY}.status", Sandbox=".status.sandbox.name", Reason=f"{_READY}.reason"
+    )
 
 
 def _crd(
@@ -215,6 +215,14 @@ def _crd(
             "versions": [version],
         },
     }
+
+
+def _with_columns(made: dict[str, Any], kind: str = "string", **paths: str) -> dict[str, Any]:
+    """What `kubectl get` shows of it, after the name and before the age."""
+    columns = [{"name": name, "type": kind, "jsonPath": path} for name, path in paths.items()]
+    age = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+    made["spec"]["versions"][0]["additionalPrinterColumns"] = [*columns, age]
+    return made
 
 
 def _choice(*values: str, default: str) -> dict[str, Any]:

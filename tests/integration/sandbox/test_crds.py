@@ -10,11 +10,11 @@ import pytest
 from kubernetes import client
 
 from holdfast.errors import ClusterRefusedError
-from holdfast.kube import Objects, api_client, condition
-from holdfast.sandbox.crds import crds
+from holdfast.kube import api_client
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 
+EXTENSION = "extensions.agents.x-k8s.io/v1beta1"
 CRD = "CustomResourceDefinition"
 SANDBOX = {
     "apiVersion": "agents.x-k8s.io/v1beta1",
@@ -27,28 +27,11 @@ CLAIM = {
 }
 
 
-def openapi(api, path):
-    asked = api.param_serialize("GET", path, auth_settings=["BearerToken"])
-    return json.loads(api.call_api(*asked).read())
-
-
-@pytest.fixture(scope="module")
-def made(kube_server):
-    with api_client(kube_server.kubeconfig) as api:
-        definitions = crds(
-            openapi(api, "/openapi/v3/api/v1"), openapi(api, "/openapi/v3/apis/networking.k8s.io/v1")
-        )
-        objects = Objects(api)
-        for definition in definitions:
-            objects.apply(definition)
-        for definition in definitions:
-            objects.wait(CRD, definition["metadata"]["name"], condition("Established"), deadline=60)
-        yield objects, definitions
-
-
-@pytest.fixture
-def objects(made):
-    return made[0]
+GOOD = {
+    "SandboxTemplate": SANDBOX["spec"],
+    "SandboxWarmPool": {"sandboxTemplateRef": {"name": "t"}},
+    "SandboxClaim": {"warmPoolRef": {"name": "p"}},
+}
 
 
 def sandbox(**spec):
@@ -56,6 +39,17 @@ def sandbox(**spec):
     body["metadata"] = {"name": f"s-{uuid.uuid4().hex[:8]}"}
     body["spec"].update(spec)
     return body
+
+
+def extension(kind, **spec):
+    """One that is good but for what is given; None takes a field away."""
+    whole = copy.deepcopy(GOOD[kind]) | spec
+    return {
+        "apiVersion": EXTENSION,
+        "kind": kind,
+        "metadata": {"name": f"e-{uuid.uuid4().hex[:8]}"},
+        "spec": {name: one for name, one in whole.items() if one is not None},
+    }
 
 
 def test_all_four_are_accepted_without_a_complaint_about_their_schema(made):
@@ -116,6 +110,85 @@ def test_a_mistake_is_refused_with_its_field(objects, kube_namespace, change, fi
 
 
 @pytest.mark.parametrize(
+    ("kind", "change", "field"),
+    [
+        ("SandboxClaim", {"warmPoolRef": None}, "spec.warmPoolRef"),
+        ("SandboxClaim", {"warmPoolRef": {}}, "spec.warmPoolRef.name"),
+        ("SandboxClaim", {"warmPoolRef": {"name": 3}}, "spec.warmPoolRef.name"),
+        ("SandboxClaim", {"lifecycle": {"ttlSecondsAfterFinished": -1}}, "lifecycle.ttlSecondsAfterFinished"),
+        ("SandboxClaim", {"lifecycle": {"shutdownTime": "soon"}}, "spec.lifecycle.shutdownTime"),
+        ("SandboxClaim", {"lifecycle": {"shutdownPolicy": "Keep"}}, "spec.lifecycle.shutdownPolicy"),
+        ("SandboxClaim", {"env": [{"value": "1"}]}, "spec.env[0].name"),
+        ("SandboxClaim", {"env": [{"name": "A"}]}, "spec.env[0].value"),
+        ("SandboxClaim", {"env": {"A": "1"}}, "spec.env"),
+        (
+            "SandboxClaim",
+            {"additionalPodMetadata": {"labels": {"a": 1}}},
+            "spec.additionalPodMetadata.labels.a",
+        ),
+        (
+            "SandboxClaim",
+            {"volumeClaimTemplates": [{"metadata": {"name": "x"}}]},
+            "spec.volumeClaimTemplates[0].spec",
+        ),
+        ("SandboxWarmPool", {"sandboxTemplateRef": None}, "spec.sandboxTemplateRef"),
+        ("SandboxWarmPool", {"sandboxTemplateRef": {}}, "spec.sandboxTemplateRef.name"),
+        ("SandboxWarmPool", {"replicas": -1}, "spec.replicas"),
+        ("SandboxWarmPool", {"replicas": "two"}, "spec.replicas"),
+        ("SandboxWarmPool", {"updateStrategy": "Recreate"}, "spec.updateStrategy"),
+        ("SandboxWarmPool", {"updateStrategy": {"type": "RollingUpdate"}}, "spec.updateStrategy.type"),
+        ("SandboxTemplate", {"podTemplate": None}, "spec.podTemplate"),
+        ("SandboxTemplate", {"podTemplate": {"spec": {}}}, "spec.podTemplate.spec.containers"),
+        ("SandboxTemplate", {"networkPolicyManagement": "Mine"}, "spec.networkPolicyManagement"),
+        ("SandboxTemplate", {"envVarsInjectionPolicy": "Sometimes"}, "spec.envVarsInjectionPolicy"),
+        ("SandboxTemplate", {"volumeClaimTemplatesPolicy": ""}, "spec.volumeClaimTemplatesPolicy"),
+        ("SandboxTemplate", {"service": "yes"}, "spec.service"),
+        (
+            "SandboxTemplate",
+            {"networkPolicy": {"egress": [{"to": [{"ipBlock": {}}]}]}},
+            "spec.networkPolicy.egress[0].to[0].ipBlock.cidr",
+        ),
+        ("SandboxTemplate", {"networkPolicy": {"ingress": {}}}, "spec.networkPolicy.ingress"),
+    ],
+)
+def test_a_mistake_in_the_others_is_refused_with_its_field(objects, kube_namespace, kind, change, field):
+    with pytest.raises(ClusterRefusedError) as refused:
+        objects.ensure(extension(kind, **change), namespace=kube_namespace)
+    assert f"{field}:" in refused.value.message
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_what_is_good_in_the_others_is_taken_and_a_wrong_change_of_it_is_not(objects, kube_namespace, kind):
+    body = extension(kind)
+    objects.ensure(body, namespace=kube_namespace)
+    wrong = {
+        "SandboxTemplate": ({"podTemplate": None}, "spec.podTemplate"),
+        "SandboxWarmPool": ({"replicas": -1}, "spec.replicas"),
+        "SandboxClaim": ({"warmPoolRef": {"name": None}}, "spec.warmPoolRef.name"),
+    }
+    change, field = wrong[kind]
+    with pytest.raises(ClusterRefusedError) as refused:
+        change_of(objects, kube_namespace, body, change)
+    assert f"{field}:" in refused.value.message
+
+
+@pytest.mark.parametrize("kind", ["SandboxTemplate", "SandboxClaim"])
+@pytest.mark.parametrize(("before", "after"), [([CLAIM], None), (None, [CLAIM])])
+def test_only_a_sandbox_keeps_its_claim_templates_for_good(objects, kube_namespace, kind, before, after):
+    body = extension(kind, volumeClaimTemplates=before)
+    objects.ensure(body, namespace=kube_namespace)
+    found = change_of(objects, kube_namespace, body, {"volumeClaimTemplates": after})
+    assert found["spec"].get("volumeClaimTemplates") == after
+
+
+def change_of(objects, namespace, body, change):
+    return objects.patch(
+        body["kind"], body["metadata"]["name"], {"spec": change}, namespace=namespace,
+        api_version=body["apiVersion"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
     ("before", "after"),
     [([CLAIM], []), ([CLAIM], None), (None, [CLAIM]), ([CLAIM], [{**CLAIM, "metadata": {"name": "other"}}])],
 )
@@ -134,26 +207,25 @@ def test_claim_templates_never_change(kube_server, objects, kube_namespace, befo
 
 
 def test_pools_claims_and_templates_have_the_published_defaults(objects, kube_namespace):
-    extension = "extensions.agents.x-k8s.io/v1beta1"
     template = {
-        "apiVersion": extension,
+        "apiVersion": EXTENSION,
         "kind": "SandboxTemplate",
         "metadata": {"name": "t"},
         "spec": SANDBOX["spec"],
     }
     pool = {
-        "apiVersion": extension, "kind": "SandboxWarmPool", "metadata": {"name": "p"},
+        "apiVersion": EXTENSION, "kind": "SandboxWarmPool", "metadata": {"name": "p"},
         "spec": {"sandboxTemplateRef": {"name": "t"}, "updateStrategy": {}},
     }  # fmt: skip
     claim = {
-        "apiVersion": extension, "kind": "SandboxClaim", "metadata": {"name": "c"},
+        "apiVersion": EXTENSION, "kind": "SandboxClaim", "metadata": {"name": "c"},
         "spec": {"warmPoolRef": {"name": "p"}, "lifecycle": {}},
     }  # fmt: skip
     found = {}
     for body in (template, pool, claim):
         objects.ensure(body, namespace=kube_namespace)
         found[body["kind"]] = objects.get(
-            body["kind"], body["metadata"]["name"], namespace=kube_namespace, api_version=extension
+            body["kind"], body["metadata"]["name"], namespace=kube_namespace, api_version=EXTENSION
         )["spec"]
     assert found["SandboxTemplate"]["networkPolicyManagement"] == "Managed"
     assert found["SandboxTemplate"]["envVarsInjectionPolicy"] == "Disallowed"
