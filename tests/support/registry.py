@@ -36,6 +36,7 @@ PASSWORD = "pl4nted-Secret-word"
 LOGIN = f"{USER}:{PASSWORD}"
 _BCRYPT_OF_PASSWORD = "$2y$05$0GUSI7sJkZY7AHmw6JBxx.eh5IvpZqfpz7enX.bQgRgx7xBJHZ.n6"
 _ANSWERS = (200, 401)
+_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 
 
 class Registry:
@@ -69,6 +70,14 @@ class Registry:
 
     def __exit__(self, *_: object) -> None:
         self._child.kill()
+
+    def manifest(self, name: str, tag: str) -> dict:
+        """What the registry has under a tag; for one without TLS and login."""
+        connection = http.client.HTTPConnection(self.host, timeout=10)
+        connection.request("GET", f"/v2/{name}/manifests/{tag}", headers={"Accept": _MANIFEST})
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        return json.loads(answer.read())
 
     def _ask(self) -> None:
         if self._pair is not None:

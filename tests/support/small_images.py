@@ -55,6 +55,11 @@ class SmallImages:
         self.names.append(other)
         return other
 
+    def drop(self, name: str) -> None:
+        """Off the engine before the end, so that it has to be pulled again, layers and all."""
+        self.names.remove(name)
+        self.engine.client.remove_image(name)
+
     def remove(self) -> None:
         for name in dict.fromkeys(self.names):
             self.engine.client.remove_image(name, force=True)

@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from holdfast.containers.containers import find_container
 from holdfast.containers.engine import connect
 from holdfast.engine import NoLock, SQLiteStore, Workflow
 from holdfast.errors import ImageMissingError
-from holdfast.events import Bus
+from holdfast.events import Bus, RetryScheduled
 from holdfast.gateway.settings import resolve
 from holdfast.gateway.steps.engine import CheckEngine
 from holdfast.gateway.steps.image import EnsureImage
@@ -66,6 +67,7 @@ class Site:
         made = self._images.make(layers, name=f"{self.open.host}/{name}", **options)
         for answer in connect().client.push(made, stream=True, decode=True):
             assert "error" not in answer, answer
+        self._images.drop(made)
         return name
 
 
@@ -151,29 +153,39 @@ def test_what_cannot_be_read_is_told_before_anything_is_changed(new_gateway, bar
     assert find_container(connect(), fresh.container) is None
 
 
-def pull(tmp_path, reference, credentials):
+def pull(tmp_path, reference, credentials, *subscribers):
     """The steps of `up` that bring the node image, against a real engine and registry."""
     settings = {"image": reference, "registries.credentials": credentials}
     work = Work("t-pull", resolve(settings, environ={}, cwd=tmp_path))
     steps = Workflow("pull", [CheckEngine(work), EnsureImage(work)])
-    steps.run(store=SQLiteStore(tmp_path / "state.db"), lock=NoLock(), bus=Bus())
+    steps.run(store=SQLiteStore(tmp_path / "state.db"), lock=NoLock(), bus=Bus(*subscribers))
     return (tmp_path / "state.db").read_bytes()
 
 
 @pytest.mark.parametrize(
-    "fault",
+    ("kind", "path", "count", "settings", "tries"),
     [
-        rule("unavailable", path="/manifests/", count=2),
-        rule("reset-before", count=2),
-        rule("slow", seconds=0.5, count=2),
+        ("unavailable", "/manifests/", 4, {}, 3),  # the engine asks twice each time
+        ("reset-before", "/v2/$", 2, {}, 3),
+        ("stall-body", "/blobs/LAYER", 1, {"seconds": 0}, 1),  # the engine itself asks for the rest
+        ("slow", "/blobs/LAYER", 1, {"seconds": 3}, 1),
     ],
-    ids=["503", "reset", "slow"],
+    ids=["503", "reset", "dropped-inside-a-layer", "slow-layer"],
 )
-def test_a_bad_minute_of_the_registry_is_survived(site, tmp_path, fault):
+def test_a_bad_minute_of_the_registry_is_survived(site, tmp_path, kind, path, count, settings, tries):
+    (layer,) = (each["digest"] for each in site.open.manifest("team/node", "1")["layers"])
+    fault = rule(kind, path=path.replace("LAYER", layer), count=count, **settings)
+    events, begun = [], time.monotonic()
     with FaultProxy(Upstream(f"http://{site.closed.host}"), rules=[fault], tls=False) as proxy:
         host = f"{LOOPBACK}:{proxy.port}"
-        store = pull(tmp_path, f"{host}/team/node:1", {host: f"file:{site.login}"})
+        store = pull(tmp_path, f"{host}/team/node:1", {host: f"file:{site.login}"}, events.append)
+        lasted = time.monotonic() - begun
         connect().client.remove_image(f"{host}/team/node:1")
+    assert proxy.log.faults() == {kind: count}
+    assert sum(isinstance(event, RetryScheduled) for event in events) == tries - 1
+    *_, fetched = (record for record in proxy.log if record.path.endswith(layer))
+    assert fetched.status == (206 if kind == "stall-body" else 200)
+    assert settings.get("seconds", 0) <= lasted < 60
     assert PASSWORD.encode() not in store
 
 
