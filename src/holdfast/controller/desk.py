@@ -44,6 +44,7 @@ class Desk:
         )
         self._queue = Queue(self._look, workers=workers, failed=self._failed)
         self._named_at: dict[Hashable, float] = {}
+        self._troubles: dict[Hashable, str] = {}
         self._holding: dict[Key, set[Key]] = {}
         self.metrics.gauge("holdfast_controller_queue", "Objects that wait.", lambda: len(self._queue))
         self.metrics.gauge("holdfast_controller_objects", "Objects known.", lambda: len(self.cache))
@@ -117,6 +118,7 @@ class Desk:
                 self._name(key)
         if own[0] in LOOKED_AT and self.cache.get(*own) is None:
             self._queue.forget(own)
+            self._troubles.pop(own, None)
 
     def _written(self, found: dict[str, Any], by: Key) -> bool:
         """An answer to a write of a look: news for everybody but that look itself."""
@@ -132,6 +134,7 @@ class Desk:
         if named_at is not None:
             self.metrics.waited.observe(began - named_at, kind)
         again_in = await self._looks.look(key)
+        self._troubles.pop(key, None)
         self.metrics.looks.add(kind, "ok")
         self.metrics.took.observe(time.monotonic() - began, kind)
         return again_in
@@ -141,5 +144,9 @@ class Desk:
         self.metrics.looks.add(kind, "failed")
         if isinstance(error, HoldfastError):
             log.warning("%s %s/%s: %s", kind, namespace, name, error.message)
-        else:
-            log.error("%s %s/%s: %s", kind, namespace, name, type(error).__name__, exc_info=error)
+            return
+        # Where it came from is told once: the look is repeated, and ends there each time.
+        trouble, known = repr(error), self._troubles.get(key)
+        trace = None if trouble == known else error
+        self._troubles[key] = trouble
+        log.error("%s %s/%s: %s", kind, namespace, name, trouble, exc_info=trace)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.sandbox.api import FAILED_PODS, Condition
 from holdfast.sandbox.lifetime import SOONEST_LOOK
+from holdfast.sandbox.moments import moment
 from holdfast.sandbox.status import condition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
+
+
+_MOST = 2**31 - 1
+"""The API says 32 bits, and no server holds anybody to it: a larger number is no date."""
 
 
 class Expiry(msgspec.Struct, frozen=True):
@@ -36,11 +42,11 @@ def expiry(claim: Mapping[str, Any], now: datetime) -> Expiry:
     lifecycle = claim["spec"].get("lifecycle") or {}
     ends = []
     if lifecycle.get("shutdownTime"):
-        ends.append(datetime.fromisoformat(lifecycle["shutdownTime"]))
+        ends.append(moment(lifecycle["shutdownTime"]))
     finished = condition(claim, Condition.FINISHED)
     ttl = lifecycle.get("ttlSecondsAfterFinished")
     if ttl is not None and finished.get("status") == "True":
-        ends.append(datetime.fromisoformat(finished["lastTransitionTime"]) + timedelta(seconds=ttl))
+        ends.append(moment(finished["lastTransitionTime"]) + timedelta(seconds=min(ttl, _MOST)))
     if not ends:
         return Expiry(is_over=False)
     left = (min(ends) - now).total_seconds()

@@ -6,7 +6,7 @@ knows, and the sandbox stays awake. Not here: noting the use, and what sleeping 
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.sandbox.api import IDLE_SUSPEND_AFTER, LAST_USED, Condition
@@ -24,7 +24,8 @@ def seconds_until_sleep(sandbox: Mapping[str, Any], now: datetime) -> float | No
     used = _time((sandbox["metadata"].get("annotations") or {}).get(LAST_USED))
     if idle is None or since is None or used is None:
         return None
-    left = (max(since, used) + timedelta(seconds=idle) - now).total_seconds()
+    # The last moments that can be written leave no room to add to them.
+    left = idle - (now - max(since, used)).total_seconds()
     return 0.0 if left <= 0 else max(SOONEST_LOOK, left)
 
 

@@ -5,15 +5,16 @@ Not here: what else follows from it (decide.py).
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.sandbox.actions import Delete, Patch
 from holdfast.sandbox.api import FAILED_PODS, FAILURES, Condition, Reason
+from holdfast.sandbox.moments import moment
 from holdfast.sandbox.ownership import controller_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from holdfast.sandbox.actions import Action
 
@@ -99,8 +100,8 @@ def _ended_at(pod: Mapping[str, Any]) -> datetime | None:
 
 
 def _times(texts: Iterable[str | None]) -> list[datetime]:
-    return [moment for text in texts if (moment := _time(text)) is not None]
+    return [moment(text) for text in texts if text]
 
 
 def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+    return moment(text) if text else None

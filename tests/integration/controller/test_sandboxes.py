@@ -164,6 +164,24 @@ def test_when_its_time_is_over_pod_and_service_go_and_then_what_the_policy_says(
     assert place.get("PersistentVolumeClaim", f"workspace-{name}") is not None
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("small", "2020-01-01t00:00:00z"),
+        ("offset", "2020-01-01T00:00:00+24:30"),
+        ("year", "0000-01-01T00:00:00Z"),
+    ],
+)
+def test_every_time_that_the_server_takes_is_a_time(place, name, text):
+    place.sandbox(f"odd-{name}", shutdownTime=text)
+    place.wait_said("Sandbox", f"odd-{name}", Ready="False SandboxExpired")
+    made = place.make(
+        "SandboxClaim", f"odd-{name}", {"warmPoolRef": {"name": "p"}, "lifecycle": {"shutdownTime": text}}
+    )
+    assert made["spec"]["lifecycle"]["shutdownTime"] == text
+    place.wait_said("SandboxClaim", f"odd-{name}", Ready="False ClaimExpired")
+
+
 def test_two_pods_of_one_sandbox_stop_it(place):
     found = ready(place, "twice")
     (owner,) = place.get("Pod", "twice")["metadata"]["ownerReferences"]

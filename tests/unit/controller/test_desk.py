@@ -9,6 +9,7 @@ from tests.support.sandboxes import living_pod, sandbox
 
 from holdfast.controller import sandbox_look
 from holdfast.controller.desk import Desk
+from holdfast.retry import exponential
 
 LONG, SHORT = 0.3, 0.02
 """Pauses after which everything has been said, and after which nothing has that can wait."""
@@ -157,3 +158,16 @@ def test_a_pod_that_is_gone_is_made_again_and_a_sandbox_that_is_gone_is_left():
         lambda desk: desk.gone(pod("140")),
     ]
     assert len(worked(*news)) == 2
+
+
+def test_where_an_unforeseen_error_came_from_is_told_once(monkeypatch, caplog):
+    monkeypatch.setattr("holdfast.controller.queue._PAUSES", exponential(0.01, cap=0.01))
+    monkeypatch.setattr(Recorder, "create", broken)
+    worked(lambda desk: desk.changed(box()))
+    told = [record for record in caplog.records if "the unforeseen" in record.getMessage()]
+    assert len(told) > 2
+    assert [bool(record.exc_info) for record in told[:3]] == [True, False, False]
+
+
+async def broken(*_):
+    raise ValueError("the unforeseen")

@@ -35,6 +35,12 @@ def sleeps(box):
     ]
 
 
+def test_a_last_use_at_the_end_of_all_times_is_far_away():
+    box = awake(used=0)
+    box["metadata"]["annotations"][USED] = "9999-12-31T23:59:59Z"
+    assert sleeps(box) == []
+
+
 @pytest.mark.parametrize(("used", "ready"), [(60, 300), (3600, 60)])
 def test_it_sleeps_so_long_after_its_last_use_or_its_waking(used, ready):
     assert sleeps(awake(used=used, ready=ready)) == [{"operatingMode": "Suspended"}]
