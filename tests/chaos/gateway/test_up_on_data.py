@@ -1,63 +1,56 @@
 """`up` killed at every step while it makes a gateway anew around its data: the workspace stays as it was."""
 
-import json
-import os
-import signal
-import uuid
+import importlib.util
+from pathlib import Path
 
 import pytest
 from tests.support.commands import Holdfast
 from tests.support.gateways import TestGateway
 
-from holdfast.containers.engine import connect
-
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
+CHANGED = {
+    "ensure-network", "ensure-container", "write-registries", "start-container", "write-kubeconfig",
+    "run-probe", "write-metadata",
+}  # fmt: skip
+"""The steps that change something where all but the volume is lost, and another mirror is asked for."""
 
-@pytest.fixture(scope="module")
-def keeper(tmp_path_factory):
-    home = Holdfast(tmp_path_factory.mktemp("home"), HOLDFAST_WORKLOADS="false")
-    made = TestGateway(f"data-{uuid.uuid4().hex[:6]}", home)
-    try:
-        made.up()
-        yield made.keep_a_file()
-    finally:
-        made.destroy()
+NOTHING_TO_DO = {
+    "ensure-image", "replace-old", "ensure-volume", "keep-running", "remove-stale-nodes", "repin-volumes",
+}  # fmt: skip
+"""Those that find everything as it should be, and so cannot be killed; the plan has no step besides."""
 
-
-def lose_all_but_the_volume(gateway):
-    client = connect().client
-    client.remove_container(gateway.container, force=True)
-    client.remove_network(gateway.container)
+PARTS = 4
 
 
-def kill_at_start(gateway, number):
-    """Start `up` and kill it when its n-th step starts; which one, or nothing when there was none."""
-    running, count, step = gateway.holdfast.start("up", gateway.name, "--json"), 0, ""
-    try:
-        for line in running.stderr:
-            event = json.loads(line)
-            count += event["event"] == "step.started"
-            if count == number:
-                os.kill(running.pid, signal.SIGKILL)
-                step = event["step"]
-                break
-    finally:
-        running.communicate(timeout=120)
-    return step
+@pytest.fixture
+def plan(tmp_path):
+    """The plan under test, with a home of its own; its gateway is taken away in the end."""
+    spec = importlib.util.spec_from_file_location("data_plan", Path(__file__).with_name("data_plan.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.set_up(tmp_path)
+    yield module
+    module.clear()
 
 
-@pytest.mark.parametrize("part", [0, 1])
-def test_up_killed_at_each_of_its_steps(keeper, part):
-    """In two parts, so that each of them is short: every other step."""
-    killed, number = [], 1 + part
-    while True:
-        lose_all_but_the_volume(keeper)
-        step = kill_at_start(keeper, number)
-        keeper.up()
+@pytest.mark.parametrize("part", range(PARTS))
+def test_up_on_data_converges_wherever_it_is_killed(crash_matrix, plan, tmp_path, part):
+    """In parts, each of which takes minutes: every n-th step that has something to do."""
+    gateway = TestGateway(plan.NAME, Holdfast(tmp_path))
+    gateway.up()
+    keeper = gateway.keep_a_file()
+
+    def observe(world):
         keeper.assert_kept()
-        if not step:
-            break
-        killed.append(step)
-        number += 2
-    assert len(killed) >= 5, killed
+        return plan.observe(world)
+
+    of_the_plan = [step.name for step in plan.build_as_it_is(tmp_path).steps if step.repeat != "always"]
+    assert set(of_the_plan) == CHANGED | NOTHING_TO_DO, "a step that nobody has thought of here"
+    steps = [step for step in of_the_plan if step in CHANGED][part::PARTS]
+    report = crash_matrix(plan.build, observe=observe, moments=2, troubles=("killed",), steps=steps)
+    # Inside of a step it is killed at its first line and at its last.
+    reached = {tuple(finding.case.split()[:2]) for finding in report.findings if finding.reached}
+    assert reached == {(f"{step},", at) for step in steps for at in ("before", "line", "after")}, (
+        "a step had nothing to do, and was not killed"
+    )
