@@ -349,3 +349,12 @@ def test_the_time_after_it_finished_counts_from_when_that_was_first_said():
     assert later.again_in == 20.0
     over = look(asked, own, now=NOW + timedelta(seconds=31))
     assert ready(over) == ("False", "ClaimExpired")
+
+
+@pytest.mark.parametrize("seconds", [2**31, 2**62])
+def test_a_time_after_it_finished_that_is_no_date_is_far_away(seconds):
+    asked = claim(lifecycle={"ttlSecondsAfterFinished": seconds})
+    own = waiting("old", owner=claim(), ready=False, finished=True)
+    asked["status"] = look(asked, own).status
+    later = look(asked, own, now=NOW + timedelta(seconds=10))
+    assert later.again_in == 2**31 - 11
