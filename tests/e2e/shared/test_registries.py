@@ -48,11 +48,12 @@ class Site:
         self.basic = Registry(folder, address, login=True, pair=pair)
         self.tokens = TokenServer(folder, address)
         self.token = Registry(folder, address, tokens=self.tokens, pair=pair)
+        self.plain = Registry(folder, address)
         self._images = small_images
 
     @property
     def parts(self):
-        return (self.tokens, self.open, self.closed, self.basic, self.token)
+        return (self.tokens, self.open, self.closed, self.basic, self.token, self.plain)
 
     @property
     def settings(self):
@@ -61,6 +62,7 @@ class Site:
             "HOLDFAST_REGISTRIES_MIRRORS": f"mirrored.example.org=https://{self.basic.host}",
             "HOLDFAST_REGISTRIES_CA_FILES": ",".join(f"{host}={self.ca}" for host in both),
             "HOLDFAST_REGISTRIES_CREDENTIALS": ",".join(f"{host}=file:{self.login}" for host in both),
+            "HOLDFAST_REGISTRIES_INSECURE": self.plain.host,
         }
 
     def fill(self, name, layers, **options):
@@ -106,8 +108,9 @@ def test_pods_pull_with_mirror_ca_and_login_and_the_login_is_nowhere_else(bare_g
         puller("by-token", f"{site.token.host}/team/app:1"),
         puller("by-login", f"{site.basic.host}/team/app:1"),
         puller("by-mirror", "mirrored.example.org/team/app:1"),
+        puller("by-http", f"{site.plain.host}/team/app:1"),
     )
-    for name in ("by-login", "by-mirror", "by-token"):
+    for name in ("by-login", "by-mirror", "by-token", "by-http"):
         bare_gateway.wait_ready(name)
     assert "login" in site.tokens.asked
     listed = run_in(
@@ -133,8 +136,19 @@ def test_the_files_go_with_the_setting(bare_gateway, site):
     assert with_settings(bare_gateway, site.settings).json("up", bare_gateway.name)["changed"] == []
     assert bare_gateway.up()["changed"] == ["write-registries"]
     assert bare_gateway.up()["changed"] == []
+    assert_not_pulled(bare_gateway, "without-tls", f"{site.plain.host}/team/app:1")
     found = run_in(connect(), bare_gateway.container, ["grep", "-r", 'Basic\\|"auth"', FOLDER, LOGINS])
     assert found.output == ""
+
+
+def assert_not_pulled(gateway, name, image):
+    """Without the setting, a registry that has no TLS is asked with TLS alone."""
+    gateway.apply(puller(name, image))
+    waiting = "{.status.containerStatuses[0].state.waiting.reason}"
+    gateway.kubectl("wait", f"pod/{name}", f"--for=jsonpath={waiting}=ErrImagePull", "--timeout=60s")
+    failed = gateway.get("events", f"--field-selector=involvedObject.name={name},reason=Failed")["items"]
+    assert "server gave HTTP response to HTTPS client" in failed[0]["message"]
+    gateway.kubectl("delete", "pod", name, "--wait=false")
 
 
 @pytest.mark.parametrize(
