@@ -3,117 +3,22 @@
 import json
 
 import pytest
+from tests.support import old_nodes
 from tests.support.commands import Holdfast
-from tests.support.gateways import TestGateway, claim, pod
+from tests.support.gateways import pod
+from tests.support.old_nodes import STALE
 
-from holdfast.containers import labels
 from holdfast.containers.commands import run_in
-from holdfast.containers.containers import create_container, start_container
 from holdfast.containers.engine import connect
-from holdfast.containers.networks import create_network, create_volume
-from holdfast.containers.ports import free_port, reserved_ports
-from holdfast.gateway.node_container import container_config, host_config, networking_config
-from holdfast.gateway.profile import HOLDFAST
-from holdfast.gateway.spec import GatewaySpec
-from holdfast.gateway.work import DEFAULT_IMAGE
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
-
-OLD_NAME = "4f3a9c01d2b7"
-"""What a container without a name of its own is called by the engine."""
 
 
 @pytest.fixture(scope="module")
 def renamed(new_gateway, tmp_path_factory):
     """A gateway from before its node had a name made from the gateway's, with files and a stuck pod."""
     home = Holdfast(tmp_path_factory.mktemp("home"), HOLDFAST_WORKLOADS="false")
-    gateway = new_gateway("stale", holdfast=home)
-    before = OldNode(gateway)
-    before.start()
-    before.apply(claim("work"), keeper(), claim("loose"), pod("loose", claim="loose"), pod("stuck"))
-    for name in ("keeper-0", "loose", "stuck"):
-        before.kubectl("wait", "--for=create", f"pod/{name}", "--timeout=60s")
-        before.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=90s")
-    write = "head -c 300000 /dev/urandom > /data/blob && sync"
-    before.kubectl("exec", "keeper-0", "--", "sh", "-c", write)
-    before.kubectl("exec", "loose", "--", "sh", "-c", write)
-    gateway.checksums = {
-        name: before.kubectl("exec", name, "--", "sha256sum", "/data/blob").split()[0]
-        for name in ("keeper-0", "loose")
-    }
-    assert len(set(gateway.checksums.values())) == 2
-    gateway.volumes = {each["metadata"]["name"]: each for each in before.items("pv")}
-    gateway.claims = {each["metadata"]["name"]: each for each in before.items("pvc")}
-    # Two more that were here once, and a pod on one of them that waits for its kubelet.
-    for name in ("older", "oldest"):
-        before.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-    bound = pod("waiting")
-    bound["spec"]["nodeName"] = "oldest"
-    before.apply(bound)
-    before.kubectl("delete", "pod", "waiting", "--wait=false")
-    waits = json.loads(before.kubectl("get", "pod", "waiting", "-o", "json"))
-    assert "deletionTimestamp" in waits["metadata"]
-    return gateway
-
-
-class OldNode:
-    """The gateway's container as it was made before: on the same volume and network, under another name."""
-
-    def __init__(self, gateway: TestGateway) -> None:
-        self.engine = connect()
-        self.container = gateway.container
-        taken = reserved_ports(self.engine)
-        port = free_port(reserved=taken)
-        self.spec = GatewaySpec(
-            name=gateway.name,
-            image=DEFAULT_IMAGE,
-            port=port,
-            gateway_port=free_port(reserved=taken | {port}),
-        )
-
-    def start(self) -> None:
-        create_network(self.engine, self.container, gateway=self.spec.name)
-        create_volume(self.engine, self.container, gateway=self.spec.name)
-        config = container_config(self.spec, HOLDFAST)
-        config |= {"Hostname": OLD_NAME, "Env": [f"{HOLDFAST.node_name_variable}={OLD_NAME}"]}
-        config["Labels"] |= {labels.SETTINGS: "of another time"}
-        create_container(
-            self.engine, self.container, image=self.spec.image, config=config,
-            host_config=host_config(self.spec, HOLDFAST), networking=networking_config(self.spec),
-        )  # fmt: skip
-        start_container(self.engine, self.container)
-        ended = run_in(self.engine, self.container, [*HOLDFAST.wait_command, "--timeout", "180s"])
-        assert ended.exit_code == 0, ended.output
-
-    def kubectl(self, *words: str) -> str:
-        ended = run_in(self.engine, self.container, [*HOLDFAST.kubectl, *words])
-        assert ended.exit_code == 0, f"kubectl {' '.join(words)}: {ended.output}"
-        return ended.output
-
-    def items(self, kind: str) -> list[dict]:
-        return json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
-
-    def apply(self, *objects: dict) -> None:
-        body = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        script = f'echo "$1" | {" ".join(HOLDFAST.kubectl)} apply -f -'
-        ended = run_in(self.engine, self.container, ["sh", "-c", script, "sh", body])
-        assert ended.exit_code == 0, ended.output
-
-
-def keeper() -> dict:
-    """A StatefulSet of one pod that mounts the claim `work`."""
-    template = pod("keeper", claim="work")
-    template = {"metadata": {"labels": {"app": "keeper"}}, "spec": template["spec"]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": {"name": "keeper"},
-        "spec": {
-            "serviceName": "keeper",
-            "selector": {"matchLabels": {"app": "keeper"}},
-            "template": template,
-        },
-    }
+    return old_nodes.renamed(new_gateway("stale", holdfast=home))
 
 
 def assert_kept(gateway, name):
@@ -131,7 +36,7 @@ def test_up_removes_the_old_node_and_brings_its_files_back(renamed):
     events = renamed.holdfast.events("up", renamed.name)
     removed = finished(events, "remove-stale-nodes")
     assert removed["event"] == "step.finished"
-    assert removed["note"].startswith(f"removed 3: {OLD_NAME}, older, oldest, with ")
+    assert removed["note"].startswith(f"removed 3: {', '.join(STALE)}, with ")
     pinned = finished(events, "repin-volumes")
     assert all(name in pinned["note"] for name in renamed.volumes)
     assert {each["status"]["phase"] for each in renamed.get("pvc")["items"]} == {"Bound"}

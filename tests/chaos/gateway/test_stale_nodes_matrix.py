@@ -1,0 +1,106 @@
+"""`up` killed while old nodes go and their volumes follow: run again, each went once, and no file is lost."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from tests.support import old_nodes
+from tests.support.commands import Holdfast
+from tests.support.gateways import TestGateway, pod
+from tests.support.old_nodes import STALE
+
+from holdfast.gateway.nodes.intents import NAME, NAMESPACE
+from holdfast.testing.crash_cases import KILLED
+from holdfast.testing.crash_lab import Lab
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+NODES, VOLUMES = "remove-stale-nodes", "repin-volumes"
+LINES = range(1, 200, 3)
+"""Moments inside of a step. What it does between two of its effects is three lines: none is passed over."""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """The plan under test, with a home of its own; its gateway is taken away in the end."""
+    spec = importlib.util.spec_from_file_location("data_plan", Path(__file__).with_name("data_plan.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.set_up(tmp_path)
+    yield module
+    module.clear()
+
+
+class Killed:
+    """One `up`, killed again and again."""
+
+    def __init__(self, lab):
+        self.case = lab.case()
+
+    def at(self, step, **moment):
+        code = self.case.run(kill={"step": step, **moment})
+        assert code == KILLED, f"not killed {moment} in {step}, it ended with {code}:\n{self.case.log()}"
+
+    def inside(self, step, look):
+        """Later and later, until the first of its effects is there."""
+        before = look()
+        for line in LINES:
+            self.at(step, at="inside", line=line)
+            if look() != before:
+                return
+
+
+def test_up_converges_although_it_is_killed_before_inside_and_after_both_steps(plan, tmp_path):
+    gateway = old_nodes.renamed(TestGateway(plan.NAME, Holdfast(tmp_path)))
+
+    def stale():
+        return {each["metadata"]["name"] for each in gateway.get("nodes")["items"]} - {gateway.container}
+
+    def pinned():
+        """The volumes of then that are pinned to the node that there is now."""
+        found = {each["metadata"]["name"]: each["spec"] for each in gateway.get("pv")["items"]}
+        return {name for name in gateway.volumes if gateway.container in json.dumps(found.get(name, {}))}
+
+    with Lab(plan.build_as_it_is, tmp_path / "runs") as lab:
+        killed = Killed(lab)
+        killed.at(NODES, at="before")
+        assert stale() == set(STALE)
+        killed.inside(NODES, stale)
+        assert stale() == set(STALE[1:]), "one at a time, in their order"
+        killed.at(NODES, at="after")
+        assert stale() == set()
+        killed.at(VOLUMES, at="before")
+        assert pinned() == set()
+        killed.inside(VOLUMES, pinned)
+        assert len(pinned()) == 1
+        killed.at(VOLUMES, at="after")
+        assert pinned() == set(gateway.volumes)
+        assert killed.case.run_to_the_end(), killed.case.log()
+        effects = killed.case.effects()
+    assert (effects[NODES], effects[VOLUMES]) == (1, 1), "what was done was done a second time"
+    assert_as_it_was(gateway)
+
+
+def assert_as_it_was(gateway):
+    """One node, the claims and volumes of then, every file; and nothing is left to do."""
+    (node,) = gateway.get("nodes")["items"]
+    assert node["metadata"]["name"] == gateway.container
+    claims = {each["metadata"]["name"]: each for each in gateway.get("pvc")["items"]}
+    assert {name: each["metadata"]["uid"] for name, each in claims.items()} == {
+        name: each["metadata"]["uid"] for name, each in gateway.claims.items()
+    }
+    assert {each["status"]["phase"] for each in claims.values()} == {"Bound"}
+    for name, before in gateway.volumes.items():
+        after = gateway.get("pv", name)["spec"]
+        assert after["hostPath"] == before["spec"]["hostPath"]
+        assert after["persistentVolumeReclaimPolicy"] == "Delete"
+    assert gateway.kubectl("get", "configmap", NAME, "-n", NAMESPACE, "--ignore-not-found") == ""
+    # A bare pod is its owner's to make again.
+    gateway.kubectl("delete", "pod", "loose", "--ignore-not-found", "--force", "--grace-period=0")
+    gateway.apply(pod("loose", claim="loose"))
+    for name, checksum in gateway.checksums.items():
+        gateway.kubectl("wait", "--for=create", f"pod/{name}", "--timeout=60s")
+        gateway.wait_ready(name)
+        assert gateway.execute(name, "sha256sum", "/data/blob").split()[0] == checksum
+    assert not {NODES, VOLUMES} & set(gateway.up()["changed"])
