@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from contextlib import suppress
 import pytest
 from tests.support.commands import Holdfast
 from tests.support.controllers import Controller, install_kinds
-from tests.support.sandbox_programs import ENDS_SERVER, HOSTILE_TAR, UPPER_SERVER
+from tests.support.sandbox_programs import ENDS_SERVER, HOSTILE_TAR, TESTS_OF_A_USER, UPPER_SERVER
 from tests.support.source_gateway import SourceGateway
 from tests.support.terminals import Terminal
 
@@ -231,6 +232,18 @@ def test_a_workspace_outlives_suspend_and_resume(sandbox):
     assert (refused.returncode, b"Suspended" in refused.stderr) == (3, True)
     assert json.loads(sandbox("resume", "a", "--json").stdout)["phase"] == "Ready"
     assert sandbox("exec", "a", "cat", "keep").stdout == b"kept\n"
+
+
+def test_the_fixture_gives_a_users_test_a_sandbox_that_runs_commands(running, tmp_path):
+    (tmp_path / "test_theirs.py").write_text(TESTS_OF_A_USER)
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers", tmp_path]
+    ended = subprocess.run(
+        words, env=running.holdfast.environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "1 passed" in ended.stdout, ended.stdout
+    with running.gateway.sandboxes() as boxes:
+        for name in [view.name for view in boxes if view.name.startswith("test-mine")]:
+            boxes.sandbox(name).wait_gone(timeout=60)
 
 
 HOPELESS = {

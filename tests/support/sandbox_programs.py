@@ -1,4 +1,4 @@
-"""Programs that tests run inside a sandbox."""
+"""Programs that tests run inside a sandbox, and the tests of a user that have one."""
 
 HOSTILE_TAR = """#!/usr/bin/env python3
 import io, sys, tarfile
@@ -34,4 +34,13 @@ while True:
     if word == b"cut\\n":
         one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     one.close()
+"""
+
+TESTS_OF_A_USER = """
+import pytest
+
+@pytest.mark.sandbox(env={"COLOUR": "green"}, workspace=False)
+def test_mine(sandbox):
+    ended = sandbox.exec("sh", "-c", "echo $COLOUR; exit 4")
+    assert (ended.exit_code, ended.text) == (4, "green\\n")
 """
