@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import http.client
 import json
@@ -10,7 +11,18 @@ import ssl
 import pytest
 from tests.support.commands import Holdfast
 
-from holdfast.pki import CLIENT_CA_SECRET, CLIENT_SECRET, SERVER_SECRET, ClientFiles, issue, to_secret_data
+from holdfast.pki import (
+    CLIENT_CA_SECRET,
+    CLIENT_SECRET,
+    SERVER_SECRET,
+    Authority,
+    Bundle,
+    ClientFiles,
+    from_secret_data,
+    issue,
+    to_secret_data,
+)
+from holdfast.retry import Policy, constant
 
 pytestmark = pytest.mark.engine
 
@@ -19,6 +31,9 @@ CLUSTER_NAMES = [
     f"holdfast-api{rest}" for rest in ("", ".holdfast", ".holdfast.svc", ".holdfast.svc.cluster.local")
 ]
 NAMES = ["localhost", "127.0.0.1", *CLUSTER_NAMES]
+ON_DISK = object()
+REFUSED = (ConnectionError, ssl.SSLError)
+SOON = Policy(attempts=None, deadline=60, backoff=constant(0.5), retry_on=REFUSED)
 
 
 class Whole:
@@ -44,16 +59,30 @@ class Whole:
     def order(self) -> list[str]:
         return [one["step"] for one in self.events if one["event"] in ("step.finished", "step.skipped")]
 
-    def ask(self) -> dict:
-        """The API, over mutual TLS, with the files on disk."""
+    def connect(self, pair=ON_DISK, ca: bytes = b"") -> http.client.HTTPSConnection:
+        """A way to the API, whose certificate was found good; the API has not said yet what it thinks."""
         metadata = json.loads((self.files.folder.parent / "metadata.json").read_text())
-        context = ssl.create_default_context(cafile=str(self.files.ca))
-        context.load_cert_chain(self.files.certificate, self.files.key)
+        context = ssl.create_default_context(cadata=(ca or self.files.ca.read_bytes()).decode())
+        if pair is ON_DISK:
+            context.load_cert_chain(self.files.certificate, self.files.key)
+        elif pair is not None:
+            file = self.gateway.holdfast.home / "another-client.pem"
+            file.write_bytes(pair.certificate + b"\n" + pair.key)
+            context.load_cert_chain(file)
         connection = http.client.HTTPSConnection(
             "127.0.0.1", metadata["gateway_port"], timeout=10, context=context
         )
-        connection.request("GET", "/v1/gateway")
-        return json.loads(connection.getresponse().read())
+        connection.connect()
+        return connection
+
+    def ask(self, pair=ON_DISK, ca: bytes = b"") -> dict:
+        """The API, over mutual TLS, with the files on disk or as another client; None has no certificate."""
+        return answer(self.connect(pair, ca))
+
+    def assert_refused(self, pair, ca: bytes = b"") -> None:
+        connection = self.connect(pair, ca)
+        with pytest.raises(REFUSED):
+            answer(connection)
 
     def pod(self) -> str:
         """The uid of the one pod of the API; old ones may still be on their way out."""
@@ -65,12 +94,32 @@ class Whole:
         found = self.gateway.get("secrets", "-n", NAMESPACE)["items"]
         return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in found}
 
+    def bundle(self) -> Bundle:
+        found = self.gateway.get("secrets", "-n", NAMESPACE)["items"]
+        return from_secret_data({each["metadata"]["name"]: each["data"] for each in found}).bundle
+
+    def use_at_once(self, bundle) -> None:
+        """Write Secrets, and wait until the API has them: the node puts them into its files on a change."""
+        self.put(bundle)
+        pods = ("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=holdfast-api")
+
+        def change_and_ask() -> None:
+            self.gateway.kubectl("annotate", "--overwrite", *pods, f"test/looked-at={now().timestamp()}")
+            self.ask(bundle.client, bundle.ca)
+
+        SOON.call(change_and_ask)
+
     def put(self, bundle, *names: str) -> None:
         """Write Secrets as somebody else would."""
         for name, data in to_secret_data(bundle).items():
             if not names or name in names:
                 patch = json.dumps({"data": data})
                 self.gateway.kubectl("patch", "secret", name, "-n", NAMESPACE, "--type=merge", "-p", patch)
+
+
+def answer(connection: http.client.HTTPSConnection) -> dict:
+    connection.request("GET", "/v1/gateway")
+    return json.loads(connection.getresponse().read())
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +171,26 @@ def test_nothing_listens_beyond_loopback_and_the_pod_is_nobody(whole):
     assert said.split() == ["65532", "True", "False"]  # its account: it reaches sandboxes, and nothing else
 
 
+def test_no_certificate_one_of_another_ca_and_an_expired_one_are_refused(whole):
+    """The gateway's own CA signs nothing more: for an expired client of its CA, it gets one of ours."""
+    for pair in (None, issue(NAMES, at=now()).client):
+        whole.assert_refused(pair)
+    assert whole.ask()["name"] == whole.gateway.name
+    before = whole.bundle()
+    authority = Authority(at=now())
+    past = copy.copy(authority)
+    past._end = now() - dt.timedelta(minutes=1)
+    ours = Bundle(ca=authority.certificate, server=authority.server(NAMES), client=authority.client())
+    try:
+        whole.use_at_once(ours)
+        whole.assert_refused(past.client(), ours.ca)
+        whole.assert_refused(before.client, ours.ca)
+        assert whole.ask(ours.client, ours.ca)["name"] == whole.gateway.name
+    finally:
+        whole.use_at_once(before)
+    whole.assert_refused(ours.client)
+
+
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
@@ -137,12 +206,14 @@ def test_nothing_listens_beyond_loopback_and_the_pod_is_nobody(whole):
     ],
 )
 def test_a_bundle_that_is_not_good_is_replaced_and_the_workload_restarted(whole, bad, reason):
-    pod = whole.pod()
+    pod, revoked = whole.pod(), whole.files.read().bundle.client
+    assert whole.ask(pair=revoked)["name"] == whole.gateway.name
     whole.put(bad())
     assert whole.up() == ("reconcile-tls", "write-client-files", "apply-workloads")
     assert reason in whole.note("reconcile-tls")
     assert whole.pod() != pod
     assert whole.ask()["name"] == whole.gateway.name
+    whole.assert_refused(revoked)
     assert not whole.files.unconfirmed  # the new ones worked, so the old ones are gone
 
 
