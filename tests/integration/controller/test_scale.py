@@ -37,7 +37,11 @@ def scaled(place, controller, kubelet, kubectl):
 
     def scale():
         found = json.loads(kubectl("get", "--raw", path))
-        return found["spec"].get("replicas", 0), found["status"].get("replicas", 0), found["status"]["selector"]
+        return (
+            found["spec"].get("replicas", 0),
+            found["status"].get("replicas", 0),
+            found["status"]["selector"],
+        )
 
     wait_ready(place, 1)
     return scale
