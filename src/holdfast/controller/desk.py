@@ -19,6 +19,7 @@ from holdfast.controller.router import LOOKED_AT, touched
 from holdfast.errors import HoldfastError
 from holdfast.sandbox.disk import largest
 from holdfast.sandbox.ownership import controller_of
+from holdfast.sandbox.pool import is_ready
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -40,6 +41,7 @@ class Desk:
             told=self._written,
             counted=self.metrics.writes.add,
             held=self._held,
+            wake=self._name,
             enforces_policies=enforces_policies,
         )
         self._queue = Queue(self._look, workers=workers, failed=self._failed)
@@ -78,7 +80,12 @@ class Desk:
 
     def disks(self, nodes: list[dict[str, Any]]) -> None:
         """The nodes that are there: how large a claim can be at most."""
-        self._looks.know_disk(largest(nodes))
+        if not self._looks.know_disk(largest(nodes)):
+            return
+        for sandbox in self.cache.all("Sandbox"):
+            if sandbox["spec"].get("volumeClaimTemplates") and not is_ready(sandbox):
+                # Its claim may have been larger than every disk, and no watch tells of disks.
+                self._name(key_of(sandbox))
 
     def _put(self, found: dict[str, Any], by: Key | None = None) -> bool:
         found["metadata"].pop("managedFields", None)  # half of an object's size, and no business of ours

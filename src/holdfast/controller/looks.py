@@ -40,19 +40,23 @@ class Looks:
         told: Callable[[dict[str, Any], Key], bool],
         counted: Callable[[str], None] = lambda _: None,
         held: Callable[[Key], AbstractContextManager[None]] = lambda _: nullcontext(),
+        wake: Callable[[Key], None] = lambda _: None,
         enforces_policies: bool = True,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         hands, taken = Hands(cache, writer, told=told, counted=counted), set[Any]()
         self._cache = cache
-        self._sandboxes = SandboxLook(cache, hands, clock, enforces_policies=enforces_policies)
-        self._pools = PoolLook(cache, hands, clock, taken)
+        self._pools = PoolLook(cache, hands, clock, taken, wake)
+        self._sandboxes = SandboxLook(
+            cache, hands, clock, enforces_policies=enforces_policies, unguarded=self._pools.unguarded
+        )
         self._claims = ClaimLook(cache, hands, clock, taken, held)
         self._conflicts: dict[Key, int] = {}
 
-    def know_disk(self, size: Decimal | None) -> None:
-        """The bytes of the cluster's largest disk, where known."""
-        self._sandboxes.disk = size
+    def know_disk(self, size: Decimal | None) -> bool:
+        """The bytes of the cluster's largest disk, where known; True when that is another number."""
+        before, self._sandboxes.disk = self._sandboxes.disk, size
+        return size != before
 
     async def look(self, key: Key) -> float | None:
         """Look at one object; seconds until it wants to be looked at again by itself."""

@@ -5,16 +5,19 @@ Not here: how many sandboxes a pool needs (`sandbox.pool`), and the claims that 
 
 from __future__ import annotations
 
+import logging
 import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.controller.cache import key_of
 from holdfast.controller.hands import NOW, SOON
-from holdfast.errors import ClusterRefusedError
+from holdfast.controller.router import made_from
+from holdfast.errors import ClusterRefusedError, ObjectConflictError
 from holdfast.sandbox.actions import Delete
-from holdfast.sandbox.network import Guarded, decide_template, policy_name
+from holdfast.sandbox.network import Guarded, decide_template, in_the_way, policy_name
 from holdfast.sandbox.pool import Pool, decide_pool, refused_pool
 
 if TYPE_CHECKING:
@@ -25,12 +28,23 @@ if TYPE_CHECKING:
     from holdfast.controller.hands import Hands
     from holdfast.sandbox.actions import Action
 
+log = logging.getLogger("holdfast.controller")
+
 
 class PoolLook:
     """Looks at pools and templates; `taken` are the sandboxes that claims reach for at this moment."""
 
-    def __init__(self, cache: Cache, hands: Hands, clock: Callable[[], datetime], taken: set[Key]) -> None:
-        self._cache, self._hands, self._clock, self._taken = cache, hands, clock, taken
+    def __init__(
+        self,
+        cache: Cache,
+        hands: Hands,
+        clock: Callable[[], datetime],
+        taken: set[Key],
+        wake: Callable[[Key], None],
+    ) -> None:
+        self._cache, self._hands, self._clock, self._taken, self._wake = cache, hands, clock, taken, wake
+        self.unguarded: set[Key] = set()
+        """templates whose policy's name is somebody else's; their sandboxes say so"""
 
     async def look(self, pool: dict[str, Any]) -> float | None:
         """Look at a pool once; seconds until it wants to be looked at again by itself."""
@@ -59,7 +73,28 @@ class PoolLook:
         """The policy around a template's sandboxes is as the template says."""
         namespace, name = template["metadata"]["namespace"], policy_name(template["metadata"]["name"])
         seen = Guarded(template=template, policy=self._cache.get("NetworkPolicy", namespace, name))
-        await self._hands.carry_out(decide_template(seen), template)
+        try:
+            await self._hands.carry_out(decide_template(seen), template)
+        except ObjectConflictError as error:
+            self._guard(template, taken=name, why=error.message)
+            raise
+        self._guard(template, taken=name if in_the_way(seen) else "")
+
+    def _guard(self, template: dict[str, Any], *, taken: str, why: str = "it is somebody else's") -> None:
+        """Know whether a template has its policy, and have its sandboxes tell of a change of that."""
+        key = key_of(template)
+        if bool(taken) == (key in self.unguarded):
+            return
+        if taken:
+            self.unguarded.add(key)
+            _, namespace, name = key
+            log.warning(
+                "SandboxTemplate %s/%s: its network policy %s is not made: %s", namespace, name, taken, why
+            )
+        else:
+            self.unguarded.discard(key)
+        for sandbox in made_from(key[1], key[2], self._cache):
+            self._wake(sandbox)
 
     @contextmanager
     def _let_go(self, actions: Sequence[Action]) -> Iterator[list[Action]]:

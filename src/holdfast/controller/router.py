@@ -41,12 +41,12 @@ def touched(found: Mapping[str, Any], cache: Cache) -> Iterator[Key]:
         # A label that no claim may have beside one policy is free again without it.
         yield from (key_of(claim) for claim in cache.claims_with_bad_metadata())
         if owner is not None:
-            yield from _made_from(namespace, owner["name"], cache)
+            yield from made_from(namespace, owner["name"], cache)
     if kind == "SandboxTemplate":
         yield from _pools_of(namespace, name, cache)
 
 
-def _made_from(namespace: str, template: str, cache: Cache) -> Iterator[Key]:
+def made_from(namespace: str, template: str, cache: Cache) -> Iterator[Key]:
     """Sandboxes of a template: they say whether its policy is kept to."""
     for sandbox in cache.all("Sandbox"):
         annotations = sandbox["metadata"].get("annotations") or {}

@@ -12,18 +12,18 @@ from holdfast.controller.hands import NOW, SOON
 from holdfast.controller.status_patch import can_wait
 from holdfast.errors import ClusterRefusedError
 from holdfast.sandbox.actions import Create, Patch
-from holdfast.sandbox.api import NAME_HASH, Condition
+from holdfast.sandbox.api import NAME_HASH, TEMPLATE_REF, Condition
 from holdfast.sandbox.decide import Observed, decide
 from holdfast.sandbox.names import claim_name, pod_name
 from holdfast.sandbox.pool import is_ready
 from holdfast.sandbox.status import condition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
     from decimal import Decimal
 
-    from holdfast.controller.cache import Cache
+    from holdfast.controller.cache import Cache, Key
     from holdfast.controller.hands import Hands
     from holdfast.sandbox.actions import Action
 
@@ -40,9 +40,16 @@ class SandboxLook:
     """Looks at sandboxes, and remembers which status may still wait."""
 
     def __init__(
-        self, cache: Cache, hands: Hands, clock: Callable[[], datetime], *, enforces_policies: bool
+        self,
+        cache: Cache,
+        hands: Hands,
+        clock: Callable[[], datetime],
+        *,
+        enforces_policies: bool,
+        unguarded: Collection[Key] = (),
     ) -> None:
         self._cache, self._hands, self._clock = cache, hands, clock
+        self._unguarded = unguarded
         self._enforces_policies = enforces_policies
         self._due: dict[str, float] = {}
         self.disk: Decimal | None = None
@@ -116,10 +123,17 @@ class SandboxLook:
             claims=claims,
             service=self._cache.get("Service", namespace, name),
             policies=() if self._enforces_policies else self._policies(namespace),
+            unguarded=self._without_guard(sandbox),
             now=self._clock(),
             failure=failure,
             disk=self.disk,
         )
+
+    def _without_guard(self, sandbox: dict[str, Any]) -> str:
+        """Its template, where that is there and its policy's name is somebody else's."""
+        template = (sandbox["metadata"].get("annotations") or {}).get(TEMPLATE_REF, "")
+        key = ("SandboxTemplate", sandbox["metadata"]["namespace"], template)
+        return template if key in self._unguarded and self._cache.get(*key) is not None else ""
 
     def _policies(self, namespace: str) -> tuple[dict[str, Any], ...]:
         return tuple(

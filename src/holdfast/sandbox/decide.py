@@ -35,6 +35,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     service: dict[str, Any] | None = None
     policies: tuple[dict[str, Any], ...] = ()
     """network policies that nobody in this cluster keeps to"""
+    unguarded: str = ""
+    """its template, where that one's network policy is not there, for somebody else's has the name"""
     disk: Decimal | None = None
     """bytes of the cluster's largest disk, where known"""
     failure: str = ""
@@ -252,7 +254,9 @@ def _ended(
     metadata, old = seen.sandbox["metadata"], seen.sandbox.get("status") or {}
     if unknown:
         said = (*said, Said(Condition.SUSPENDED, "Unknown", Reason.POD_STATE_UNKNOWN))
-    if seen.policies and (unkept := network.not_enforced(_pod_labels(seen), seen.policies)):
+    if seen.unguarded:
+        said = (*said, network.not_made(seen.unguarded))
+    elif seen.policies and (unkept := network.not_enforced(_pod_labels(seen), seen.policies)):
         said = (*said, unkept)
     new: dict[str, Any] = {
         "conditions": status.merged(

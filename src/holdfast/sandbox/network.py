@@ -61,6 +61,14 @@ def decide_template(seen: Guarded) -> tuple[Action, ...]:
     return () if _alike(there["spec"], wanted) else (Patch.of(there, {"spec": wanted}),)
 
 
+def in_the_way(seen: Guarded) -> bool:
+    """Whether somebody else's policy has the name of the one that the template asks for."""
+    there = seen.policy
+    if there is None or is_leaving(seen.template) or not _is_managed(seen.template):
+        return False
+    return not is_owned(there, seen.template)
+
+
 def policy(template: Mapping[str, Any]) -> dict[str, Any]:
     """The NetworkPolicy of a template."""
     metadata, rules = template["metadata"], template["spec"].get("networkPolicy")
@@ -92,6 +100,13 @@ def not_enforced(pod_labels: Mapping[str, str], policies: Sequence[Mapping[str, 
     words = f"the network policy {', '.join(sorted(names))} is there, but this cluster's network does not "
     words += "enforce it: every pod reaches every other"
     return Said(Condition.NETWORK_POLICY_ENFORCED, "False", "NotEnforced", words)
+
+
+def not_made(template: str) -> Said:
+    """What a sandbox says whose template's policy is not there, for its name is taken."""
+    words = f"the network policy {policy_name(template)} of the template {template} is not made: one of that "
+    words += "name is there, and is not the template's; the template's rules do not hold"
+    return Said(Condition.NETWORK_POLICY_ENFORCED, "False", "NotMade", words)
 
 
 def opened_by(labels: Mapping[str, str], found: Mapping[str, Any], *, namespace: str) -> str | None:

@@ -160,6 +160,29 @@ def test_a_pod_that_is_gone_is_made_again_and_a_sandbox_that_is_gone_is_left():
     assert len(worked(*news)) == 2
 
 
+def node(size):
+    return {"status": {"capacity": {"ephemeral-storage": size}}}
+
+
+def test_a_claim_larger_than_the_disk_is_looked_at_again_when_a_disk_is_larger(monkeypatch):
+    asking = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Ti"}}}
+    volume = {"metadata": {"name": "workspace"}, "spec": {**asking, "storageClassName": "local-path"}}
+
+    def large(version="1"):
+        made = sandbox(volumeClaimTemplates=[volume])
+        made["metadata"]["resourceVersion"] = version
+        return made
+
+    monkeypatch.setattr(f"{__name__}.box", large)
+    news = [
+        lambda desk: desk.disks([node("100Gi")]),
+        lambda desk: desk.changed(large()),
+        lambda desk: desk.disks([node("100Gi")]),
+    ]
+    assert ("create", "Pod") not in worked(*news)
+    assert ("create", "Pod") in worked(*news, lambda desk: desk.disks([node("100Gi"), node("2Ti")]))
+
+
 def test_where_an_unforeseen_error_came_from_is_told_once(monkeypatch, caplog):
     monkeypatch.setattr("holdfast.controller.queue._PAUSES", exponential(0.01, cap=0.01))
     monkeypatch.setattr(Recorder, "create", broken)
