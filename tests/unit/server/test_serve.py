@@ -12,7 +12,7 @@ import pytest
 from tests.support.api_servers import LOOPBACK, ApiServer, free_ports
 
 from holdfast import __version__
-from holdfast.pki import Authority, issue
+from holdfast.pki import Authority, Bundle, issue
 from holdfast.retry import Policy, constant
 
 REFUSED = (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)
@@ -82,18 +82,18 @@ def test_nobody_without_a_certificate_of_this_ca_gets_in(running):
 
 
 def test_an_expired_client_of_the_same_ca_does_not_get_in(tmp_path):
-    authority = Authority(at=dt.datetime.now(dt.UTC))
-    bundle = new_bundle()
-    past = Authority(at=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
-    # A server that believes the old CA too: what is refused is the certificate's end.
-    bundle = type(bundle)(ca=past.certificate + authority.certificate, server=authority.server([LOOPBACK]),
-                          client=authority.client())  # fmt: skip
+    now = dt.datetime.now(dt.UTC)
+    # The CA lives long, before and after: what is refused is the end of the client's own certificate.
+    authority = Authority(at=now - dt.timedelta(days=10))
+    bundle = Bundle(ca=authority.certificate, server=authority.server([LOOPBACK]), client=authority.client())
+    authority._end = now - dt.timedelta(minutes=1)
+    ended = authority.client()
     server = ApiServer(tmp_path, bundle)
     try:
         server.wait()
-        assert server.get("/v1/gateway", authority.client(), ca=authority.certificate)[0] == 200
+        assert server.get("/v1/gateway", bundle.client)[0] == 200
         with pytest.raises(REFUSED):
-            server.get("/v1/gateway", past.client(), ca=authority.certificate)
+            server.get("/v1/gateway", ended)
     finally:
         server.stop()
 
