@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.support import situations
+from tests.support.api_rows import CLAIM_ROWS, SANDBOX_ROWS, all_heard
 from tests.support.commands import Holdfast
 from tests.support.controllers import Place
 from tests.support.gateways import HELPER
@@ -124,6 +127,54 @@ def test_what_cannot_run_is_told_within_seconds(place, ready):
     place.sandbox("c", pod_spec=failing, volumeClaimTemplates=[CLAIM])
     place.wait_said("Sandbox", "c", Ready="False PodFailed", Finished="True PodFailed")
     place.wait("Sandbox", "c", lambda found: found["metadata"]["annotations"]["holdfast.dev/failures"] == "2")
+
+
+def test_a_network_policy_that_nobody_keeps_to_is_said_by_get_status_and_doctor(gateway, place):
+    situations.template(place, "guarded", networkPolicyManagement="Managed")
+    situations.cold_pool(place, "guarded")
+    situations.claim(place, "guarded", "guarded")
+    place.wait_said("Sandbox", "guarded", **{"holdfast.dev/NetworkPolicyEnforced": "False NotEnforced"})
+    asked = [("sandbox", "get", "guarded", "-g", gateway.name), ("status", gateway.name)]
+    with ThreadPoolExecutor(3) as beside:
+        view, status = [beside.submit(gateway.holdfast.json, *words) for words in asked]
+        doctor = beside.submit(gateway.holdfast.run, "doctor", gateway.name, "--json")
+    (row,) = [each for each in view.result()["conditions"] if "NetworkPolicy" in each["type"]]
+    assert (row["status"], row["reason"]) == ("False", "NotEnforced")
+    assert "guarded-network-policy is there, but this cluster's network does not enforce it" in row["message"]
+    (note,) = status.result()["notes"]
+    assert "default/guarded-network-policy" in note
+    assert "does not enforce" in note
+    found = json.loads(doctor.result().stdout)["report"]["findings"]
+    (told,) = [each for each in found if each["code"] == "network-policy-unenforced"]
+    assert told["subject"] == "default/guarded-network-policy"
+    place.delete("SandboxClaim", "guarded")
+    place.delete("SandboxTemplate", "guarded")
+    place.wait_gone("NetworkPolicy", "guarded-network-policy")
+
+
+@pytest.fixture(scope="module")
+def rows(place):
+    """A namespace for the rows of the published API."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rows"}}
+    place.objects.create(body)
+    return Place(place.objects, "rows")
+
+
+@pytest.fixture(scope="module")
+def begun(rows):
+    """All situations, begun at once."""
+    with ThreadPoolExecutor(len(situations.SITUATIONS)) as beside:
+        yield {each.__name__: beside.submit(each, rows) for each in situations.SITUATIONS}
+
+
+@pytest.mark.parametrize("name", [each.__name__ for each in situations.SITUATIONS])
+def test_a_situation_made_real_on_a_node_is_said_by_its_condition_and_reason(begun, name):
+    begun[name].result()
+
+
+def test_every_condition_and_reason_was_heard_of_the_real_gateway(rows, request):
+    of_no_node = {("Sandbox", "PodScheduled", "Unknown PodSchedulingUnknown")}
+    assert (SANDBOX_ROWS | CLAIM_ROWS) - all_heard(rows, request) <= of_no_node
 
 
 def test_deleted_sandboxes_leave_nothing(place, ready):
