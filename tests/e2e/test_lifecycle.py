@@ -10,6 +10,7 @@ from tests.support.commands import OTHER_HOST, Holdfast
 
 from holdfast.containers.engine import connect
 from holdfast.containers.labels import GATEWAY
+from holdfast.containers.networks import create_network
 
 pytestmark = pytest.mark.engine
 
@@ -89,14 +90,42 @@ def test_a_removed_container_is_made_again_on_the_same_volume(keeper):
     keeper.assert_kept()
 
 
-@pytest.mark.slow
-def test_a_removed_network_is_made_again_and_the_container_attached(keeper):
-    client = connect().client
+def assert_attached(gateway):
+    """The container knows its network by the id that the network has now."""
+    (known,) = gateway.inspect()["NetworkSettings"]["Networks"].values()
+    assert known["NetworkID"] == parts(gateway)[1]
+    gateway.assert_kept()
+
+
+def test_a_removed_network_is_made_again_and_somebody_elses_in_its_place_is_left_alone(keeper):
+    before, client = parts(keeper), connect().client
     client.stop(keeper.container)
-    client.disconnect_container_from_network(keeper.container, keeper.container, force=True)
     client.remove_network(keeper.container)
+    foreign = client.create_network(keeper.container)["Id"]
+    for command in ("up", "start"):
+        ended = keeper.holdfast.run(command, keeper.name)
+        assert (ended.returncode, "foreign-object" in ended.stderr) == (3, True), ended.stderr
+    (found,) = client.networks(names=[f"^{keeper.container}$"])
+    assert found["Id"] == foreign
+    client.remove_network(foreign)
     keeper.up()
-    keeper.assert_kept()
+    after = parts(keeper)
+    assert (after[0], after[2]) == (before[0], before[2])
+    assert_attached(keeper)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", ["old", "none"])
+def test_a_network_that_was_made_anew_by_hand_is_taken(keeper, known):
+    before, client = parts(keeper), connect().client
+    client.stop(keeper.container)
+    if known == "none":
+        client.disconnect_container_from_network(keeper.container, keeper.container, force=True)
+    client.remove_network(keeper.container)
+    made = create_network(connect(), keeper.container, gateway=keeper.name)
+    keeper.up()
+    assert parts(keeper) == (before[0], made, before[2])
+    assert_attached(keeper)
 
 
 def test_another_port_remakes_the_container_and_keeps_the_data(keeper):
