@@ -30,7 +30,10 @@ _CODES = {
     406: "not-acceptable", 409: "conflict", 413: "too-large", 415: "media-type", 422: "invalid",
     429: "too-many-requests",
 }  # fmt: skip
-_BAD, _MISSING, _CONFLICT, _GONE, _INVALID, _BROKEN, _LOST, _NOT_NOW = 400, 404, 409, 410, 422, 500, 502, 503
+_BAD, _FORBIDDEN, _MISSING, _CONFLICT, _GONE, _INVALID = 400, 403, 404, 409, 410, 422
+_BROKEN, _LOST, _NOT_NOW = 500, 502, 503
+_OWN_RIGHTS = re.compile(r'User ".*" cannot [a-z]+ resource "')
+"""How the cluster says that this server itself may not do it: no client can help that."""
 _RETRY_AFTER = "1"
 
 
@@ -137,9 +140,17 @@ def _from_cluster(error: ClusterRefusedError) -> ApiError:
     if status in (_BAD, _INVALID):
         # It could be read here: what is wrong is what it asks for.
         return ApiError(_INVALID, "invalid", said or error.message, "Correct the request.")
+    if status == _FORBIDDEN and _is_the_wishs(said):
+        hint = "It goes against a rule of the cluster: ask for something else, or have the rule changed."
+        return ApiError(_INVALID, "forbidden", said, hint)
     if status == _GONE:
         return ApiError(_GONE, "page-expired", "that page is no longer kept", "Start again from the first.")
     if status == _MISSING:
         return ApiError(_MISSING, "not-found", said or error.message)
     _log.error("the cluster refused a request: %s", error)
     return ApiError(_BROKEN, error.code, error.message, error.hint)
+
+
+def _is_the_wishs(said: str) -> bool:
+    """Whether a 403 is about what was asked for, as of quotas and admission policies, and not about us."""
+    return bool(said) and _OWN_RIGHTS.search(said) is None

@@ -9,6 +9,8 @@ from contextlib import closing
 
 import pytest
 
+from holdfast.errors import ClusterRefusedError
+from holdfast.retry import Policy
 from holdfast.sandbox import creation
 from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, NAME_HASH
 from holdfast.sandbox.names import name_hash
@@ -375,3 +377,42 @@ def test_a_template_is_reached_through_a_claim_on_its_pool(server, objects, name
     nothing = {"workspace": "none", "claim": None, "claims": []}
     assert server.call("DELETE", f"{ROOT}/{name}")[1] == {"deleted": True, **nothing}
     assert stored(objects, namespace, name, "SandboxClaim", EXTENSIONS_API_VERSION) is None
+
+
+def test_what_a_rule_of_the_cluster_forbids_is_refused_with_its_words(server, objects, namespace, name):
+    rule = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    boxes = {
+        "apiGroups": ["agents.x-k8s.io"], "apiVersions": ["*"], "operations": ["CREATE"],
+        "resources": ["sandboxes"],
+    }  # fmt: skip
+    wrong = {
+        "expression": f"object.metadata.name != '{name}'", "reason": "Forbidden", "message": "not on Mondays",
+    }  # fmt: skip
+    policy = {"matchConstraints": {"resourceRules": [boxes]}, "validations": [wrong]}
+    bound = {"policyName": name, "validationActions": ["Deny"]}
+    objects.create({**rule, "kind": "ValidatingAdmissionPolicy", "spec": policy})
+    objects.create({**rule, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound})
+    try:
+        box = creation.manifest(SandboxRequest(name=name, image="app:1"), namespace=namespace, endpoint=None)
+        Policy(attempts=None, deadline=60, retry_on=NotYetError).call(lambda: assert_forbidden(objects, box))
+        status, problem = server.call("POST", ROOT, {"name": name, "image": "app:1"})
+        assert (status, problem["code"]) == (422, "forbidden")
+        assert "not on Mondays" in problem["message"]
+        assert "rule" in problem["hint"]
+    finally:
+        for kind in ("ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"):
+            objects.delete(kind, name, api_version=rule["apiVersion"])
+
+
+class NotYetError(Exception):
+    """The rule is there, but nobody keeps to it yet."""
+
+
+def assert_forbidden(objects, box):
+    try:
+        objects.create(box)
+    except ClusterRefusedError:
+        return
+    objects.delete("Sandbox", box["metadata"]["name"], namespace=box["metadata"]["namespace"],
+                   api_version=API_VERSION)  # fmt: skip
+    raise NotYetError

@@ -132,6 +132,13 @@ class RefusedError(Exception):
         self.status, self.body, self.headers = status, body, headers or {}
 
 
+RIGHTS = 'sandboxes.agents.x-k8s.io is forbidden: User "api" cannot create resource "sandboxes" in API group'
+
+
+def forbidden(said):
+    return RefusedError(403, msgspec.json.encode({"kind": "Status", "reason": "Forbidden", "message": said}))
+
+
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [
@@ -145,6 +152,8 @@ class RefusedError(Exception):
         (ClusterRefusedError("no", cause=RefusedError(410)), 410, "page-expired"),
         (ClusterRefusedError("no", cause=RefusedError(404)), 404, "not-found"),
         (ClusterRefusedError("no", cause=RefusedError(403)), 500, "cluster-refused"),
+        (ClusterRefusedError("no", cause=forbidden("exceeded quota: boxes, used: 1")), 422, "forbidden"),
+        (ClusterRefusedError("no", cause=forbidden(RIGHTS)), 500, "cluster-refused"),
         (RuntimeError("secret"), 500, "internal"),
     ],
 )
