@@ -9,11 +9,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import tarfile
 import time
 from pathlib import Path
 
 import pytest
 from tests.support.gateways import TestGateway
+from tests.support.moments import STARTED, kill_at
 from tests.support.remote_host import GUEST, PORT, RemoteHost
 
 from holdfast.containers.labels import GATEWAY
@@ -189,6 +191,71 @@ def test_a_port_that_another_program_took_is_left_to_it(laptop):
         assert after["state"] == "ready"
         assert after["server"] != before
         TestGateway(NAME, laptop).kubectl("get", "namespaces")
+
+
+def examined(laptop, *options):
+    ended = laptop.run("doctor", NAME, *options, "--json")
+    assert "Traceback" not in ended.stderr
+    return ended.returncode, json.loads(ended.stdout)
+
+
+def problems(report):
+    return [(each["code"], each["subject"]) for each in report["findings"] if each["severity"] == "problem"]
+
+
+def test_doctor_names_a_dead_tunnel_and_opens_it_again(laptop, tmp_path):
+    dead = tunnel_pid(laptop)
+    kill_tunnel(laptop)
+    code, found = examined(laptop)
+    assert (code, problems(found["report"])) == (1, [("tunnel-down", "far")]), found
+    assert "check-failed" not in {each["code"] for each in found["report"]["findings"]}, found
+    assert found["report"]["skipped"]["API"] == "the tunnel to the gateway is down"
+    assert tunnel_pid(laptop) == dead, "it was opened by looking"
+    code, mended = examined(laptop, "--fix", "--bundle", str(tmp_path / "far.tar.gz"))
+    assert (code, problems(mended["report"])) == (0, []), mended
+    (repair,) = [each for each in mended["repairs"] if each["code"] == "tunnel-down"]
+    assert (repair["repaired"], repair["how"]) == (True, "opened again")
+    TestGateway(NAME, laptop).kubectl("get", "namespaces")
+    assert_has_what_is_over_there(tmp_path / "far.tar.gz", laptop)
+
+
+def assert_has_what_is_over_there(bundle, laptop):
+    """The parts that come through ssh and those that come through the tunnel, and no key among them."""
+    with tarfile.open(bundle) as archive:
+        inside = {each.name.partition("/")[2]: archive.extractfile(each).read() for each in archive}
+    assert json.loads(inside["contents.json"])["missing"] == {}
+    assert json.loads(inside["metadata.json"])["remote"] == "far"
+    assert json.loads(inside["engine/container.json"])["Name"] == f"/holdfast-{NAME}"
+    assert f'"holdfast-{NAME}"'.encode() in inside["cluster/nodes.json"]
+    assert inside["logs/kubelet.log"].strip()
+    config = (laptop.home / "config" / "gateways" / NAME / "kubeconfig").read_text()
+    key = config.partition("client-key-data: ")[2].split()[0]
+    assert not any(key.encode() in content for content in inside.values())
+
+
+def test_logs_are_those_of_the_node_over_there(host, laptop):
+    there = host.connect().client.logs(f"holdfast-{NAME}", tail=200).decode(errors="replace").splitlines()
+    said = laptop("logs", NAME).splitlines()
+    assert there
+    assert set(there[:5]) & set(said), said[:5]
+    kubelet = laptop("logs", NAME, "--component", "kubelet", "--tail", "3").splitlines()
+    assert len(kubelet) == 3
+
+
+@pytest.fixture(scope="module")
+def keeper(laptop):
+    """The gateway over there, with a pod that has written a file into its workspace."""
+    return TestGateway(NAME, laptop).keep_a_file()
+
+
+def test_a_killed_command_leaves_no_lock_over_there_and_the_same_one_goes_on(host, laptop, keeper):
+    """SIGKILL ends nobody but holdfast: its ssh session over there has to notice by itself."""
+    before = host.inspect(f"holdfast-{NAME}")["Id"]
+    words = ("up", NAME, "--recreate", "--remote", "far")
+    kill_at(keeper, "ensure-container", STARTED, *words)
+    laptop(*words)
+    assert host.inspect(f"holdfast-{NAME}")["Id"] != before
+    keeper.assert_kept()
 
 
 def read_until(running, event, step=None):
