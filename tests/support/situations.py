@@ -174,7 +174,20 @@ def a_claim_tells_each_step_on_its_way(place):
         template(place, "steps")
         told = waited.result()
     assert told[:2] == ["False TemplateNotFound", "False SandboxCreatePending"]
-    assert "False SandboxNotReady" in told
+
+
+def a_claims_sandbox_says_nothing_and_goes(place):
+    """It is held on its way out, so that nobody gives it words again: a new one is silent for a moment."""
+    template(place, "silent")
+    cold_pool(place, "silent")
+    claim(place, "silent", "silent")
+    place.wait_said("SandboxClaim", "silent", Ready=READY)
+    place.patch("Sandbox", "silent", {"metadata": {"finalizers": ["test.holdfast.dev/held"]}})
+    place.delete("Sandbox", "silent")
+    place.patch("Sandbox", "silent", {"status": {"conditions": None}}, subresource="status")
+    place.wait_said("SandboxClaim", "silent", Ready="False SandboxNotReady")
+    place.patch("Sandbox", "silent", {"metadata": {"finalizers": None}})
+    place.wait_said("SandboxClaim", "silent", Ready=READY)
 
 
 def a_claim_asks_for_what_its_template_does_not_allow(place):
@@ -233,6 +246,7 @@ SITUATIONS = (
     it_sleeps_and_wakes_with_another_image,
     its_time_ends_and_it_stays,
     the_time_of_claims_ends,
+    a_claims_sandbox_says_nothing_and_goes,
     a_claim_tells_each_step_on_its_way,
     a_foreign_pod_has_its_name,
     two_pods_are_its,
