@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from holdfast.retry import Policy
 
-_SANDBOXES = f"/apis/{API_VERSION}/namespaces/{{}}/sandboxes"
 _CONNECT_SECONDS = 15.0
 EXEC_PROTOCOL = "v5.channel.k8s.io"
 FORWARD_PROTOCOL = "v4.channel.k8s.io"
@@ -37,7 +36,7 @@ _SWITCHING = 101
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some of the sandboxes, and where the next ones begin."""
+    """Some of the sandboxes, or of the claims, and where the next ones begin."""
 
     items: list[dict[str, Any]]
     next: str | None
@@ -58,10 +57,20 @@ class Cluster:
 
     async def page(self, limit: int, after: str | None, labels: str | None) -> Page:
         """One page of sandboxes, as the API server cuts it."""
-        query = {"limit": str(limit), "continue": after, "labelSelector": labels}
-        request = Request(Verb.READ, _SANDBOXES.format(self.namespace), "sandboxes", query=query)
         where = Target(API_VERSION, "Sandbox", None, self.namespace)
-        answer = await self._send(request, where, "list")
+        return await self._page(where, "sandboxes", limit, after, labels)
+
+    async def claim_page(self, limit: int, after: str | None, labels: str | None) -> Page:
+        """One page of SandboxClaims."""
+        where = Target(EXTENSIONS_API_VERSION, "SandboxClaim", None, self.namespace)
+        return await self._page(where, "sandboxclaims", limit, after, labels)
+
+    async def _page(
+        self, where: Target, plural: str, limit: int, after: str | None, labels: str | None
+    ) -> Page:
+        query = {"limit": str(limit), "continue": after, "labelSelector": labels}
+        path = f"/apis/{where.api_version}/namespaces/{self.namespace}/{plural}"
+        answer = await self._send(Request(Verb.READ, path, plural, query=query), where, "list")
         return Page(list(answer.get("items") or ()), (answer.get("metadata") or {}).get("continue") or None)
 
     async def sandbox(self, name: str) -> dict[str, Any] | None:

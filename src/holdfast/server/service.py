@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 ASKED = "holdfast.dev/request"
 """Annotation of a sandbox: a digest of each part of the request that made it."""
 _DIGEST_LENGTH = 12
+_CLAIMS = "claims."
+"""How a page's mark begins where only claims are left; the API server's own marks have no full stop."""
 _INVALID = 422
 
 
@@ -50,11 +52,27 @@ class Service:
         self.usage = Usage(self._note_use)
 
     async def list(self, limit: int, after: str | None, labels: str | None) -> SandboxList:
-        """One page; those that wait in a pool are nobody's yet and are left out."""
-        unclaimed = f"!{WARM_POOL}"
-        page = await self.cluster.page(limit, after, f"{labels},{unclaimed}" if labels else unclaimed)
-        # Their volume claims are looked at one by one in `get`; a list must not cost a read for each.
-        return SandboxList(items=[views.view(each) for each in page.items], next=page.next)
+        """One page; those that wait in a pool are nobody's yet and are left out.
+
+        After the last of the sandboxes come the claims that have none: their names are taken, too.
+        """
+        items: list[SandboxView] = []
+        if after is None or not after.startswith(_CLAIMS):
+            unclaimed = f"!{WARM_POOL}"
+            page = await self.cluster.page(limit, after, f"{labels},{unclaimed}" if labels else unclaimed)
+            # Their volume claims are looked at one by one in `get`; a list must not cost a read for each.
+            items = [views.view(each) for each in page.items]
+            if page.next is not None or len(items) >= limit:
+                return SandboxList(items=items, next=page.next or _CLAIMS)
+            after = _CLAIMS
+        rest = await self.cluster.claim_page(limit - len(items), after.removeprefix(_CLAIMS) or None, labels)
+        shown = {each.name for each in items}
+        items += [
+            views.claim_view(each)
+            for each in rest.items
+            if views.is_without_sandbox(each) and each["metadata"]["name"] not in shown
+        ]
+        return SandboxList(items=items, next=None if rest.next is None else _CLAIMS + rest.next)
 
     async def get(self, name: str) -> SandboxView:
         """One sandbox as it is now."""

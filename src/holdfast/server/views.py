@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.sandbox.api import (
     EXTENSIONS_API_VERSION,
     TEMPLATE_REF,
+    ClaimReason,
     Mode,
     Reason,
 )
@@ -88,6 +89,13 @@ def claim_view(claim: Mapping[str, Any]) -> SandboxView:
         shutdown_time=(claim["spec"].get("lifecycle") or {}).get("shutdownTime"),
         claim=metadata["name"],
     )
+
+
+def is_without_sandbox(claim: Mapping[str, Any]) -> bool:
+    """Whether a claim has got no sandbox yet, or has none any more."""
+    reason = _find(claim, ConditionType.READY).get("reason")
+    bound = ((claim.get("status") or {}).get("sandbox") or {}).get("name")
+    return not bound or reason in (ClaimReason.CLAIM_EXPIRED, ClaimReason.SANDBOX_MISSING)
 
 
 def state(sandbox: Mapping[str, Any]) -> tuple[Phase, str, str]:
