@@ -297,6 +297,19 @@ def test_a_known_gateway_is_not_looked_for_elsewhere(laptop):
     assert_refused(ended, {2}, f"gateway {NAME} lives on far", "elsewhere", "nothing was changed")
 
 
+@pytest.mark.slow
+def test_wipe_takes_the_data_over_there_away_and_the_gateway_works(host, laptop, keeper):
+    refused = laptop.run("up", NAME, "--wipe", "--yes", "another")
+    assert_refused(refused, {2}, NAME)
+    keeper.assert_kept()
+    before = host.connect().client.inspect_volume(f"holdfast-{NAME}")["CreatedAt"]
+    laptop("up", NAME, "--wipe", "--yes", NAME)
+    assert host.connect().client.inspect_volume(f"holdfast-{NAME}")["CreatedAt"] != before
+    assert keeper.get("persistentvolumeclaims")["items"] == []
+    assert keeper.get("pods")["items"] == []
+    keeper.keep_a_file().assert_kept()
+
+
 def test_stop_start_and_destroy_go_there_by_themselves(host, laptop):
     pid = tunnel_pid(laptop)
     laptop("stop", NAME)

@@ -18,6 +18,7 @@ from tests.support.api_servers import LOOPBACK, ApiServer
 from tests.support.controllers import install_kinds
 from tests.support.gateways import HELPER
 from tests.support.sandbox_hand import Hand
+from tests.support.schema_cases import answers, run
 
 from holdfast.kube import Objects, api_client
 from holdfast.pki import issue
@@ -265,6 +266,34 @@ def test_archives_that_lead_out_are_refused_and_nothing_of_them_is_written(clien
         assert (status, problem["code"]) == (400, "unsafe-archive")
     assert client.put(packed(a=b"1")[:700])[1]["code"] == "archive-cut"
     assert client.execute("sh", "-c", "ls /evil /tmp/evil /sandbox/evil")[1] != 0
+
+
+# A log that is followed has no end while its pod runs.
+KNOWN = f"""
+[parameters]
+"path.name" = "{NAME}"
+"query.follow" = false
+"query.path" = ["/sandbox", "/sandbox/tree", "/sandbox/none"]
+"""
+
+
+@pytest.mark.slow
+def test_made_up_requests_for_logs_and_files_of_a_running_sandbox_find_nothing(server, tmp_path):
+    report = tmp_path / "har.json"
+    words = [
+        word
+        for one in ("readLog", "downloadFiles", "uploadFiles")
+        for word in ("--include-operation-id", one)
+    ]
+    made = run(
+        server, tmp_path, *words, "--phases", "fuzzing", "--max-examples", "40", "--report", "har",
+        "--report-har-path", str(report), config=KNOWN,
+    )  # fmt: skip
+    found = answers(report)
+    assert made >= 100
+    assert 200 in found["GET logs"]
+    assert {200, 404} <= found["GET files"]
+    assert found["PUT files"]
 
 
 def resident(pid):
