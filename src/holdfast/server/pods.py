@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.sandbox.names import pod_name
 from holdfast.sandbox.wire import Phase
 from holdfast.server import views
-from holdfast.server.problems import ApiError, bad_request, conflict
+from holdfast.server.problems import ApiError, conflict, impossible
 
 if TYPE_CHECKING:
     from holdfast.server.service import Service
@@ -73,7 +73,7 @@ def _container(pod: dict[str, Any], wanted: str | None) -> str:
     everything = [*names, *(each["name"] for each in spec.get("initContainers") or ())]
     if wanted not in everything:
         listed = ", ".join(everything)
-        raise bad_request("no-container", f"there is no container {wanted[:80]!r}; there are {listed}")
+        raise impossible("no-container", f"there is no container {wanted[:80]!r}; there are {listed}")
     return wanted
 
 

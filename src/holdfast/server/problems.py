@@ -76,6 +76,11 @@ def bad_request(code: str, message: str, hint: str = "") -> ApiError:
     return ApiError(_BAD, code, message, hint)
 
 
+def impossible(code: str, message: str, hint: str = "") -> ApiError:
+    """The request can be read, but not be carried out."""
+    return ApiError(_INVALID, code, message, hint)
+
+
 def as_api_error(error: Exception) -> ApiError:
     """What an error of any floor is to a client."""
     if isinstance(error, ApiError):

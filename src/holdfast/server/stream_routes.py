@@ -55,7 +55,7 @@ class Streams(Controller):
         summary="The log of the sandbox's container",
         operation_id="readLog",
         media_type="text/plain",
-        responses=problems(404, 409),
+        responses=problems(404, 409, 422),
     )
     async def logs(
         self,
