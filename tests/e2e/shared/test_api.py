@@ -273,32 +273,23 @@ KNOWN = f"""
 [parameters]
 "path.name" = "{NAME}"
 "query.follow" = false
-"query.path" = ["/sandbox", "/sandbox/tree", "/sandbox/none"]
-
-# No document says what a tar archive is: what is made up is none, and cannot be read.
-[[operations]]
-include-operation-id = "uploadFiles"
-checks.positive_data_acceptance.enabled = false
+"query.path" = "/sandbox"
 """
 
 
 @pytest.mark.slow
 def test_made_up_requests_for_logs_and_files_of_a_running_sandbox_find_nothing(server, tmp_path):
+    """Not uploads: no document says what a tar archive is, so what is made up is never one."""
     report = tmp_path / "har.json"
-    words = [
-        word
-        for one in ("readLog", "downloadFiles", "uploadFiles")
-        for word in ("--include-operation-id", one)
-    ]
+    words = [word for one in ("readLog", "downloadFiles") for word in ("--include-operation-id", one)]
     made = run(
         server, tmp_path, *words, "--phases", "fuzzing", "--max-examples", "40", "--report", "har",
         "--report-har-path", str(report), config=KNOWN,
     )  # fmt: skip
     found = answers(report)
-    assert made >= 100
+    assert made >= 50
     assert 200 in found["GET logs"]
-    assert {200, 404} <= found["GET files"]
-    assert found["PUT files"]
+    assert 200 in found["GET files"]
 
 
 def resident(pid):
