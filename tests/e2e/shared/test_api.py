@@ -287,7 +287,7 @@ def test_made_up_requests_for_logs_and_files_of_a_running_sandbox_find_nothing(s
         "--report-har-path", str(report), config=KNOWN,
     )  # fmt: skip
     found = answers(report)
-    assert made >= 50
+    assert made > 40  # of the log; a path that is fixed leaves a download nothing to make up
     assert 200 in found["GET logs"]
     assert 200 in found["GET files"]
 
