@@ -216,7 +216,6 @@ def test_an_engine_without_a_byte_left_is_named_and_the_same_command_goes_on_whe
     assert "Traceback" not in ended.stderr
     other.up()
     other.destroy()
-    keeper.holdfast(
-        "restart", keeper.name
-    )  # its kubelet may have seen the full disk, and believes it for long
+    # Its kubelet may have seen the full disk, and believes it for minutes, or until it is started again.
+    keeper.holdfast("restart", keeper.name)
     keeper.assert_kept()
