@@ -8,11 +8,13 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from tests.support.controllers import Controller, Place, install_kinds
 from tests.support.seeded_image import SeededImage
+from tests.support.survival import Seeding
 
 from holdfast.containers.engine import connect
 from holdfast.kube import Objects, api_client
@@ -165,14 +167,13 @@ def init_status(pod):
 
 
 def test_a_seeding_killed_in_the_middle_is_made_whole_by_the_next(node, seeded):
-    # So little of a processor makes the copy last for seconds: the kill meets it in the middle.
+    # So little of a processor makes the copy last for seconds: it is met in its middle, and held there.
     rest = "trap 'exit 0' TERM; tail -f /dev/null & wait"
     make(node, "killed", image=seeded.name, command=["/bin/sh", "-c", rest], cpu="40m")
-    running = node.place.wait("Pod", "killed", lambda pod: "running" in init_status(pod).get("state", {}), 90)
-    container = init_status(running)["containerID"].removeprefix("containerd://")
-    kill = ["ctr", "-n", "k8s.io", "task", "kill", "--signal", "SIGKILL", container]
-    ended = connect().client.exec_create(node.container, kill)
-    connect().client.exec_start(ended)
+    box = SimpleNamespace(name="killed", gateway=node, engine=SimpleNamespace(connect=connect))
+    seeding = Seeding(box)
+    assert 1 <= seeding.hold(1) < len(seeded.contents)
+    seeding.kill()
     pod = node.place.wait("Pod", "killed", ready, 120)
     assert init_status(pod)["restartCount"] == 1
     assert node.execute("killed", "sh", "-c", LISTING) == seeded.listing()
