@@ -27,8 +27,8 @@ _READY = ".status.conditions[?(@.type=='Ready')]"
 _ADDRESSES: dict[str, Any] = {"type": "array", "items": _TEXT}
 _IMMUTABLE_CLAIMS: list[dict[str, str]] = [
     {
-        "rule": "has(self.volumeClaimTemplates) == has(oldSelf.volumeClaimTemplates) && "
-        "(!has(self.volumeClaimTemplates) || self.volumeClaimTemplates == oldSelf.volumeClaimTemplates)",
+        "rule": "has(oldSelf.volumeClaimTemplates) ? has(self.volumeClaimTemplates) && "
+        "oldSelf.volumeClaimTemplates == self.volumeClaimTemplates : !has(self.volumeClaimTemplates)",
         "message": "volumeClaimTemplates cannot be changed, added or removed",
         "fieldPath": ".volumeClaimTemplates",
     }

@@ -122,7 +122,7 @@ def _from_framework(error: HTTPException) -> ApiError:
 
 def _from_holdfast(error: HoldfastError) -> ApiError:
     if isinstance(error, UsageError):
-        return ApiError(_INVALID, error.code, error.message, error.hint)
+        return impossible(error.code, error.message, error.hint)
     if isinstance(error, ObjectConflictError):
         return ApiError(_CONFLICT, error.code, error.message, error.hint)
     if isinstance(error, ClusterRefusedError):
@@ -144,10 +144,10 @@ def _from_cluster(error: ClusterRefusedError) -> ApiError:
             break
     if status in (_BAD, _INVALID):
         # It could be read here: what is wrong is what it asks for.
-        return ApiError(_INVALID, "invalid", said or error.message, "Correct the request.")
-    if status == _FORBIDDEN and _is_the_wishs(said):
+        return impossible("invalid", said or error.message, "Correct the request.")
+    if status == _FORBIDDEN and _is_about_the_request(said):
         hint = "It goes against a rule of the cluster: ask for something else, or have the rule changed."
-        return ApiError(_INVALID, "forbidden", said, hint)
+        return impossible("forbidden", said, hint)
     if status == _GONE:
         return ApiError(_GONE, "page-expired", "that page is no longer kept", "Start again from the first.")
     if status == _MISSING:
@@ -156,6 +156,6 @@ def _from_cluster(error: ClusterRefusedError) -> ApiError:
     return ApiError(_BROKEN, error.code, error.message, error.hint)
 
 
-def _is_the_wishs(said: str) -> bool:
+def _is_about_the_request(said: str) -> bool:
     """Whether a 403 is about what was asked for, as of quotas and admission policies, and not about us."""
     return bool(said) and _OWN_RIGHTS.search(said) is None

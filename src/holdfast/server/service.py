@@ -17,7 +17,7 @@ from holdfast.sandbox import creation
 from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, LAST_USED, WARM_POOL, Mode
 from holdfast.sandbox.wire import Deletion, SandboxList, SandboxRequest, SandboxView, Workspace
 from holdfast.server import policies, usage, views, volumes
-from holdfast.server.problems import ApiError, conflict, missing
+from holdfast.server.problems import conflict, impossible, missing
 from holdfast.server.usage import Usage
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ ASKED = "holdfast.dev/request"
 _DIGEST_LENGTH = 12
 _CLAIMS = "claims."
 """How a page's mark begins where only claims are left; the API server's own marks have no full stop."""
-_INVALID = 422
 
 
 class Found(NamedTuple):
@@ -208,8 +207,7 @@ class Service:
             if each["spec"]["sandboxTemplateRef"]["name"] == template
         ]
         if not pools:
-            raise ApiError(
-                _INVALID,
+            raise impossible(
                 "no-pool",
                 f"there is no warm pool of the template {template}",
                 "Make a SandboxWarmPool of it; with replicas: 0 its sandboxes are made when asked for.",

@@ -1,12 +1,10 @@
 """The way back from an upgrade killed at every step, on the real engine: run again, the old one is there."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 from tests.support.commands import Holdfast
 from tests.support.gateways import TestGateway
 from tests.support.node_images import NodeImages
+from tests.support.plan_modules import load_plan
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -22,11 +20,7 @@ PARTS = 4
 @pytest.fixture
 def plan(tmp_path):
     """The plan under test, with its gateway up; both are taken away in the end."""
-    spec = importlib.util.spec_from_file_location(
-        "rollback_plan", Path(__file__).with_name("rollback_plan.py")
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_plan("rollback_plan")
     with NodeImages() as images:
         try:
             dies = ["/bin/sh", "-c", "echo no luck; exit 1"]

@@ -1,8 +1,6 @@
 """`up` killed while old nodes go and their volumes follow: run again, each went once, and no file is lost."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 from tests.support import old_nodes
@@ -19,17 +17,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 NODES, VOLUMES = "remove-stale-nodes", "repin-volumes"
 LINES = range(1, 200, 3)
 """Moments inside of a step. What it does between two of its effects is three lines: none is passed over."""
-
-
-@pytest.fixture
-def plan(tmp_path):
-    """The plan under test, with a home of its own; its gateway is taken away in the end."""
-    spec = importlib.util.spec_from_file_location("data_plan", Path(__file__).with_name("data_plan.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.set_up(tmp_path)
-    yield module
-    module.clear()
 
 
 class Killed:
@@ -51,8 +38,8 @@ class Killed:
                 return
 
 
-def test_up_converges_although_it_is_killed_before_inside_and_after_both_steps(plan, tmp_path):
-    gateway = old_nodes.renamed(TestGateway(plan.NAME, Holdfast(tmp_path)))
+def test_up_converges_although_it_is_killed_before_inside_and_after_both_steps(data_plan, tmp_path):
+    gateway = old_nodes.renamed(TestGateway(data_plan.NAME, Holdfast(tmp_path)))
 
     def stale():
         return {each["metadata"]["name"] for each in gateway.get("nodes")["items"]} - {gateway.container}
@@ -62,7 +49,7 @@ def test_up_converges_although_it_is_killed_before_inside_and_after_both_steps(p
         found = {each["metadata"]["name"]: each["spec"] for each in gateway.get("pv")["items"]}
         return {name for name in gateway.volumes if gateway.container in json.dumps(found.get(name, {}))}
 
-    with Lab(plan.build_as_it_is, tmp_path / "runs") as lab:
+    with Lab(data_plan.build_as_it_is, tmp_path / "runs") as lab:
         killed = Killed(lab)
         killed.at(NODES, at="before")
         assert stale() == set(STALE)

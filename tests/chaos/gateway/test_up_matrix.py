@@ -1,9 +1,7 @@
 """`up` killed before, inside and after every step, on the real engine: run again, it ends as it should."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
+from tests.support.plan_modules import load_plan
 
 from holdfast.testing.crash import TROUBLES
 
@@ -29,17 +27,10 @@ def never_killed(report):
     return {finding.case for finding in report.findings if not finding.reached and "," not in finding.case}
 
 
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def plan():
     """The plan under test; gateways that a case left behind are taken away in the end."""
-    module = load("up_plan")
+    module = load_plan("up_plan")
     yield module
     module.clear()
 

@@ -1,8 +1,5 @@
 """`up` killed at every step while it makes a gateway anew around its data: the workspace stays as it was."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 from tests.support.commands import Holdfast
 from tests.support.gateways import TestGateway
@@ -23,32 +20,21 @@ NOTHING_TO_DO = {
 PARTS = 4
 
 
-@pytest.fixture
-def plan(tmp_path):
-    """The plan under test, with a home of its own; its gateway is taken away in the end."""
-    spec = importlib.util.spec_from_file_location("data_plan", Path(__file__).with_name("data_plan.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.set_up(tmp_path)
-    yield module
-    module.clear()
-
-
 @pytest.mark.parametrize("part", range(PARTS))
-def test_up_on_data_converges_wherever_it_is_killed(crash_matrix, plan, tmp_path, part):
+def test_up_on_data_converges_wherever_it_is_killed(crash_matrix, data_plan, tmp_path, part):
     """In parts, each of which takes minutes: every n-th step that has something to do."""
-    gateway = TestGateway(plan.NAME, Holdfast(tmp_path))
+    gateway = TestGateway(data_plan.NAME, Holdfast(tmp_path))
     gateway.up()
     keeper = gateway.keep_a_file()
 
     def observe(world):
         keeper.assert_kept()
-        return plan.observe(world)
+        return data_plan.observe(world)
 
-    of_the_plan = [step.name for step in plan.build_as_it_is(tmp_path).steps if step.repeat != "always"]
+    of_the_plan = [step.name for step in data_plan.build_as_it_is(tmp_path).steps if step.repeat != "always"]
     assert set(of_the_plan) == CHANGED | NOTHING_TO_DO, "a step that nobody has thought of here"
     steps = [step for step in of_the_plan if step in CHANGED][part::PARTS]
-    report = crash_matrix(plan.build, observe=observe, moments=2, troubles=("killed",), steps=steps)
+    report = crash_matrix(data_plan.build, observe=observe, moments=2, troubles=("killed",), steps=steps)
     # Inside of a step it is killed at its first line and at its last.
     reached = {tuple(finding.case.split()[:2]) for finding in report.findings if finding.reached}
     assert reached == {(f"{step},", at) for step in steps for at in ("before", "line", "after")}, (

@@ -1,13 +1,12 @@
 """`upgrade` killed inside every step, on the real engine: run again, it ends as asked, with its data."""
 
-import importlib.util
 import shutil
-from pathlib import Path
 
 import pytest
 from tests.support.commands import Holdfast
 from tests.support.gateways import TestGateway
 from tests.support.node_images import NodeImages
+from tests.support.plan_modules import load_plan
 
 from holdfast.containers.commands import run_in
 from holdfast.containers.engine import connect
@@ -44,17 +43,10 @@ MOMENTS = ({"at": "before"}, {"at": "inside", "line": 3}, {"at": "after"})
 NAMESPACE = "holdfast"
 
 
-def load():
-    spec = importlib.util.spec_from_file_location("upgrade_plan", Path(__file__).with_name("upgrade_plan.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def plan(tmp_path, request):
     """The plan under test, with its gateway up; both are taken away in the end."""
-    module = load()
+    module = load_plan("upgrade_plan")
     with NodeImages() as images:
         try:
             module.set_up(images.make("other"), tmp_path, workloads=getattr(request, "param", "false"))

@@ -1,6 +1,7 @@
 """The gateway's API in front of a real API server, with no more rights there than its own Role grants."""
 
 import datetime as dt
+import uuid
 
 import pytest
 from tests.support.api_servers import LOOPBACK, ApiServer
@@ -61,3 +62,9 @@ def server(kube_server, namespace, tmp_path_factory):
 def hand(objects, namespace):
     """Does what the controller would do."""
     return Hand(objects, namespace)
+
+
+@pytest.fixture
+def name():
+    """A name that no other test has."""
+    return f"s-{uuid.uuid4().hex[:8]}"
