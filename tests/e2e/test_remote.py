@@ -311,16 +311,22 @@ def test_wipe_takes_the_data_over_there_away_and_the_gateway_works(host, laptop,
 
 
 def test_stop_start_and_destroy_go_there_by_themselves(host, laptop):
-    pid = tunnel_pid(laptop)
+    """Killed in a step that only gateways over there have, each goes on when it is run again."""
+    gateway, pid = TestGateway(NAME, laptop), tunnel_pid(laptop)
+    kill_at(gateway, "close-tunnel", STARTED, "stop", NAME)
+    assert listeners(pid), "it was closed before its step"
     laptop("stop", NAME)
     assert [one["State"] for one in ours(host)] == ["exited"]
     assert listeners(pid) == []
     stopped = laptop.run("status", NAME)
     assert "down" in stopped.stdout
     laptop("start", NAME)
-    TestGateway(NAME, laptop).kubectl("get", "nodes")
+    gateway.kubectl("get", "nodes")
     pid = tunnel_pid(laptop)
-    laptop("destroy", NAME, "--data", "--yes", NAME)
+    words = ("destroy", NAME, "--data", "--yes", NAME)
+    kill_at(gateway, "close-tunnel", STARTED, *words)
+    kill_at(gateway, "forget-tunnel", STARTED, *words)
+    laptop(*words)
     assert ours(host) == []
     assert listeners(pid) == []
     assert host.connect().client.volumes(filters={"label": GATEWAY})["Volumes"] in ([], None)

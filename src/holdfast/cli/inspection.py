@@ -40,10 +40,11 @@ def status(ctx: click.Context, name: str | None, as_json: bool) -> None:
 @json_option
 def list_gateways(as_json: bool) -> None:
     """List the gateways known on this machine; does not ask the engine (`status` does)."""
-    from holdfast.gateway.spec import active_name, known_gateways
+    from holdfast.gateway.spec import active_name, known_gateways, known_names
 
     active = active_name()
-    known = known_gateways()
+    known, names = known_gateways(), known_names()
+    damaged = sorted(set(names) - {gateway.name for gateway in known})
     rows = [("NAME", "ACTIVE", "SERVER", "KUBERNETES", "IMAGE", "CREATED")]
     rows += [
         (
@@ -52,8 +53,12 @@ def list_gateways(as_json: bool) -> None:
         )
         for gateway in known
     ]  # fmt: skip
-    lines = table(rows) if known else ["No gateways yet. Bring one up: holdfast up"]
-    show({"active": active, "gateways": known}, lines, as_json=as_json)
+    lines = table(rows) if known else []
+    lines += [
+        f"{name}: its metadata cannot be read. Mend it: holdfast doctor {name} --fix" for name in damaged
+    ]
+    lines = lines or ["No gateways yet. Bring one up: holdfast up"]
+    show({"active": active, "gateways": known, "damaged": damaged}, lines, as_json=as_json)
 
 
 @click.command()

@@ -28,6 +28,7 @@ from holdfast.errors import DiskFullError, EngineCallError, HoldfastError, WaitT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.containers.containers import ContainerView
     from holdfast.containers.engine import Engine
 
 
@@ -62,17 +63,23 @@ class Helper(msgspec.Struct, frozen=True, kw_only=True):
             raise WaitTimeoutError(
                 f"working on the volume {self.volume} did not come to an end within {self.seconds:g} s"
             )
+        return self._found(engine).exit_code
+
+    def _found(self, engine: Engine) -> ContainerView:
         found = find_container(engine, self.name)
         if found is None:
             raise EngineCallError(f"{self.name} was removed while it worked on the volume {self.volume}")
-        return found.exit_code
+        return found
 
     def read(self, engine: Engine, path: str) -> bytes | None:
         """One file of the volume, for when no other container has it; nothing is started."""
         self.clear(engine)
         self._create(engine, ["/bin/true"])
         try:
-            return read_file(engine, self.name, f"{self.path}/{path}")
+            content = read_file(engine, self.name, f"{self.path}/{path}")
+            if content is None:  # a helper that is gone says nothing about the file
+                self._found(engine)
+            return content
         finally:
             self.clear(engine)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from holdfast.events import Bus
 from holdfast.gateway import commands
 from holdfast.gateway.settings import resolve
-from holdfast.gateway.spec import GatewayFiles, known_gateways
+from holdfast.gateway.spec import GatewayFiles, known_names
 from holdfast.gateway.work import Asked, Work
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Gateway:
     @staticmethod
     def known() -> list[Gateway]:
         """All gateways that are remembered on this machine."""
-        return [Gateway(found.name) for found in known_gateways()]
+        return [Gateway(name) for name in known_names()]
 
     @property
     def kubeconfig(self) -> Path:

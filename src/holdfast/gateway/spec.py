@@ -6,6 +6,7 @@ the engine. Not here: what the engine says of it (observation.py).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -102,11 +103,19 @@ def write_metadata(metadata: Metadata) -> None:
     )
 
 
-def known_gateways() -> list[Metadata]:
-    """All gateways that are remembered here, by name."""
+def known_names() -> list[str]:
+    """The names of all gateways that are remembered here, whether or not that can be read."""
     root = home.config_dir() / "gateways"
-    names = sorted(path.parent.name for path in root.glob("*/metadata.json"))
-    return [found for name in names if (found := read_metadata(name)) is not None]
+    return sorted(path.parent.name for path in root.glob("*/metadata.json"))
+
+
+def known_gateways() -> list[Metadata]:
+    """What is remembered of each gateway, by name; one that cannot be read stands in no other one's way."""
+    found = []
+    for name in known_names():
+        with suppress(DamagedFileError):
+            found.append(read_metadata(name))
+    return [metadata for metadata in found if metadata is not None]
 
 
 def active_name() -> str | None:
@@ -143,13 +152,19 @@ def set_active(name: str | None) -> None:
 def forget(name: str) -> None:
     """Remove what is remembered of a gateway; its data on the engine is not touched."""
     files = GatewayFiles(name)
-    for path in (files.metadata, files.kubeconfig):
-        path.unlink(missing_ok=True)
     ClientFiles(files.mtls).remove()
+    for path in (files.kubeconfig, files.metadata):
+        path.unlink(missing_ok=True)
     _remove_if_empty(files.folder)
     if is_active(name):
-        others = known_gateways()
-        set_active(others[0].name if len(others) == 1 else None)
+        others = known_names()
+        set_active(others[0] if len(others) == 1 else None)
+
+
+def is_remembered(name: str) -> bool:
+    """Whether anything is left that `forget` removes."""
+    files = GatewayFiles(name)
+    return is_active(name) or any(path.exists() for path in (files.mtls, files.kubeconfig, files.metadata))
 
 
 def resolve_name(given: str | None, *, for_up: bool = False) -> str:
@@ -161,14 +176,10 @@ def resolve_name(given: str | None, *, for_up: bool = False) -> str:
         return active
     if for_up:
         return DEFAULT_NAME
-    known = known_gateways()
+    known = known_names()
     if len(known) == 1:
-        return known[0].name
-    hint = (
-        f"Name one: {', '.join(gateway.name for gateway in known)}."
-        if known
-        else "Bring one up first: holdfast up"
-    )
+        return known[0]
+    hint = f"Name one: {', '.join(known)}." if known else "Bring one up first: holdfast up"
     raise UnknownGatewayError("no gateway is named and none is active", hint=hint)
 
 

@@ -68,9 +68,9 @@ def ours(engine):
     )
 
 
-def killed_and_started_again(engine, keeper, step, *words):
-    """Kill the engine at the start of a step; the command ends by itself, whatever it has to say."""
-    code, told = act_at(keeper.holdfast, step, lambda: engine.stop(signal.SIGKILL), *words)
+def killed_and_started_again(engine, keeper, step, *words, moment=STARTED):
+    """Kill the engine at a moment of a step; the command ends by itself, whatever it has to say."""
+    code, told = act_at(keeper.holdfast, step, lambda: engine.stop(signal.SIGKILL), *words, moment=moment)
     engine.start()
     assert_no_mess(code, told)
 
@@ -136,10 +136,18 @@ def test_the_engine_is_killed_in_the_middle_of_up(engine, keeper, step):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kill", "step"), [*product((killed_and_started_again, node_killed), ("let-stop", "stop-container"))]
+    ("kill", "step", "moment"),
+    [
+        (killed_and_started_again, "let-stop", STARTED),
+        (killed_and_started_again, "stop-container", STARTED),
+        (killed_and_started_again, "stop-container", FINISHED),
+        (node_killed, "let-stop", STARTED),
+        (node_killed, "let-stop", FINISHED),
+        (node_killed, "stop-container", STARTED),
+    ],
 )
-def test_engine_or_node_is_killed_in_the_middle_of_stop(engine, keeper, kill, step):
-    kill(engine, keeper, step, "stop", keeper.name)
+def test_engine_or_node_is_killed_in_the_middle_of_stop(engine, keeper, kill, step, moment):
+    kill(engine, keeper, step, "stop", keeper.name, moment=moment)
     keeper.holdfast("stop", keeper.name)
     assert engine.inspect(keeper.container)["State"]["Running"] is False
     keeper.holdfast("start", keeper.name)
@@ -175,10 +183,20 @@ def assert_started(engine, keeper):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["stop-container", "remove-container", "remove-network"])
-def test_the_engine_is_killed_in_the_middle_of_destroy(engine, keeper, step):
+@pytest.mark.parametrize(
+    ("kill", "step", "moment"),
+    [
+        (killed_and_started_again, "stop-container", STARTED),
+        (killed_and_started_again, "remove-container", STARTED),
+        (killed_and_started_again, "remove-network", STARTED),
+        (node_killed, "let-stop", STARTED),
+        (node_killed, "let-stop", FINISHED),
+        (node_killed, "stop-container", STARTED),
+    ],
+)
+def test_engine_or_node_is_killed_in_the_middle_of_destroy(engine, keeper, kill, step, moment):
     words = ("destroy", keeper.name, "--yes", keeper.name)
-    killed_and_started_again(engine, keeper, step, *words)
+    kill(engine, keeper, step, *words, moment=moment)
     keeper.holdfast(*words)
     assert ours(engine) == (0, 0, 1)
     keeper.up()

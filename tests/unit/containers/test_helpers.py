@@ -61,3 +61,15 @@ def test_its_exit_code_counts(monkeypatch, code):
         return
     with pytest.raises(EngineCallError, match=r"failed \(exit code 3\): two words"):
         HELPER_OF_DEV.run(None, "true")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_file_is_missing_only_where_the_helper_was_there_to_see_it(monkeypatch, there):
+    ended_with(monkeypatch, in_time=True)
+    monkeypatch.setattr(helpers, "read_file", lambda *_: None)
+    if there:
+        assert HELPER_OF_DEV.read(None, "record") is None
+        return
+    monkeypatch.setattr(helpers, "find_container", lambda *_: None)
+    with pytest.raises(EngineCallError, match="was removed while it worked"):
+        HELPER_OF_DEV.read(None, "record")

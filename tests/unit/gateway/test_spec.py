@@ -96,3 +96,32 @@ def test_forgetting_the_active_gateway_makes_the_last_one_left_active():
     spec.forget("a")
     assert spec.active_name() == "b"
     assert [gateway.name for gateway in spec.known_gateways()] == ["b"]
+
+
+def test_a_neighbour_that_cannot_be_read_keeps_nobody_from_being_forgotten():
+    remember("a")
+    remember("b")
+    spec.set_active("a")
+    spec.GatewayFiles("b").metadata.write_text("{")
+    spec.forget("a")
+    assert spec.active_name() == "b"
+    assert not spec.is_remembered("a")
+    assert (spec.known_names(), spec.known_gateways()) == (["b"], [])
+
+
+@pytest.mark.parametrize("left", ["mtls", "kubeconfig", "metadata", "active"])
+def test_whatever_a_killed_forget_left_is_found_and_removed(left):
+    files = spec.GatewayFiles("a")
+    files.folder.mkdir(parents=True)
+    if left == "mtls":
+        files.mtls.mkdir()
+        (files.mtls / "current").symlink_to("generation-1")
+    elif left == "active":
+        spec.set_active("a")
+    else:
+        getattr(files, left).write_text("x")
+    assert spec.is_remembered("a")
+    spec.forget("a")
+    assert not spec.is_remembered("a")
+    assert not files.folder.exists()
+    assert spec.active_name() is None

@@ -18,6 +18,7 @@ from holdfast.errors import (
     HostUnreachableError,
     ImageMissingError,
     ImageUnfitError,
+    LockedError,
     LockLostError,
     NodeRefusedError,
     NodeStoppedError,
@@ -33,6 +34,7 @@ from holdfast.errors import (
 from holdfast.events import Bus, RunFailed
 from holdfast.gateway import commands
 from holdfast.gateway.settings import resolve
+from holdfast.gateway.spec import Metadata
 from holdfast.gateway.steps import container as container_steps
 from holdfast.gateway.steps import data
 from holdfast.gateway.steps.replacement import ReplaceOld
@@ -273,11 +275,8 @@ class Told:
         self.check_lock = lambda: None
 
 
-@pytest.mark.parametrize(("previewing", "done"), [(False, ["restore", "rolled-back"]), (True, [])])
-def test_data_on_its_way_back_is_brought_to_an_end_before_a_node_opens_it(
-    gateway, monkeypatch, previewing, done
-):
-    gateway.container, seen = None, []
+def test_data_on_its_way_back_is_brought_to_an_end_before_a_node_opens_it(gateway, monkeypatch):
+    gateway.container, seen, done = None, [], ["restore", "rolled-back"]
     monkeypatch.setattr(data, "target_version", lambda _: "v1.34.4")
     monkeypatch.setattr(data.volume, "left_record", lambda _: record("back"))
     monkeypatch.setattr(data.volume, "restore_snapshot", lambda *_, image: seen.append("restore") or image)
@@ -285,9 +284,46 @@ def test_data_on_its_way_back_is_brought_to_an_end_before_a_node_opens_it(
         data.volume, "finish_rollback", lambda _, ended, image: seen.append(ended.phase) or image
     )
     work = Work("dev", resolve({"image": "node:1", "port": "16443", "gateway_port": "16444"}))
-    data.CheckData(work).run(Told(previewing=previewing))
+    data.CheckData(work).run(Told())
     assert seen == done
     monkeypatch.setattr(data, "target_version", lambda _: "v1.35.0")
     with pytest.raises(ImageUnfitError):
-        data.CheckData(work).run(Told(previewing=previewing))
+        data.CheckData(work).run(Told())
     assert seen == done
+
+
+def test_a_preview_makes_no_helper_on_data_that_another_run_may_be_at_work_on(gateway, monkeypatch):
+    gateway.container = None
+    for looks in ("left_record", "data_version"):
+        monkeypatch.setattr(data.volume, looks, lambda _: pytest.fail("it looked at the volume"))
+    monkeypatch.setattr(data, "target_version", lambda _: "v1.34.4")
+    work = Work("dev", resolve({"image": "node:1", "port": "16443", "gateway_port": "16444"}))
+    work.remembered = Metadata(name="dev", image="node:1", port=16443, kubernetes="v1.34.4")
+    told = Told(previewing=True)
+    data.CheckData(work).run(told)
+    assert told.notes == ["looked at when it is done"]
+    work.remembered = msgspec.structs.replace(work.remembered, kubernetes="v1.35.0")
+    with pytest.raises(ImageUnfitError):
+        data.CheckData(work).run(told)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (LockedError("taken"), 4),
+        (CancelledError("no"), 130),
+        (DiskFullError("full"), 3),
+        (EngineUnreachableError("gone"), 3),
+        (EngineCallError("reset"), 1),
+    ],
+)
+def test_what_ends_a_way_back_keeps_its_exit_code(gateway, error, code):
+    gateway.record = record("back")
+
+    def run(*_):
+        raise error
+
+    with pytest.raises(HoldfastError) as raised:
+        flow.upgrade(*flow.direction(Work("dev")), run, flow.FailedStep())
+    assert raised.value.exit_code == code
+    assert error in (raised.value, raised.value.cause)

@@ -39,22 +39,27 @@ class CheckData(GatewayStep):
         if work.made_volume:
             ctx.note("none yet")
             return
+        remembered = work.remembered.kubernetes if work.remembered is not None else ""
+        if ctx.previewing:  # the volume is seen through a helper, and that takes the lock
+            self._check(remembered)
+            ctx.note("looked at when it is done")
+            return
         record = volume.left_record(work)
         if record is not None and record.phase == "back":
             self._take_back(ctx, record)
             return
-        remembered = work.remembered.kubernetes if work.remembered is not None else ""
         found = volume.data_version(work) or remembered
-        versions.check_data(found, target_version(work), work.spec.image)
+        self._check(found)
         ctx.note(f"of Kubernetes {found}" if found else "none yet")
+
+    def _check(self, found: str) -> None:
+        versions.check_data(found, target_version(self.work), self.work.spec.image)
 
     def _take_back(self, ctx: Context, record: UpgradeRecord) -> None:
         """Finish what was on its way back when its containers went: in between there may be no datastore."""
         work = self.work
-        versions.check_data(record.kubernetes, target_version(work), work.spec.image)
+        self._check(record.kubernetes)
         ctx.note(f"of Kubernetes {record.kubernetes}, as of {record.taken_at}")
-        if ctx.previewing:
-            return
         ctx.check_lock()
         # The image that the record names may be gone with its container; any node image has the tools.
         volume.restore_snapshot(work, record, image=work.spec.image)

@@ -69,7 +69,7 @@ class WaitHealthy(ClusterStep):
             deadline=seconds,
             backoff=exponential(0.1, cap=2.0),
             retry_on=_may_pass,
-            on_retry=reopening(self.work, lambda event: ctx.progress(event.reason)),
+            on_retry=reopening(self.work, lambda event: ctx.progress(self._live(event.reason))),
             stop=ctx.stop,
         )
         try:
@@ -162,14 +162,21 @@ class WaitHealthy(ClusterStep):
         if files.unconfirmed:
             files.confirm()
 
+    def _live(self, reason: str) -> str:
+        """What is waited for, with the line that the node printed last."""
+        return f"{reason} | {self._printed(1).strip() or 'the node printed nothing yet'}"
+
     def _node_log(self) -> str:
-        """What the node printed last; an engine that does not say must not hide the error it is told with."""
+        return indented(self._printed(_LOG_LINES))
+
+    def _printed(self, lines: int) -> str:
+        """What the node printed last; an engine that does not say must not hide what it is told with."""
         try:
             if self.work.container() is None:
-                return indented("")
-            return indented(container_logs(self.work.engine, self.work.object, tail=_LOG_LINES))
+                return ""
+            return container_logs(self.work.engine, self.work.object, tail=lines)
         except HoldfastError as error:
-            return indented(f"(the engine did not say what it printed: {error.message})")
+            return f"(the engine did not say what it printed: {error.message})"
 
 
 def _may_pass(error: BaseException) -> bool:

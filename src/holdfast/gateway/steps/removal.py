@@ -9,7 +9,7 @@ from holdfast.containers.networks import find_network, find_volume, remove_netwo
 from holdfast.engine import Verdict, absent, done
 from holdfast.errors import DamagedFileError
 from holdfast.gateway import kubeconfig
-from holdfast.gateway.spec import forget
+from holdfast.gateway.spec import forget, is_remembered
 from holdfast.gateway.steps.base import GatewayStep
 from holdfast.gateway.steps.upgrade import remove_predecessor
 from holdfast.gateway.upgrade.volume import clear_helpers
@@ -99,7 +99,7 @@ class RemoveVolume(GatewayStep):
 
 
 class ForgetGateway(GatewayStep):
-    """Remove metadata and kubeconfig of this machine."""
+    """Remove metadata, kubeconfig and client files of this machine, and that it is the active gateway."""
 
     name = "forget-gateway"
     title = "Files removed"
@@ -107,11 +107,10 @@ class ForgetGateway(GatewayStep):
 
     def probe(self, ctx: Context) -> Verdict:
         del ctx
-        known = self.work.files.metadata.exists() or self.work.files.kubeconfig.exists()
-        return absent("they are still there") if known else done("there are none")
+        return absent("they are still there") if is_remembered(self.work.name) else done("there are none")
 
     def run(self, ctx: Context) -> None:
-        """The user's own kubeconfig first: the step counts as done when our files are gone."""
+        """The user's own kubeconfig first: the step counts as done when all of ours is gone."""
         ctx.note("what this machine knew of it")
         merged = kubeconfig.default_target()
         try:

@@ -202,10 +202,11 @@ def is_unwell(error: HoldfastError, step: str) -> bool:
 def _go_back(work: Work, record: UpgradeRecord, run: Run, failed: HoldfastError | None = None) -> Upgraded:
     try:
         run(BACK, work, rollback_steps(work, record))
-    except CancelledError:
+    except (CancelledError, LockedError):
         raise
     except HoldfastError as error:
-        raise TemporaryError(
+        kind = PermanentError if isinstance(error, PermanentError) else TemporaryError
+        raise kind(
             f"the upgrade of gateway {work.name} failed, and going back is not finished: {error.message}\n"
             f"why it failed: {record.reason}",
             hint=f"{error.hint} `holdfast upgrade {work.name}` goes on going back.".strip(),
