@@ -17,12 +17,13 @@ from contextlib import suppress
 import pytest
 from tests.support.commands import Holdfast
 from tests.support.controllers import Controller, install_kinds
-from tests.support.sandbox_programs import ENDS_SERVER, HOSTILE_TAR, TESTS_OF_A_USER, UPPER_SERVER
+from tests.support.sandbox_programs import ENDS_SERVER, HOPELESS, HOSTILE_TAR, TESTS_OF_A_USER, UPPER_SERVER
 from tests.support.source_gateway import SourceGateway
 from tests.support.terminals import Terminal
 
 from holdfast.errors import ObjectConflictError
 from holdfast.kube import Objects, api_client
+from holdfast.sandbox.api import EXTENSIONS_API_VERSION
 
 pytestmark = pytest.mark.engine
 
@@ -246,17 +247,6 @@ def test_the_fixture_gives_a_users_test_a_sandbox_that_runs_commands(running, tm
             boxes.sandbox(name).wait_gone(timeout=60)
 
 
-HOPELESS = {
-    "ends": (["--command", "sh -c 'echo sad news; exit 3'"], "it ended with exit code 3", "sad news"),
-    "ends-well": (["--command", "true"], "it ended with exit code 0", ""),
-    "no-program": (["--command", "/no/such/program"], "no such file or directory", ""),
-    "no-image": (["--image", "registry.invalid/none:1"], "ErrImagePull", "registry.invalid/none:1"),
-    "taken": ([], "ReconcilerError", "a pod taken is there that belongs to nobody"),
-    "huge": (["--workspace-size", "900Ti"], "asks for 900Ti, but the largest disk has", "GiB"),
-    "no-pool": (["--template", "none"], "there is no warm pool of the template none", ""),
-}
-
-
 def test_a_start_without_hope_is_told_within_seconds_by_create_and_by_the_condition(running, sandbox):
     with api_client(running.kubeconfig) as api:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "taken", "namespace": "boxes"}}
@@ -286,6 +276,26 @@ def test_a_start_without_hope_is_told_within_seconds_by_create_and_by_the_condit
             (ready,) = [row for row in conditions[name] if row.type == "Ready"]
             assert ready.status == "False"
             assert HOPELESS[name][1] in f"{ready.reason} {ready.message}"
+
+
+def test_one_of_a_template_has_one_id_and_is_found_by_its_label_from_first_to_last(running, sandbox):
+    container = {"name": "sandbox", "image": IMAGE, "command": ["sleep", "600"]}
+    template = {"podTemplate": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}}
+    pool = {"replicas": 0, "sandboxTemplateRef": {"name": "plain"}}
+    with api_client(running.kubeconfig) as api:
+        for kind, spec in (("SandboxTemplate", template), ("SandboxWarmPool", pool)):
+            named = {"name": "plain", "namespace": "boxes"}
+            Objects(api).create(
+                {"apiVersion": EXTENSIONS_API_VERSION, "kind": kind, "metadata": named, "spec": spec}
+            )
+    words = ("create", "made", "--no-bootstrap", "--template", "plain", "--label", "team=blue", "--json")
+    first = json.loads(sandbox(*words, "--no-wait").stdout)
+    ready = json.loads(sandbox(*words).stdout)
+    assert (ready["phase"], ready["id"], ready["labels"]["team"]) == ("Ready", first["id"], "blue")
+    (listed,) = json.loads(sandbox("list", "--label", "team=blue", "--json").stdout)["sandboxes"]
+    assert (listed["name"], listed["id"]) == ("made", first["id"])
+    assert sandbox("exec", "made", "hostname").stdout == b"made\n"
+    assert sandbox("delete", "made", "--yes").returncode == 0
 
 
 def test_one_that_nobody_uses_falls_asleep_and_wakes_up_with_its_files(running):

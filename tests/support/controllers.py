@@ -8,11 +8,13 @@ import signal
 import sys
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.support.background import Background
 
+from holdfast.errors import ObjectConflictError
 from holdfast.kube import Objects, Sight, api_client, condition
 from holdfast.retry import Policy, constant
 from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION
@@ -236,11 +238,15 @@ class Kubelet(Background):
             while not self.stop.wait(0.05):
                 for pod in objects.list("Pod", namespace=self._namespace).items:
                     if status_of(pod).get("phase") == "Pending":
-                        objects.patch(
-                            "Pod",
-                            pod["metadata"]["name"],
-                            {"status": running()},
-                            namespace=self._namespace,
-                            uid=pod["metadata"]["uid"],
-                            subresource="status",
-                        )
+                        self._run(objects, pod["metadata"])
+
+    def _run(self, objects, pod):
+        with suppress(ObjectConflictError):  # it went meanwhile, and another has its name: that one is next
+            objects.patch(
+                "Pod",
+                pod["name"],
+                {"status": running()},
+                namespace=self._namespace,
+                uid=pod["uid"],
+                subresource="status",
+            )

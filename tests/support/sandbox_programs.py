@@ -44,3 +44,14 @@ def test_mine(sandbox):
     ended = sandbox.exec("sh", "-c", "echo $COLOUR; exit 4")
     assert (ended.exit_code, ended.text) == (4, "green\\n")
 """
+
+HOPELESS = {
+    "ends": (["--command", "sh -c 'echo sad news; exit 3'"], "it ended with exit code 3", "sad news"),
+    "ends-well": (["--command", "true"], "it ended with exit code 0", ""),
+    "no-program": (["--command", "/no/such/program"], "no such file or directory", ""),
+    "no-image": (["--image", "registry.invalid/none:1"], "ErrImagePull", "registry.invalid/none:1"),
+    "taken": ([], "ReconcilerError", "a pod taken is there that belongs to nobody"),
+    "huge": (["--workspace-size", "900Ti"], "asks for 900Ti, but the largest disk has", "GiB"),
+    "no-pool": (["--template", "none"], "there is no warm pool of the template none", ""),
+}
+"""Sandboxes that never start: words of `create`, and what it and the condition say."""

@@ -25,11 +25,30 @@ container_option = click.option(
 
 
 class _Exec(click.Command):
-    """Options may stand on either side of NAME where `--` begins the command; else NAME ends them."""
+    """NAME ends our options, unless only some more of them stand between it and the first `--`."""
+
+    allow_interspersed_args = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.allow_interspersed_args = "--" in args
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, self._options_first(ctx, args))
+
+    def _options_first(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The same words with what is ours in front; those of the command stay as they are."""
+        rest = self._without_options(ctx, args)
+        before = args[: len(args) - len(rest)]
+        if "--" not in rest or before[-1:] == ["--"]:
+            return args
+        first = rest.index("--")
+        name, between, command = rest[:1], rest[1:first], rest[first + 1 :]
+        if self._without_options(ctx, between):
+            return args
+        return [*before, *between, "--", *name, *command]
+
+    def _without_options(self, ctx: click.Context, words: list[str]) -> list[str]:
+        """What is left from the first word on that is neither an option of ours nor the value of one."""
+        found, _, _ = self.make_parser(ctx).parse_args(list(words))
+        name, command = found.get("name"), found.get("command")
+        return [*([name] if isinstance(name, str) else []), *(command if isinstance(command, tuple) else ())]
 
 
 @click.command("exec", cls=_Exec)
@@ -59,8 +78,9 @@ def execute(
 ) -> None:
     """Run COMMAND in sandbox NAME; its exit code is the exit code.
 
-    All that follows NAME, or --, is the command's own. Without --tty, a Ctrl-C ends this side only: the
-    command in the sandbox may go on.
+    All that follows NAME is the command's own. Options may stand behind NAME too, if -- follows them: then
+    the command begins there. Without --tty, a Ctrl-C ends this side only: the command in the sandbox may go
+    on.
     """
     from holdfast.cli.sandbox_terminal import has_input
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.controller.cache import key_of
 from holdfast.sandbox.api import NAME_HASH, TEMPLATE_REF
+from holdfast.sandbox.network import template_of
 from holdfast.sandbox.ownership import controller_of
 
 if TYPE_CHECKING:
@@ -38,8 +39,7 @@ def touched(found: Mapping[str, Any], cache: Cache) -> Iterator[Key]:
     if kind == "SandboxWarmPool":
         yield from _claims_of(namespace, name, cache)
     if kind == "NetworkPolicy":
-        # A label that no claim may have beside one policy is free again without it.
-        yield from (key_of(claim) for claim in cache.claims_with_bad_metadata())
+        yield from _beside_policy(namespace, name, cache)
         if owner is not None:
             yield from made_from(namespace, owner["name"], cache)
     if kind == "SandboxTemplate":
@@ -52,6 +52,16 @@ def made_from(namespace: str, template: str, cache: Cache) -> Iterator[Key]:
         annotations = sandbox["metadata"].get("annotations") or {}
         if annotations.get(TEMPLATE_REF) == template and key_of(sandbox)[1] == namespace:
             yield key_of(sandbox)
+
+
+def _beside_policy(namespace: str, policy: str, cache: Cache) -> Iterator[Key]:
+    """Who may have been hindered by a network policy, and is not without it."""
+    # A label that no claim may have beside one policy.
+    yield from (key_of(claim) for claim in cache.claims_with_bad_metadata())
+    # A template that asks for one of the same name.
+    template = template_of(policy)
+    if cache.get("SandboxTemplate", namespace, template) is not None:
+        yield "SandboxTemplate", namespace, template
 
 
 def _pools_of(namespace: str, template: str, cache: Cache) -> Iterator[Key]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION, GROUP, NAME_HASH
-from holdfast.sandbox.network import MANAGED_BY
+from holdfast.sandbox.network import OURS
 
-_OWN_POLICIES = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
+_OWN_POLICIES = ",".join(f"{key}={value}" for key, value in OURS.items())
 
 
 class Kind(NamedTuple):

@@ -27,7 +27,14 @@ from holdfast.sandbox.api import (
 from holdfast.sandbox.claim_changes import changed_spec, needs_own_sandbox, refusal
 from holdfast.sandbox.claim_edits import edited, from_claim, left_aside
 from holdfast.sandbox.claim_lifetime import expiry
-from holdfast.sandbox.claim_metadata import PARTS, Refusal, bad_metadata, metadata_change, with_metadata
+from holdfast.sandbox.claim_metadata import (
+    PARTS,
+    Refusal,
+    bad_metadata,
+    found_by,
+    metadata_change,
+    with_metadata,
+)
 from holdfast.sandbox.ownership import is_owned, owner_reference, owner_words
 from holdfast.sandbox.pool import is_made_from, is_ready, is_spent
 from holdfast.sandbox.status import Said, condition, is_leaving, merged
@@ -130,7 +137,7 @@ def _made_for_it(seen: Claimed, template: Mapping[str, Any], again_in: float | N
     if there is not None:
         words = f"a sandbox {name} is there that belongs to {owner_words(there)}"
         return _told(seen, ClaimReason.ADOPTION_CONFLICT, words, again_in)
-    labels = {CLAIM_UID: seen.claim["metadata"]["uid"]}
+    labels = {**found_by(seen.claim), CLAIM_UID: seen.claim["metadata"]["uid"]}
     made = blueprint.cold(seen.claim, template, changed_spec(seen.claim, template), labels)
     made["metadata"]["annotations"] |= from_claim(seen.claim, blueprint.template_metadata(template))
     actions = (Create(manifest=made), _remember(seen.claim, name))
@@ -237,7 +244,12 @@ def _take(claim: Mapping[str, Any], waiting: dict[str, Any], template: Mapping[s
         "metadata": {
             "resourceVersion": metadata.get("resourceVersion"),
             "ownerReferences": [owner_reference(claim)],
-            "labels": {WARM_POOL: None, CLAIM_UID: claim["metadata"]["uid"], LAUNCH_TYPE: "warm"},
+            "labels": {
+                **found_by(claim),
+                WARM_POOL: None,
+                CLAIM_UID: claim["metadata"]["uid"],
+                LAUNCH_TYPE: "warm",
+            },
             "annotations": from_claim(claim, base),
         },
         "spec": {"podTemplate": {"metadata": change}},

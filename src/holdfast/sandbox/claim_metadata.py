@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.sandbox.api import CLAIM_UID, ClaimReason
+from holdfast.sandbox.api import CLAIM_UID, MANAGED_BY, SANDBOX_ID, ClaimReason
 from holdfast.sandbox.network import opened_by
 from holdfast.sandbox.reserved import is_router, why_reserved, why_reserved_annotation
 
@@ -35,6 +35,13 @@ class Refusal(msgspec.Struct, frozen=True):
 def added(claim: Mapping[str, Any], part: str) -> dict[str, str]:
     """The labels or annotations that a claim asks for."""
     return dict((claim["spec"].get("additionalPodMetadata") or {}).get(part) or {})
+
+
+def found_by(claim: Mapping[str, Any]) -> dict[str, str]:
+    """The claim's own labels that its sandbox gets too, so that both are found by them and have one id."""
+    labels = claim["metadata"].get("labels") or {}
+    kept = (SANDBOX_ID, MANAGED_BY)
+    return {key: value for key, value in labels.items() if key in kept or not why_reserved(key)}
 
 
 def with_metadata(base: Mapping[str, Any] | None, claim: Mapping[str, Any]) -> dict[str, dict[str, str]]:

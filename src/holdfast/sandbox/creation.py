@@ -18,6 +18,8 @@ from holdfast.sandbox.api import (
     EXTENSIONS_API_VERSION,
     FAILED_PODS,
     IDLE_SUSPEND_AFTER,
+    MANAGED_BY,
+    SANDBOX_ID,
     Shutdown,
 )
 from holdfast.sandbox.names import tracking
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
     from holdfast.sandbox.wire import SandboxRequest
 
-SANDBOX_ID = "holdfast.dev/sandbox-id"
-MANAGED_BY = "holdfast.dev/managed-by"
 RESTRICTED = {"holdfast.dev/network-policy": "own"}
 """Label of pods that asked for a policy: one that was left behind closes nothing around the others."""
 OWN_IMAGE = "holdfast/sandbox"
@@ -92,6 +92,7 @@ def claim(request: SandboxRequest, *, namespace: str, pool: str) -> dict[str, An
         "memory": request.memory, "network_policy": request.network_policy,
         "idle_suspend_after": request.idle_suspend_after,
         "workspace": None if request.workspace is True else request.workspace,
+        "failed_pods": None if request.failed_pods == "Recreate" else request.failed_pods,
     }  # fmt: skip
     given = [name for name, value in refused.items() if value is not None]
     if given:

@@ -65,8 +65,7 @@ def decide(seen: Observed) -> Decision:
         words = f"{len(owned)} pods belong to this sandbox; delete all but one"
         return _ended(seen, (), _not_ready(Reason.MULTIPLE_PODS, words), unknown=True)
     pod = owned[0] if owned else _of_that_name(seen)
-    suspended = seen.sandbox["spec"].get("operatingMode", Mode.RUNNING) == Mode.SUSPENDED
-    if suspended:
+    if _is_to_sleep(seen.sandbox):
         # The pod goes first: a claim that cannot be made keeps nobody from being suspended.
         decision = _suspended(seen, pod)
         return msgspec.structs.replace(decision, actions=(*decision.actions, *claims, *service))
@@ -131,16 +130,25 @@ def _over(seen: Observed, pod: dict[str, Any], not_suspended: Said) -> Decision:
     return _ended(seen, actions, *said, status.scheduled(pod), pod=pod, again_in=wait or None)
 
 
+def _is_to_sleep(sandbox: dict[str, Any]) -> bool:
+    return bool(sandbox["spec"].get("operatingMode") == Mode.SUSPENDED)
+
+
 def _suspended(seen: Observed, pod: dict[str, Any] | None) -> Decision:
     ready = _not_ready(Reason.SANDBOX_SUSPENDED, "the sandbox is suspended; its workspace is kept")
+    goes = pod is not None and ownership(pod, seen.sandbox) is Ownership.OURS and not status.is_leaving(pod)
+    actions = (Delete.of(pod),) if pod is not None and goes else ()
+    return _ended(seen, actions, ready, _asleep(seen, pod))
+
+
+def _asleep(seen: Observed, pod: dict[str, Any] | None) -> Said:
+    """How far a sandbox that is to be suspended is with that."""
     if pod is None:
-        return _ended(seen, (), ready, Said(Condition.SUSPENDED, "True", Reason.POD_TERMINATED))
-    ours = ownership(pod, seen.sandbox) is Ownership.OURS
-    if not ours and not _is_former(pod, seen.sandbox):
+        return Said(Condition.SUSPENDED, "True", Reason.POD_TERMINATED)
+    if ownership(pod, seen.sandbox) is not Ownership.OURS and not _is_former(pod, seen.sandbox):
         words = f"the pod {pod['metadata']['name']} belongs to {owner_words(pod)}"
-        return _ended(seen, (), ready, Said(Condition.SUSPENDED, "False", Reason.POD_NOT_OWNED, words))
-    actions = (Delete.of(pod),) if ours and not status.is_leaving(pod) else ()
-    return _ended(seen, actions, ready, Said(Condition.SUSPENDED, "False", Reason.POD_TERMINATING))
+        return Said(Condition.SUSPENDED, "False", Reason.POD_NOT_OWNED, words)
+    return Said(Condition.SUSPENDED, "False", Reason.POD_TERMINATING)
 
 
 def _expired(seen: Observed) -> Decision:
@@ -149,6 +157,8 @@ def _expired(seen: Observed) -> Decision:
     owned = [pod for pod in seen.pods if ownership(pod, seen.sandbox) is Ownership.OURS]
     staying = [pod for pod in owned if not status.is_leaving(pod)]
     suspended = Said(Condition.SUSPENDED, "False", Reason.NOT_SUSPENDED)
+    if _is_to_sleep(seen.sandbox):
+        suspended = _asleep(seen, owned[0] if owned else _of_that_name(seen))
     if not lifetime.is_marked(seen.sandbox):
         decision = _ended(seen, (), ready, suspended)
         return msgspec.structs.replace(decision, again_in=0.0)

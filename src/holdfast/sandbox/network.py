@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.sandbox.actions import Action, Create, Delete, Patch
-from holdfast.sandbox.api import TEMPLATE_REF_HASH, Condition
+from holdfast.sandbox.api import MANAGED_BY, TEMPLATE_REF_HASH, Condition
 from holdfast.sandbox.names import name_hash
 from holdfast.sandbox.ownership import is_owned, owner_reference
 from holdfast.sandbox.status import Said, is_leaving
@@ -20,8 +20,9 @@ from holdfast.sandbox.status import Said, is_leaving
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MANAGED_BY = {"holdfast.dev/managed-by": "holdfast"}
+OURS = {MANAGED_BY: "holdfast"}
 """Label of the policies that holdfast made: only those are watched."""
+_SUFFIX = "-network-policy"
 _ROUTER = {"app": "sandbox-router"}
 _PRIVATE = {
     "0.0.0.0/0": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"],
@@ -38,7 +39,12 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
 
 def policy_name(template: str) -> str:
     """What the policy of a template is called."""
-    return f"{template}-network-policy"
+    return f"{template}{_SUFFIX}"
+
+
+def template_of(policy: str) -> str:
+    """The template whose policy would have this name; empty where it can be none's."""
+    return policy.removesuffix(_SUFFIX) if policy.endswith(_SUFFIX) else ""
 
 
 def template_label(template: str) -> dict[str, str]:
@@ -80,7 +86,7 @@ def policy(template: Mapping[str, Any]) -> dict[str, Any]:
         "metadata": {
             "name": policy_name(metadata["name"]),
             "namespace": metadata["namespace"],
-            "labels": dict(MANAGED_BY),
+            "labels": dict(OURS),
             "ownerReferences": [owner_reference(template)],
         },
         "spec": {

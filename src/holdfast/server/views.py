@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.sandbox.api import (
     EXTENSIONS_API_VERSION,
+    SANDBOX_ID,
     TEMPLATE_REF,
     ClaimReason,
     Mode,
     Reason,
 )
 from holdfast.sandbox.api import Condition as ConditionType
-from holdfast.sandbox.creation import SANDBOX_ID
 from holdfast.sandbox.disk import UNSIZED
 from holdfast.sandbox.lifetime import recreates
 from holdfast.sandbox.names import claim_name, pod_name

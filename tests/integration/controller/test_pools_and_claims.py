@@ -339,21 +339,25 @@ def test_a_template_has_its_network_policy_and_its_sandboxes_say_that_nobody_kee
     place.wait_said("Sandbox", box["metadata"]["name"], **{"holdfast.dev/NetworkPolicyEnforced": None})
 
 
-def test_a_policy_of_somebody_else_under_the_templates_name_is_told_of(place, controller):
-    name = "foreign-network-policy"
+@pytest.mark.parametrize(
+    ("of", "labels"), [("foreign", {}), ("orphaned", {"holdfast.dev/managed-by": "holdfast"})]
+)
+def test_a_policy_of_somebody_else_under_the_templates_name_is_told_of(place, controller, of, labels):
+    """One that was ours once has our label, and is watched; the others are met when ours is made."""
+    name = f"{of}-network-policy"
     place.objects.create(
         {
             "apiVersion": "networking.k8s.io/v1",
             "kind": "NetworkPolicy",
-            "metadata": {"name": name, "namespace": place.namespace},
+            "metadata": {"name": name, "namespace": place.namespace, "labels": labels},
             "spec": {"podSelector": {"matchLabels": {"app": "theirs"}}},
         }
     )
-    ready_pool(place, "foreign", 1)
-    (box,) = waiting(place, "foreign")
+    ready_pool(place, of, 1)
+    (box,) = waiting(place, of)
     enforced = "holdfast.dev/NetworkPolicyEnforced"
     told = place.wait_said("Sandbox", box["metadata"]["name"], **{enforced: "False NotMade"})
-    assert any(f"{name} of the template foreign is not made" in row["message"] for row in conditions(told))
+    assert any(f"{name} of the template {of} is not made" in row["message"] for row in conditions(told))
     assert f"its network policy {name} is not made" in controller.log()
     assert place.get("NetworkPolicy", name)["spec"]["podSelector"]["matchLabels"] == {"app": "theirs"}
     place.delete("NetworkPolicy", name)

@@ -2,16 +2,20 @@
 
 import json
 import os
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli import cli
+from holdfast.cli import cli, sandbox_lifecycle
 from holdfast.cli.ending import exit_code_of
 from holdfast.cli.sandbox import _COMMANDS
 from holdfast.cli.sandbox_copy import _amount
+from holdfast.cli.sandbox_exec import execute
 from holdfast.cli.sandbox_inspection import _age, _facts, _lines
 from holdfast.cli.sandbox_lifecycle import _fate, _prospect
+from holdfast.sandbox.sdk.requests import request_for
 from holdfast.sandbox.wire import Condition, Deletion, Phase, SandboxView, WorkspaceView
 
 
@@ -32,6 +36,9 @@ def home(tmp_path, monkeypatch):
         (["create", "a", "--label", "x"], "KEY=VALUE"),
         (["create", "a", "--command", "sh -c 'x"], "--command cannot be read"),
         (["create", "a", "--timeout", "0"], "--timeout"),
+        (["create", "a", "--shutdown-after", "0"], "--shutdown-after"),
+        (["create", "a", "--shutdown-after", "1h"], "--shutdown-after"),
+        (["create", "a", "--shutdown-after", str(10**20)], "--shutdown-after"),
         (["cp", "here", "there"], "must be in a sandbox"),
         (["cp", "a:x", "b:y"], "must be in a sandbox"),
         (["forward", "a", "80:x"], "no ports"),
@@ -71,6 +78,84 @@ def test_options_of_exec_stand_on_either_side_of_the_name_and_never_in_the_comma
     for words in (["exec", "-g", "x", "a", "ls", "-g", "y"], ["exec", "a", "-g", "x", "--", "ls", "-g", "y"]):
         assert exit_code_of(cli, ["sandbox", *words]) == 2
         assert "there is no gateway x" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "ours", "command"),
+    [
+        ("a ls", {}, "ls"),
+        ("-t a ls", {"tty": True}, "ls"),
+        ("-t a ls -t", {"tty": True}, "ls -t"),
+        ("a git checkout -- file", {}, "git checkout -- file"),
+        ("a git log -p -- file", {}, "git log -p -- file"),
+        ("a grep -i -- x file", {}, "grep -i -- x file"),
+        ("a sed -n -- p", {}, "sed -n -- p"),
+        ("a ls -t -- x", {}, "ls -t -- x"),
+        ("a ls --json -- x", {}, "ls --json -- x"),
+        ("a rm -- -f", {}, "rm -- -f"),
+        ("a ls --", {}, "ls --"),
+        ("a -- ls -t", {}, "ls -t"),
+        ("a -- git checkout -- file", {}, "git checkout -- file"),
+        ("a -t -- ls", {"tty": True}, "ls"),
+        ("a -g x -- git checkout -- file", {"gateway": "x"}, "git checkout -- file"),
+        ("a -tig x -c y -- ls", {"tty": True, "stdin": True, "gateway": "x", "container": "y"}, "ls"),
+        ("-g x a -g y --json -- ls", {"gateway": "y", "as_json": True}, "ls"),
+        ("-g x a git log -p -- file", {"gateway": "x"}, "git log -p -- file"),
+        ("a -t ls -- x", {}, "-t ls -- x"),
+        ("-- a ls -t", {}, "ls -t"),
+        ("-- a ls -- -t", {}, "ls -- -t"),
+    ],
+)
+def test_the_words_of_a_command_are_its_own(words, ours, command):
+    read = execute.make_context("exec", words.split()).params
+    given = {key: value for key, value in read.items() if value not in (None, False)}
+    assert given == {"name": "a", "command": tuple(command.split()), **ours}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["a", "-x", "--", "ls"], "No such option"),
+        (["a", "-g", "--", "ls"], "requires an argument"),
+        (["a", "--"], "COMMAND"),
+        (["a", "-t", "--"], "COMMAND"),
+        ([], "NAME"),
+    ],
+)
+def test_what_is_no_command_is_refused(capsys, words, said):
+    assert exit_code_of(cli, ["sandbox", "exec", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+class Up:
+    """A gateway that is up, where sandboxes are only asked for; keeps what they were asked for with."""
+
+    name = "dev"
+
+    def __init__(self):
+        self.made = False
+        self.asked = None
+
+    def sandbox(self, name):
+        self.box = name
+        return nullcontext(self)
+
+    def create(self, image, **options):
+        self.asked = request_for(self.box, image=image, **options)
+        return VIEW
+
+
+@pytest.mark.parametrize("source", [(), ("--image", "x"), ("--template", "t")])
+def test_a_shutdown_time_is_so_many_seconds_from_now(monkeypatch, source):
+    up = Up()
+    monkeypatch.setattr(sandbox_lifecycle, "brought_up", lambda *_, **__: up)
+    before = datetime.now(UTC).replace(microsecond=0)
+    assert exit_code_of(cli, ["sandbox", "create", "a", "--no-wait", "--shutdown-after", "90", *source]) == 0
+    asked = up.asked.shutdown_time
+    assert before <= asked - timedelta(seconds=90) <= datetime.now(UTC)
+    assert asked.microsecond == 0, "the cluster keeps whole seconds"
+    assert exit_code_of(cli, ["sandbox", "create", "a", "--no-wait", *source]) == 0
+    assert up.asked.shutdown_time is None
 
 
 def test_every_command_explains_itself_and_takes_json():

@@ -119,6 +119,14 @@ def test_a_template_wakes_its_pools_and_a_pool_the_claims_that_still_wait(cache)
     assert set(touched(fresh, cache)) == woken | {("Sandbox", "ns", "warm")}
 
 
+def test_a_template_hears_of_the_policy_that_has_its_policys_name_whoever_owns_that(cache):
+    policy = made("NetworkPolicy", "t-network-policy")
+    assert set(touched(policy, cache)) == set()
+    cache.put(made("SandboxTemplate", "t"))
+    assert set(touched(policy, cache)) == {("SandboxTemplate", "ns", "t")}
+    assert set(touched(made("NetworkPolicy", "t"), cache)) == set()
+
+
 leaves = st.sampled_from([None, True, 0, 1, "", "x", [], [1], [1, 2]])
 inner = st.dictionaries(st.sampled_from("ab"), leaves, max_size=2)
 statuses = st.dictionaries(st.sampled_from("abc"), leaves | inner, max_size=3)

@@ -308,8 +308,10 @@ def test_a_template_is_asked_for_by_a_claim():
 
 
 def test_what_a_template_decides_cannot_be_asked_for():
-    asked = SandboxRequest(name="c", template="t", image=FOREIGN, cpu="1", workspace=False)
-    with pytest.raises(UsageError, match="image, cpu, workspace"):
+    asked = SandboxRequest(
+        name="c", template="t", image=FOREIGN, cpu="1", workspace=False, failed_pods="Keep"
+    )
+    with pytest.raises(UsageError, match="image, cpu, workspace, failed_pods"):
         claim(asked, namespace="ns", pool="p")
 
 

@@ -252,6 +252,16 @@ def test_expiry_says_so_first_then_takes_away_and_keeps_claims():
     assert [action.target.kind for action in look(box).actions] == ["Sandbox"]
 
 
+def test_a_sandbox_that_was_suspended_when_its_time_ended_still_says_so():
+    box = sandbox(shutdownTime=text(NOW), operatingMode="Suspended")
+    for _ in range(2):
+        told = look(box)
+        assert said(told, "Suspended") == ("True", "PodTerminated")
+        assert said(look(box, living_pod(box)), "Suspended") == ("False", "PodTerminating")
+        box["status"] = told.status
+    assert said(told, "Ready") == ("False", "SandboxExpired")
+
+
 def test_a_shutdown_time_to_come_is_looked_for_again_not_too_soon():
     assert look(sandbox(shutdownTime=text(NOW + timedelta(seconds=90)))).again_in == 90.0
     soon = sandbox(shutdownTime=text(NOW + timedelta(seconds=1)))

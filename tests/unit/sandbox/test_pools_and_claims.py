@@ -118,6 +118,23 @@ def test_a_claim_takes_the_oldest_ready_sandbox_with_one_write_on_the_version_it
     assert ready(decision) == ("False", "SandboxNotReady")
 
 
+@pytest.mark.parametrize("sandboxes", [(), (waiting("w"),)], ids=["cold", "warm"])
+def test_a_sandbox_is_found_by_what_its_claim_is_found_by_and_has_the_same_id(sandboxes):
+    asked = claim()
+    given = {"team": "blue", "holdfast.dev/sandbox-id": "1", "holdfast.dev/managed-by": "holdfast"}
+    others = {
+        "app.kubernetes.io/instance": "x",
+        "agents.x-k8s.io/warm-pool-sandbox": "y",
+        "holdfast.dev/z": "1",
+    }
+    asked["metadata"]["labels"] = given | others
+    first = look(asked, *sandboxes).actions[0]
+    labels = (first.manifest if isinstance(first, Create) else first.patch)["metadata"]["labels"]
+    assert given.items() <= labels.items()
+    assert not others.items() & labels.items()
+    assert labels["agents.x-k8s.io/claim-uid"] == "claim-1"
+
+
 def test_a_sandbox_that_is_not_ready_is_better_than_none():
     (take, _) = look(claim(), waiting("slow", ready=False)).actions
     assert take.target.name == "slow"

@@ -101,15 +101,31 @@ def test_a_download_that_is_cut_is_an_error_and_leaves_nothing(peer, box, tmp_pa
     async def cut(request):
         response = web.StreamResponse()
         await response.prepare(request)
-        for chunk in list(packed(source, "x", print))[:2]:
+        for chunk in list(packed(source, "my x", print))[:2]:
             await response.write(chunk)
         request.transport.abort()
         return response
 
     peer.answers[FILES] = cut
-    with pytest.raises(AnswerLostError):
-        box.download("x", goal)
+    with pytest.raises(AnswerLostError) as caught:
+        box.download("my x", goal)
     assert list(goal.iterdir()) == []
+    assert caught.value.code == "answer-lost"
+    assert "the download of /sandbox/my x from sandbox a broke off" in caught.value.message
+    assert "may not read" in caught.value.hint
+    assert "`holdfast sandbox exec a -- tar -cf - '/sandbox/my x' >/dev/null`" in caught.value.hint
+    assert "`holdfast up dev`" in caught.value.hint
+
+
+def test_a_download_that_never_began_is_the_connections_failure_alone(peer, box, tmp_path, no_sleep):
+    async def cut(request):
+        request.transport.abort()
+        return web.Response()
+
+    peer.answers[FILES] = cut
+    with pytest.raises(AnswerLostError) as caught:
+        box.download("x", tmp_path)
+    assert "tar" not in caught.value.hint
 
 
 def test_a_refusal_in_the_middle_of_an_upload_is_the_servers_own_word(peer, box, tmp_path):

@@ -7,6 +7,7 @@ else it gets that very name. Not here: archives (packing.py, unpacking.py).
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -15,6 +16,7 @@ import msgspec
 from holdfast.errors import UsageError
 from holdfast.sandbox.sdk.connection import decoded
 from holdfast.sandbox.sdk.packing import packed
+from holdfast.sandbox.sdk.problems import AnswerLostError, download_cut
 from holdfast.sandbox.sdk.unpacking import Received, unpack
 from holdfast.sandbox.wire import Unpacked
 
@@ -96,12 +98,26 @@ async def fetch(
     if not source.name:
         raise UsageError("the whole of a sandbox's files cannot be copied", hint="Name a folder in it.")
     await asyncio.to_thread(_refuse_no_folder, folder)
-    async with connection.stream("GET", f"/v1/sandboxes/{name}/files", query={"path": str(source)}) as answer:
+    async with _archive(connection, name, str(source)) as answer:
         archive = cast("BinaryIO", _Blocking(answer, asyncio.get_running_loop()))
         done = await _in_thread(
             lambda: unpack(archive, folder, rename=(source.name, called), progress=progress), answer
         )
     return Copied(entries=done.entries, bytes=done.bytes, target=str(folder / called), left_out=done.refused)
+
+
+@asynccontextmanager
+async def _archive(connection: Connection, name: str, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    """The answer with what is at a path; one that breaks off says what that may come from."""
+    begun = False
+    try:
+        async with connection.stream("GET", f"/v1/sandboxes/{name}/files", query={"path": path}) as answer:
+            begun = True
+            yield answer
+    except AnswerLostError as error:
+        if not begun:
+            raise
+        raise download_cut(error, name, path) from error
 
 
 def _found(source: Path) -> Path:

@@ -7,6 +7,7 @@ Not here: sending anything.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import ssl
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,17 @@ def from_failure(error: Exception, access: Access) -> HoldfastError:
         )
     return AnswerLostError(
         f"the connection to gateway {access.gateway} was cut: {_os_words(error)}", hint=hint, cause=error
+    )
+
+
+def download_cut(error: AnswerLostError, sandbox: str, path: str) -> AnswerLostError:
+    """The same for a download that had begun: `tar` that cannot read all of it ends it in this way, too."""
+    # Not into /dev/null over there: `tar` opens no file for that.
+    look = shlex.join(["holdfast", "sandbox", "exec", sandbox, "--", "tar", "-cf", "-", path])
+    return AnswerLostError(
+        f"the download of {path} from sandbox {sandbox} broke off: {error.message}",
+        hint=f"Perhaps the sandbox's user may not read all that is in it: `{look} >/dev/null` names what. "
+        f"If it names nothing: {error.hint[:1].lower()}{error.hint[1:]}",
     )
 
 
