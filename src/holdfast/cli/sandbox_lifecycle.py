@@ -25,7 +25,6 @@ from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
     from typing import Any
 
     from holdfast.cli.progress import Progress
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 _GONE = "deleted"
 _STEADY_SECONDS = 3.0
-_LONGEST_LIFE = 366 * 24 * 3600
 
 
 @click.command()
@@ -58,7 +56,7 @@ _LONGEST_LIFE = 366 * 24 * 3600
 )
 @click.option(
     "--shutdown-after",
-    type=click.IntRange(min=1, max=_LONGEST_LIFE),
+    type=click.IntRange(min=1),
     metavar="SECONDS",
     help="End it so long after it is made; with --template its data goes then, else it stays.",
 )
@@ -81,7 +79,6 @@ def create(  # noqa: PLR0913 (one for each option)
     no_seed: bool,
     no_workspace: bool,
     label: tuple[str, ...],
-    shutdown_after: int | None,
     keep_failed: bool,
     wait: bool,
     no_bootstrap: bool,
@@ -114,7 +111,7 @@ def create(  # noqa: PLR0913 (one for each option)
         found = brought_up(gateway, shown, bootstrap=not no_bootstrap)
         with found.sandbox(name) as box:
             with stage(shown, "create-sandbox", f"Sandbox {name}") as at:
-                view = box.create(image, shutdown_time=_moment_in(shutdown_after), **options)
+                view = box.create(image, **options)
                 at.note = "created" if box.made else "was there, and is the same"
             # Our own program stays; one that somebody brings may end at once, and is ready for a moment.
             steady = _STEADY_SECONDS if box.made and (image or command) else 0.0
@@ -276,15 +273,6 @@ def _fate(name: str, done: Deletion) -> str:
     kept = f"Its data is kept in the claim{'s' if len(claims) > 1 else ''} {', '.join(claims)}."
     ends = {"kept": kept, "deleted": "Its workspace is deleted with it.", "none": "It had no workspace."}
     return f"Sandbox {name} is deleted. {ends[done.workspace]}"
-
-
-def _moment_in(seconds: int | None) -> datetime | None:
-    """So many seconds from now; whole ones, for the cluster keeps no others."""
-    from datetime import UTC, datetime, timedelta
-
-    if seconds is None:
-        return None
-    return datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=seconds)
 
 
 def _words(command: str | None) -> list[str] | None:

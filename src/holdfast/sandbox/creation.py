@@ -7,8 +7,11 @@ there. Not here: the workspace (workspace.py), writing anything, and what pods c
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from holdfast import __version__
 from holdfast.errors import UsageError
@@ -80,6 +83,16 @@ def manifest(request: SandboxRequest, *, namespace: str, endpoint: str | None) -
         },
         "spec": spec,
     }
+
+
+def timed(request: SandboxRequest, now: datetime) -> SandboxRequest:
+    """The same request with its end as a moment; in whole seconds, for the cluster keeps no others."""
+    if request.shutdown_after is None:
+        return request
+    if request.shutdown_time is not None:
+        raise UsageError("shutdown_time and shutdown_after exclude each other", hint="Leave out one of them.")
+    end = now.replace(microsecond=0) + timedelta(seconds=request.shutdown_after)
+    return msgspec.structs.replace(request, shutdown_time=end, shutdown_after=None)
 
 
 def claim(request: SandboxRequest, *, namespace: str, pool: str) -> dict[str, Any]:

@@ -96,6 +96,8 @@ class SandboxRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """`true` for the default one, `false` for none"""
     labels: Labels = {}
     shutdown_time: Moment | None = None
+    shutdown_after: Seconds | None = None
+    """seconds after which it ends, counted from when it is made; in place of `shutdown_time`"""
     idle_suspend_after: Seconds | None = None
     """seconds without use after which it is suspended"""
     network_policy: NetworkPolicy | None = None

@@ -16,13 +16,14 @@ import msgspec
 
 from holdfast.sandbox.wire import CONNECTION_LOST, Channel, frame
 from holdfast.server.leaving import lost
+from holdfast.server.patient_stream import PatientStream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from litestar import WebSocket
 
-    Upstream = aiohttp.ClientWebSocketResponse[bool]
+Upstream = aiohttp.ClientWebSocketResponse[bool] | PatientStream
 
 NORMAL, PROTOCOL_ERROR, NOT_TAKEN, BROKEN = 1000, 1002, 1003, 1011
 _LONGEST_REASON = 120

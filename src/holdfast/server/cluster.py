@@ -18,6 +18,7 @@ from holdfast.kube.result import translated
 from holdfast.kube.steps import adrive
 from holdfast.kube.verbs import Verb
 from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION
+from holdfast.server.patient_stream import PatientStream
 from holdfast.server.problems import AnswerLostError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.retry import Policy
 
 _CONNECT_SECONDS = 15.0
-EXEC_PROTOCOL = "v5.channel.k8s.io"
+_EXEC_PROTOCOL = "v5.channel.k8s.io"
 FORWARD_PROTOCOL = "v4.channel.k8s.io"
 _LARGEST_FRAME = 8 * 1024 * 1024
 _SWITCHING = 101
@@ -118,6 +119,14 @@ class Cluster:
             settled = self._link.settle(error, request.method, None)
             raise translated(settled, "read the log of", where, writes=False) from error
         return _pieces(raw)
+
+    async def execute(self, pod: str, query: list[tuple[str, str]]) -> PatientStream:
+        """A stream into a command in a pod; opened again while the pod's node does not know the pod yet."""
+
+        async def opening() -> aiohttp.ClientWebSocketResponse[bool]:
+            return await self.connect(pod, "exec", query, _EXEC_PROTOCOL)
+
+        return PatientStream(opening, await opening())
 
     async def connect(
         self, pod: str, subresource: str, query: list[tuple[str, str]], protocol: str

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Self
 import aiohttp
 
 from holdfast.sandbox.wire import Channel, exit_code, frame
-from holdfast.server.cluster import EXEC_PROTOCOL
 from holdfast.server.problems import AnswerLostError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.server.cluster import Cluster
+    from holdfast.server.patient_stream import PatientStream
     from holdfast.server.pods import Place
 
 _MOST_STDERR = 4096
@@ -30,7 +30,7 @@ class Command:
 
     def __init__(self, cluster: Cluster, place: Place, words: list[str], *, stdin: bool = False) -> None:
         self._cluster, self._place, self._words, self._stdin = cluster, place, words, stdin
-        self._socket: aiohttp.ClientWebSocketResponse[bool] | None = None
+        self._socket: PatientStream | None = None
         self._stderr = bytearray()
         self._status: bytes | None = None
         self._input_ended = False
@@ -38,7 +38,7 @@ class Command:
     async def __aenter__(self) -> Self:
         query = [("stdin", str(self._stdin).lower()), ("stdout", "true"), ("stderr", "true")]
         query += [("container", self._place.container), *(("command", word) for word in self._words)]
-        self._socket = await self._cluster.connect(self._place.pod, "exec", query, EXEC_PROTOCOL)
+        self._socket = await self._cluster.execute(self._place.pod, query)
         return self
 
     async def __aexit__(
@@ -87,7 +87,7 @@ class Command:
         return exit_code(self._status or b"")
 
     @property
-    def _opened(self) -> aiohttp.ClientWebSocketResponse[bool]:
+    def _opened(self) -> PatientStream:
         assert self._socket is not None  # noqa: S101 (opened by `async with`)
         return self._socket
 

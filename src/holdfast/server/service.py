@@ -103,6 +103,8 @@ class Service:
         """Make a sandbox once: whether it was made now, and how it is; one that differs is a conflict."""
         if request.workspace is True and request.template is None:
             request = msgspec.structs.replace(request, workspace=self._workspace)
+        asked, now = digests(request), datetime.now(UTC)
+        request = creation.timed(request, now)
         policy = None
         if request.template is not None:
             manifest = creation.claim(
@@ -118,9 +120,9 @@ class Service:
             if request.workspace is not False:
                 await volumes.take_up(self.cluster, request.name)
         annotations = manifest["metadata"].setdefault("annotations", {})
-        annotations[ASKED] = digests(request)
+        annotations[ASKED] = asked
         if request.idle_suspend_after is not None:
-            annotations[LAST_USED] = usage.text(datetime.now(UTC))
+            annotations[LAST_USED] = usage.text(now)
         made, live = await self._made_once(manifest)
         if request.template is None:
             if policy is not None:

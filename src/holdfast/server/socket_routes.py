@@ -9,17 +9,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-import aiohttp
 from litestar import WebSocket, websocket
 
 from holdfast.server import bridge, pods
-from holdfast.server.cluster import EXEC_PROTOCOL, FORWARD_PROTOCOL
+from holdfast.server.cluster import FORWARD_PROTOCOL
 from holdfast.server.problems import bad_request
 from holdfast.server.service import Service
 from holdfast.server.throttle import refuse
 
 Socket = WebSocket[Any, Any, Any]
-Opened = aiohttp.ClientWebSocketResponse[bool]
 _MOST_WORDS = 4096
 _HIGHEST_PORT = 65535
 
@@ -42,7 +40,9 @@ async def forward(socket: Socket, service: Service, name: str) -> None:
             await bridge.forward_bridge(socket, upstream)
 
 
-async def _joined(socket: Socket, opening: Callable[[], Awaitable[Opened]]) -> Opened | None:
+async def _joined(
+    socket: Socket, opening: Callable[[], Awaitable[bridge.Upstream]]
+) -> bridge.Upstream | None:
     """The pod's side first, then yes to the client; or a refusal, and nothing is left open."""
     try:
         upstream = await opening()
@@ -57,7 +57,7 @@ async def _joined(socket: Socket, opening: Callable[[], Awaitable[Opened]]) -> O
     return upstream
 
 
-async def _exec(socket: Socket, service: Service, name: str, using: AsyncExitStack) -> Opened:
+async def _exec(socket: Socket, service: Service, name: str, using: AsyncExitStack) -> bridge.Upstream:
     words = socket.query_params.getall("command", [])
     if not words or len(words) > _MOST_WORDS or any("\0" in word for word in words):
         raise bad_request("no-command", "command: give it, one `command` for each word")
@@ -67,10 +67,10 @@ async def _exec(socket: Socket, service: Service, name: str, using: AsyncExitSta
     query = [("stdin", str(stdin).lower()), ("stdout", "true"), ("stderr", str(not tty).lower())]
     query += [("tty", str(tty).lower()), ("container", place.container)]
     query += [("command", word) for word in words]
-    return await service.cluster.connect(place.pod, "exec", query, EXEC_PROTOCOL)
+    return await service.cluster.execute(place.pod, query)
 
 
-async def _forward(socket: Socket, service: Service, name: str, using: AsyncExitStack) -> Opened:
+async def _forward(socket: Socket, service: Service, name: str, using: AsyncExitStack) -> bridge.Upstream:
     text = socket.query_params.get("port", "")
     port = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_HIGHEST_PORT)) else 0
     if not 1 <= port <= _HIGHEST_PORT:

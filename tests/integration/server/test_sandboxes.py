@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -324,6 +325,14 @@ def test_a_network_policy_that_the_cluster_refuses_leaves_nothing_behind(server,
         status, problem = server.call("POST", ROOT, {"name": name, "network_policy": {"egress": [rule]}})
         assert (status, problem["code"]) == (422, "invalid")
         assert stored(objects, namespace, name) is None
+
+
+def test_the_same_words_later_leave_an_end_in_seconds_where_it_was(server, name):
+    first = server.call("POST", ROOT, {"name": name, "shutdown_after": 60})
+    threading.Event().wait(1.1)  # the cluster keeps whole seconds
+    second = server.call("POST", ROOT, {"name": name, "shutdown_after": 60})
+    assert (first[0], second[0]) == (201, 200)
+    assert first[1]["shutdown_time"] == second[1]["shutdown_time"] is not None
 
 
 def test_a_template_is_reached_through_a_claim_on_its_pool(server, objects, namespace, name):

@@ -3,7 +3,6 @@
 import json
 import os
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
@@ -38,7 +37,7 @@ def home(tmp_path, monkeypatch):
         (["create", "a", "--timeout", "0"], "--timeout"),
         (["create", "a", "--shutdown-after", "0"], "--shutdown-after"),
         (["create", "a", "--shutdown-after", "1h"], "--shutdown-after"),
-        (["create", "a", "--shutdown-after", str(10**20)], "--shutdown-after"),
+        (["create", "a", "--shutdown-after", str(10**20)], "shutdown_after"),
         (["cp", "here", "there"], "must be in a sandbox"),
         (["cp", "a:x", "b:y"], "must be in a sandbox"),
         (["forward", "a", "80:x"], "no ports"),
@@ -146,16 +145,13 @@ class Up:
 
 
 @pytest.mark.parametrize("source", [(), ("--image", "x"), ("--template", "t")])
-def test_a_shutdown_time_is_so_many_seconds_from_now(monkeypatch, source):
+def test_an_end_is_asked_for_in_seconds_so_that_the_same_words_ask_for_the_same(monkeypatch, source):
     up = Up()
     monkeypatch.setattr(sandbox_lifecycle, "brought_up", lambda *_, **__: up)
-    before = datetime.now(UTC).replace(microsecond=0)
     assert exit_code_of(cli, ["sandbox", "create", "a", "--no-wait", "--shutdown-after", "90", *source]) == 0
-    asked = up.asked.shutdown_time
-    assert before <= asked - timedelta(seconds=90) <= datetime.now(UTC)
-    assert asked.microsecond == 0, "the cluster keeps whole seconds"
+    assert up.asked.shutdown_after == 90
     assert exit_code_of(cli, ["sandbox", "create", "a", "--no-wait", *source]) == 0
-    assert up.asked.shutdown_time is None
+    assert up.asked.shutdown_after is None
 
 
 def test_every_command_explains_itself_and_takes_json():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import UsageError
 from holdfast.sandbox import creation, network, parts
-from holdfast.sandbox.creation import claim, is_own_image, manifest, network_policy
+from holdfast.sandbox.creation import claim, is_own_image, manifest, network_policy, timed
 from holdfast.sandbox.sdk.requests import request_for
 from holdfast.sandbox.wire import NetworkPolicy, SandboxRequest, Workspace
 
@@ -334,3 +334,13 @@ def test_a_network_policy_is_around_this_sandbox_alone():
         box["metadata"]["uid"] = "u"
         unasked = parts.pod(box)["metadata"]["labels"]
         assert not policy["spec"]["podSelector"]["matchLabels"].items() <= unasked.items()
+
+
+def test_an_end_in_seconds_becomes_a_moment_of_whole_seconds():
+    now = datetime(2026, 1, 1, 12, 0, 0, 999_999, tzinfo=UTC)
+    asked = timed(SandboxRequest(name="a", shutdown_after=90), now)
+    assert asked.shutdown_time == datetime(2026, 1, 1, 12, 1, 30, tzinfo=UTC)
+    assert manifest(asked, namespace="ns", endpoint=None)["spec"]["shutdownTime"] == "2026-01-01T12:01:30Z"
+    assert timed(asked, now) == asked
+    with pytest.raises(UsageError, match="exclude each other"):
+        timed(SandboxRequest(name="a", shutdown_after=90, shutdown_time=now), now)

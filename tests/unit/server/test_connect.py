@@ -9,7 +9,7 @@ from kubernetes.aio import client
 from tests.support.api_servers import LOOPBACK, free_ports
 
 from holdfast.errors import TemporaryError
-from holdfast.server.cluster import EXEC_PROTOCOL, Cluster
+from holdfast.server.cluster import Cluster
 from holdfast.server.problems import AnswerLostError, as_api_error
 
 REFUSED = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
@@ -21,7 +21,7 @@ async def opened(port):
     """The error of one attempt to run a command."""
     async with client.ApiClient(client.Configuration(host=f"http://{LOOPBACK}:{port}")) as api:
         with pytest.raises((TemporaryError, AnswerLostError)) as caught:
-            await Cluster(api, "ns").connect("p", "exec", [("command", "x")], EXEC_PROTOCOL)
+            await Cluster(api, "ns").execute("p", [("command", "x")])
     return caught.value
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import aiohttp
 import msgspec
 
-from holdfast.errors import ClusterRefusedError, DeadlineError
+from holdfast.errors import ClusterRefusedError, DeadlineError, TemporaryError
 from holdfast.sandbox.sdk.problems import AnswerLostError
 from holdfast.sandbox.wire import CONNECTION_LOST, Channel, exit_code, frame, resize_frame
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 16
 _OUTPUTS = (Channel.STDOUT, Channel.STDERR)
+_NOT_KNOWN = "pod does not exist"
 _LOOK_FIRST = "Whether the command went on is not known. Look into the sandbox before you run it again."
 
 
@@ -125,6 +126,8 @@ def _code_in(status: bytes, what: str) -> int:
         why, is_cut = "", False
     if is_cut:
         raise AnswerLostError(f"{what}: {why}", hint=_LOOK_FIRST)
+    if _NOT_KNOWN in why:
+        raise TemporaryError(f"{what}: the node does not know the sandbox's pod yet, and nothing was run")
     # The runtime wraps its reason in the words of everybody who passed it on.
     short = why.rpartition("unable to start container process: ")[2].removesuffix(": unknown").strip()
     raise ClusterRefusedError(
