@@ -282,16 +282,16 @@ def test_one_of_a_template_has_one_id_and_is_found_by_its_label_from_first_to_la
     container = {"name": "sandbox", "image": IMAGE, "command": ["sleep", "600"]}
     template = {"podTemplate": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}}
     pool = {"replicas": 0, "sandboxTemplateRef": {"name": "plain"}}
+    about = {"apiVersion": EXTENSIONS_API_VERSION, "metadata": {"name": "plain", "namespace": "boxes"}}
     with api_client(running.kubeconfig) as api:
-        for kind, spec in (("SandboxTemplate", template), ("SandboxWarmPool", pool)):
-            named = {"name": "plain", "namespace": "boxes"}
-            Objects(api).create(
-                {"apiVersion": EXTENSIONS_API_VERSION, "kind": kind, "metadata": named, "spec": spec}
-            )
-    words = ("create", "made", "--no-bootstrap", "--template", "plain", "--label", "team=blue", "--json")
+        Objects(api).create({**about, "kind": "SandboxTemplate", "spec": template})
+        Objects(api).create({**about, "kind": "SandboxWarmPool", "spec": pool})
+    words = ("create", "made", "--no-bootstrap", "--template", "plain", "--label", "team=blue", "--json",
+             "--shutdown-after", "3600")  # fmt: skip
     first = json.loads(sandbox(*words, "--no-wait").stdout)
     ready = json.loads(sandbox(*words).stdout)
     assert (ready["phase"], ready["id"], ready["labels"]["team"]) == ("Ready", first["id"], "blue")
+    assert ready["shutdown_time"] == first["shutdown_time"] is not None
     (listed,) = json.loads(sandbox("list", "--label", "team=blue", "--json").stdout)["sandboxes"]
     assert (listed["name"], listed["id"]) == ("made", first["id"])
     assert sandbox("exec", "made", "hostname").stdout == b"made\n"

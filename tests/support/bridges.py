@@ -11,8 +11,15 @@ from aiohttp import web
 from litestar import Litestar, WebSocket, websocket
 from tests.support.api_servers import LOOPBACK, free_ports
 
+from holdfast.sandbox.wire import Channel, frame
 from holdfast.server import bridge
 from holdfast.server.leaving import Sockets
+
+NOT_KNOWN = frame(
+    Channel.STATUS,
+    b'{"status": "Failure", "message": "Internal error: unable to upgrade connection: pod does not exist"}',
+)
+"""What the kubelet says of a pod that it has not heard of yet, as it arrives."""
 
 
 class PodSide:

@@ -63,6 +63,10 @@ class PrivateEngine:
         self._end_containerd()
 
     @property
+    def is_stopped(self) -> bool:
+        return self._process is None
+
+    @property
     def pid(self) -> int:
         """The daemon that runs now."""
         assert self._process is not None, "the engine is stopped"

@@ -229,6 +229,14 @@ def resize_frame(columns: int, rows: int) -> bytes:
     return frame(Channel.RESIZE, msgspec.json.encode({"Width": columns, "Height": rows}))
 
 
+def has_not_begun(status: bytes) -> bool:
+    """Whether the last frame's JSON says that the pod's node, which has just started, does not know the pod.
+
+    It says so before it looks for the container: nothing was run.
+    """
+    return b"unable to upgrade connection: pod does not exist" in status
+
+
 def exit_code(status: bytes) -> int | None:
     """The command's exit code out of the last frame's JSON; None where the command did not run to an end."""
     try:

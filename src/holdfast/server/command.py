@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Self
 
 import aiohttp
 
-from holdfast.sandbox.wire import Channel, exit_code, frame
+from holdfast.errors import TemporaryError
+from holdfast.sandbox.wire import Channel, exit_code, frame, has_not_begun
 from holdfast.server.problems import AnswerLostError
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Command:
                 self._stderr += data[1 : 1 + max(0, _MOST_STDERR - len(self._stderr))]
             elif data[:1] == bytes((Channel.STATUS,)) and len(data) > 1:
                 self._status = data[1:]
+                if has_not_begun(self._status):
+                    raise TemporaryError("the node does not know the sandbox's pod yet")
         return b""
 
     async def write(self, data: bytes) -> None:

@@ -9,6 +9,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import TemporaryError
 from holdfast.sandbox.wire import Unpacked
 from holdfast.server import paths, pods
 from holdfast.server.archive import ArchiveCheck
@@ -53,7 +54,7 @@ async def upload(service: Service, name: str, path: str, body: AsyncIterator[byt
         try:
             await _feed(command, check, body, ending)
             code = await ending
-        except ApiError:
+        except (ApiError, TemporaryError):
             await _drain(body)
             raise
         finally:

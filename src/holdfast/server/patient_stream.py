@@ -13,10 +13,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import aiohttp
+from aiohttp.http import WS_CLOSED_MESSAGE
 
 from holdfast.errors import HoldfastError, TemporaryError
 from holdfast.retry import Policy, exponential
-from holdfast.sandbox.wire import Channel
+from holdfast.sandbox.wire import Channel, has_not_begun
+from holdfast.server.problems import AnswerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
     Opened = aiohttp.ClientWebSocketResponse[bool]
     Message = WSMessage | WSMessageTextBytes
 
-_NOT_KNOWN = b"unable to upgrade connection: pod does not exist"
 _MOST_KEPT = 256 * 1024
+_A_FRAME = 64
+"""What a frame costs beside its bytes, so that many small ones are not kept for nothing."""
 _KNOWN_WITHIN = 15.0
 
 
@@ -50,6 +53,7 @@ class PatientStream:
     def __init__(self, opening: Callable[[], Awaitable[Opened]], first: Opened) -> None:
         self._opening, self._socket = opening, first
         self._kept: list[bytes] | None = []
+        self._size = 0
         self._turn = asyncio.Lock()
 
     async def receive(self) -> Message:
@@ -79,7 +83,8 @@ class PatientStream:
     def _keep(self, data: bytes) -> None:
         if self._kept is not None:
             self._kept.append(data)
-            if sum(map(len, self._kept)) > _MOST_KEPT:
+            self._size += len(data) + _A_FRAME
+            if self._size > _MOST_KEPT:
                 self._kept = None
 
     async def _opened_again(self, said: Message) -> Message:
@@ -88,6 +93,8 @@ class PatientStream:
             return await _UNTIL_KNOWN.acall(self._anew)
         except _NotKnownYetError as error:
             return error.said
+        except AnswerLostError:  # it may have begun this time
+            return WS_CLOSED_MESSAGE
         except HoldfastError:
             return said
 
@@ -98,8 +105,9 @@ class PatientStream:
             if self._kept is None:
                 raise TemporaryError("more was sent meanwhile than is kept")
             self._socket = await self._opening()
-            for data in self._kept:
-                await self._socket.send_bytes(data)
+            with suppress(aiohttp.ClientError, OSError):  # its first word says why it takes no more
+                for data in self._kept:
+                    await self._socket.send_bytes(data)
         message = await self._first_word()
         if _is_not_known(message):
             raise _NotKnownYetError(message)
@@ -116,4 +124,4 @@ class PatientStream:
 def _is_not_known(message: Message) -> bool:
     if message.type is not aiohttp.WSMsgType.BINARY:
         return False
-    return bool(message.data[:1] == bytes((Channel.STATUS,)) and _NOT_KNOWN in message.data)
+    return bool(message.data[:1] == bytes((Channel.STATUS,)) and has_not_begun(message.data))

@@ -82,9 +82,10 @@ class Service:
         if found.sandbox is None:
             assert found.claim is not None  # noqa: S101 (one of the two is there)
             return views.claim_view(found.claim)
-        workspace = views.workspace_name(found.sandbox)
+        workspace, claim = views.workspace_name(found.sandbox), views.claim_of(found.sandbox)
         volume = await self.cluster.volume_claim(workspace) if workspace else None
-        return views.view(found.sandbox, volume)
+        owner = await self.cluster.claim(claim) if claim and found.claim is None else found.claim
+        return views.view(found.sandbox, volume, owner)
 
     async def found(self, name: str) -> Found:
         """What there is under a name; the name of a claim leads to the claim's sandbox."""

@@ -38,13 +38,16 @@ _KNOWN = {member.value for member in ConditionType} - {ConditionType.NETWORK_POL
 SIZE_NOTE = "the workspace's size is not enforced: it can grow as long as the node's disk has room"
 
 
-def view(sandbox: Mapping[str, Any], workspace: Mapping[str, Any] | None = None) -> SandboxView:
-    """A sandbox as it is now; `workspace` is its claim, if there is one."""
+def view(
+    sandbox: Mapping[str, Any],
+    workspace: Mapping[str, Any] | None = None,
+    owner: Mapping[str, Any] | None = None,
+) -> SandboxView:
+    """A sandbox as it is now; `workspace` is its volume claim, `owner` the SandboxClaim that it is of."""
     metadata, status = sandbox["metadata"], sandbox.get("status") or {}
     where, reason, message = state(sandbox)
     ips = [str(each) for each in status.get("podIPs") or ()]
-    owner = controller_of(sandbox)
-    claim = owner.get("name") if owner and owner.get("kind") == "SandboxClaim" else None
+    claim = claim_of(sandbox)
     seen = _workspace(sandbox, workspace)
     annotations = metadata.get("annotations") or {}
     return SandboxView(
@@ -62,7 +65,7 @@ def view(sandbox: Mapping[str, Any], workspace: Mapping[str, Any] | None = None)
         conditions=[_condition(each) for each in status.get("conditions") or ()],
         labels=dict(metadata.get("labels") or {}),
         created=metadata.get("creationTimestamp"),
-        shutdown_time=sandbox["spec"].get("shutdownTime"),
+        shutdown_time=_end(owner) if owner else sandbox["spec"].get("shutdownTime"),
         claim=claim,
         template=annotations.get(TEMPLATE_REF),
         failed_pods="Recreate" if recreates(sandbox) else "Keep",
@@ -86,9 +89,14 @@ def claim_view(claim: Mapping[str, Any]) -> SandboxView:
         conditions=[_condition(each) for each in (claim.get("status") or {}).get("conditions") or ()],
         labels=dict(metadata.get("labels") or {}),
         created=metadata.get("creationTimestamp"),
-        shutdown_time=(claim["spec"].get("lifecycle") or {}).get("shutdownTime"),
+        shutdown_time=_end(claim),
         claim=metadata["name"],
     )
+
+
+def _end(claim: Mapping[str, Any]) -> str | None:
+    """When a claim's time is over, and that of its sandbox with it."""
+    return (claim["spec"].get("lifecycle") or {}).get("shutdownTime")
 
 
 def is_without_sandbox(claim: Mapping[str, Any]) -> bool:

@@ -39,7 +39,11 @@ def engine():
 def fresh(engine, tmp_path_factory):
     """A gateway that is not there yet, on that engine."""
     home = tmp_path_factory.mktemp("home")
-    command = Holdfast(home, prefix=engine.prefix, DOCKER_HOST=engine.socket, HOLDFAST_WORKLOADS="false")
+    command = Holdfast(
+        home, prefix=engine.prefix, DOCKER_HOST=engine.socket, HOLDFAST_WORKLOADS="false",
+        # As long as this a command waits for an engine that does not come back before it has ended.
+        HOLDFAST_TIMEOUTS_HEALTH="120",
+    )  # fmt: skip
     gateway = TestGateway("trouble", command)
     yield gateway
     gateway.take_away(engine.connect())
@@ -70,8 +74,11 @@ def ours(engine):
 
 def killed_and_started_again(engine, keeper, step, *words, moment=STARTED):
     """Kill the engine at a moment of a step; the command ends by itself, whatever it has to say."""
-    code, told = act_at(keeper.holdfast, step, lambda: engine.stop(signal.SIGKILL), *words, moment=moment)
-    engine.start()
+    try:
+        code, told = act_at(keeper.holdfast, step, lambda: engine.stop(signal.SIGKILL), *words, moment=moment)
+    finally:
+        if engine.is_stopped:  # whatever went wrong, the next test needs it
+            engine.start()
     assert_no_mess(code, told)
 
 

@@ -7,9 +7,9 @@ import asyncio
 import aiohttp
 import msgspec
 import pytest
-from tests.support.bridges import bridged, pod
+from tests.support.bridges import NOT_KNOWN, bridged, pod
 
-from holdfast.errors import ClusterRefusedError
+from holdfast.errors import ClusterRefusedError, TemporaryError
 from holdfast.sandbox.sdk.execution import ExecSession
 from holdfast.sandbox.sdk.problems import AnswerLostError
 from holdfast.sandbox.wire import Channel, frame
@@ -128,6 +128,7 @@ def test_what_a_pod_said_before_it_took_no_more_is_still_told():
     [
         (says(b"\1half", then="cut"), AnswerLostError),
         (says(FAILED, then=1000), ClusterRefusedError),
+        (says(NOT_KNOWN, then=1000), TemporaryError),
     ],
 )
 def test_a_cut_command_and_one_that_could_not_be_run_are_told_apart(does, kind):

@@ -69,6 +69,13 @@ def test_ends():
     assert phase(seen(suspended(shutdownTime=text(NOW)))) == Phase.EXPIRED
 
 
+def test_the_end_of_a_claim_is_that_of_its_sandbox():
+    claim = {"spec": {"lifecycle": {"shutdownTime": text(NOW)}}}
+    assert views.view(seen(sandbox()), owner=claim).shutdown_time == text(NOW)
+    assert views.view(seen(sandbox()), owner={"spec": {}}).shutdown_time is None
+    assert views.view(seen(sandbox(shutdownTime=text(NOW)))).shutdown_time == text(NOW)
+
+
 def test_whether_a_failed_pod_is_the_end_is_said():
     box = sandbox()
     assert views.view(seen(box, failed_pod(box))).failed_pods == "Recreate"

@@ -15,14 +15,13 @@ import msgspec
 
 from holdfast.errors import ClusterRefusedError, DeadlineError, TemporaryError
 from holdfast.sandbox.sdk.problems import AnswerLostError
-from holdfast.sandbox.wire import CONNECTION_LOST, Channel, exit_code, frame, resize_frame
+from holdfast.sandbox.wire import CONNECTION_LOST, Channel, exit_code, frame, has_not_begun, resize_frame
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 _CHUNK = 1 << 16
 _OUTPUTS = (Channel.STDOUT, Channel.STDERR)
-_NOT_KNOWN = "pod does not exist"
 _LOOK_FIRST = "Whether the command went on is not known. Look into the sandbox before you run it again."
 
 
@@ -126,7 +125,7 @@ def _code_in(status: bytes, what: str) -> int:
         why, is_cut = "", False
     if is_cut:
         raise AnswerLostError(f"{what}: {why}", hint=_LOOK_FIRST)
-    if _NOT_KNOWN in why:
+    if has_not_begun(status):
         raise TemporaryError(f"{what}: the node does not know the sandbox's pod yet, and nothing was run")
     # The runtime wraps its reason in the words of everybody who passed it on.
     short = why.rpartition("unable to start container process: ")[2].removesuffix(": unknown").strip()
