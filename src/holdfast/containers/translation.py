@@ -28,10 +28,14 @@ _TRANSIENT = re.compile(
     r"timeout awaiting|"
     r"broken pipe|connection (aborted|broken)|read timed out|temporary failure in name resolution|"
     r"unexpected status[^\n]*\b(429|50[0234])\b|client\.timeout exceeded|context deadline exceeded|"
-    # A node that is just being started again by the engine: neither running nor stopped.
-    r"connection timed out|: eof\b|cannot \w+ a (stopped container|deleted process)",
+    r"connection timed out|: eof\b",
     re.IGNORECASE,
 )
+_BEGINS_AGAIN = re.compile(
+    r"cannot \w+ a (stopped container|deleted process)|cannot update container \w+: task \w+ not found",
+    re.IGNORECASE,
+)
+"""A node that is just being started again by the engine: neither running nor stopped."""
 _PERMANENT = re.compile(
     r"manifest unknown|unauthorized|denied|no space left|not found|no such|invalid reference", re.IGNORECASE
 )
@@ -51,6 +55,8 @@ def is_transient(error: BaseException) -> bool:
         return True
     chain = list(_chain(error))
     text = " ".join(str(link) for link in chain)
+    if _BEGINS_AGAIN.search(text):
+        return True
     if _PERMANENT.search(text):
         return False
     if any(getattr(link, "status_code", None) in _PASSING_STATUS for link in chain):

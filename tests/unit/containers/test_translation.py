@@ -29,6 +29,7 @@ from holdfast.errors import (
         "502 Bad Gateway",
         "Cannot update container 23dc: cannot update a stopped container: unknown",
         "Cannot update container 23dc: cannot update a deleted process: unknown",
+        "Cannot update container 23dc: task 23dc not found: not found",
     ],
 )
 def test_what_may_pass_is_tried_again(text):
