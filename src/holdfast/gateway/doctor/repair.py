@@ -43,10 +43,10 @@ def mend(case: Case, report: Report, bus: Bus) -> dict[Finding, str]:
         action = _ACTIONS.get(finding.code)
         if action is not None:
             told[finding] = _tried(action, case, finding, bus)
-    rest = [finding for finding in wanted if told.get(finding, _BY_UP) == _BY_UP]
+    rest = {finding: said for finding in wanted if (said := told.get(finding, _BY_UP)).endswith(_BY_UP)}
     if rest:
         done = _up(case, report, bus)
-        told |= dict.fromkeys(rest, done)
+        told |= {finding: said.removesuffix(_BY_UP) + done for finding, said in rest.items()}
     for finding in report.findings:
         if finding.mend in ("command", "person"):
             told[finding] = "not for --fix: see its repair"
@@ -103,7 +103,7 @@ def _set_metadata_aside(case: Case, finding: Finding, bus: Bus) -> str:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     with _alone(case):
         path.rename(path.with_name(f"{path.name}.damaged-{stamp}-{os.urandom(2).hex()}"))
-    return _BY_UP
+    return f"set aside; {_BY_UP}"
 
 
 def _write_kubeconfig(case: Case, finding: Finding, bus: Bus) -> str:

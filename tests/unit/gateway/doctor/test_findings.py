@@ -211,6 +211,8 @@ def test_fix_without_an_engine_mends_what_is_on_this_machine_and_deletes_nothing
     (how,) = [each.how for each in found.repairs if each.code == "store-damaged"]
     assert "was damaged" in how
     assert "lost: s0, s1" in how
+    (how,) = [each.how for each in found.repairs if each.code == "metadata-damaged"]
+    assert how.startswith("set aside; left alone because")
     assert files.kubeconfig.stat().st_mode & 0o777 == 0o600
     assert [path.read_text() for path in files.folder.glob("metadata.json.damaged-*")] == ["{half"]
     assert before in [path.read_bytes() for path in files.state.parent.glob("state.db.damaged-*")]
