@@ -9,6 +9,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
+# The package before its part: two threads that load them the other way round wait for each other.
+from cryptography import x509  # noqa: TC002
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from holdfast.errors import ArgumentError
@@ -20,7 +22,6 @@ from holdfast.pki.reasons import Judgement, Reason
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cryptography.x509 import ObjectIdentifier
 
 RENEW_BELOW = 1 / 3
 """A certificate with less than this share of its life left is due."""
@@ -112,7 +113,7 @@ def _of_ca(facts: CertificateFacts | Reason, clock: _Clock) -> Iterator[Reason]:
 
 
 def _of_pair(
-    role: str, pair: Pair, ca: CertificateFacts | Reason, use: ObjectIdentifier, clock: _Clock
+    role: str, pair: Pair, ca: CertificateFacts | Reason, use: x509.ObjectIdentifier, clock: _Clock
 ) -> Iterator[Reason]:
     what = f"the {role} certificate"
     facts = read_certificate(pair.certificate, what)
