@@ -40,7 +40,7 @@ class CheckData(GatewayStep):
             ctx.note("none yet")
             return
         remembered = work.remembered.kubernetes if work.remembered is not None else ""
-        if ctx.previewing:  # the volume is seen through a helper, and that takes the lock
+        if ctx.previewing:  # the volume is seen through a helper, and that needs the lock
             self._check(remembered)
             ctx.note("looked at when it is done")
             return
