@@ -1,4 +1,4 @@
-# Two commands do everything: `make up` and `make test`. Everything else stands beside them.
+# The two main commands are `make up` and `make test`; `make help` lists all.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -10,14 +10,14 @@ help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: up
-up: env ## Bring up a gateway from nothing: environment, engine, images, node, hello
+up: env ## Bring up a gateway from nothing: environment, engine, images, gateway, first sandbox
 	@scripts/engine start
 	@scripts/build-images
 	@$(BIN)/holdfast up $(GATEWAY)
-	@scripts/hello $(GATEWAY)
+	@scripts/finish-up $(GATEWAY)
 
 .PHONY: down
-down: env ## Stop that gateway, and the engine if `make up` started it; all data stays
+down: env ## Stop that gateway, and the engine if `make up` started it; keep all data
 	@! $(BIN)/holdfast list --json | grep -q '"name":"$(GATEWAY)"' || $(BIN)/holdfast stop $(GATEWAY)
 	@scripts/engine stop
 
@@ -30,7 +30,7 @@ test-all: env ## Run all checks and tests, the long matrices in full
 	@scripts/with-engine scripts/run-tests --all
 
 .PHONY: bench
-bench: env ## Run every benchmark; each prints its baseline from the same run
+bench: env ## Run all benchmarks; each prints its baseline from the same run
 	@scripts/with-engine scripts/run-benches
 
 .PHONY: lint
@@ -46,7 +46,7 @@ images: env ## Build the node, gateway and sandbox images
 	@scripts/with-engine scripts/build-images
 
 .PHONY: env
-env: ## Make the locked Python environment in .venv
+env: ## Create the locked Python environment in .venv
 	@scripts/setup
 
 .PHONY: lock

@@ -1,8 +1,8 @@
-"""How fast images get into a node, against a plain `docker save | docker exec -i … ctr images import -`.
+"""Speed of `holdfast image push`, compared with `docker save | docker exec -i … ctr images import -`.
 
-A gateway and images of random content in several layers are made for it and removed again. Each round pushes
-one image by each way, in turn; medians are judged. The second push of the same image finds it there: whole
-command against whole command, and what it takes without the start of a Python process is printed beside it.
+The benchmark creates a gateway and images of random content in several layers, and removes them. Each round
+pushes one image with each method, in alternating order, and compares the medians. It also measures the second
+push of the same image, as a command and without the start of a Python process.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 
 import measured
 
-from holdfast.containers.engine import Engine, connect
-from holdfast.containers.images import load_image
-from holdfast.gateway.push import push_images
-from holdfast.gateway.work import Work
+from holdfast.containers import ContainerEngine, load_image
+from holdfast.gateway import GatewayContext
+from holdfast.gateway.image_push.push import push_images
+from holdfast.remote import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,79 +51,83 @@ def main() -> int:
             holdfast("destroy", NAME, "--data", "--yes", NAME)
 
 
-def claims(engine: Engine, *, rounds: int, size: int) -> Iterator[dict]:
-    ours, pipe, again, inside = [], [], [], []
+def claims(engine: ContainerEngine, *, rounds: int, size: int) -> Iterator[dict]:
+    pushes, pipes, repeats, in_process = [], [], [], []
     for number in range(rounds):
-        for way in ("ours", "pipe") if number % 2 else ("pipe", "ours"):
-            image = make_image(engine, size)
+        for method in ("push", "pipe") if number % 2 else ("pipe", "push"):
+            image = create_image(engine, size)
             try:
-                if way == "pipe":
-                    pipe.append(timed(lambda name=image: piped(name)))
+                if method == "pipe":
+                    pipes.append(measure(lambda name=image: pipe_image(name)))
                 else:
                     push = lambda name=image: holdfast("image", "push", name, "--gateway", NAME)  # noqa: E731
-                    ours.append(timed(push))
-                    again.append(timed(push))
-                    inside.append(timed(lambda name=image: push_here(name)))
+                    pushes.append(measure(push))
+                    repeats.append(measure(push))
+                    in_process.append(measure(lambda name=image: push_in_process(name)))
             finally:
                 engine.client.remove_image(image, force=True)
-    speeds = [size / MB / statistics.median(times) for times in (ours, pipe)]
+    speeds = [size / MB / statistics.median(times) for times in (pushes, pipes)]
     yield measured.claim(
         "holdfast image push, speed", speeds[0], "MB/s",
         baseline=("docker save | docker exec -i ctr images import -", speeds[1]), at_least=0.8,
-        seconds=[round(each, 2) for each in ours], baseline_seconds=[round(each, 2) for each in pipe],
+        seconds=round_all(pushes), baseline_seconds=round_all(pipes),
     )  # fmt: skip
-    first = statistics.median(ours)
+    first = statistics.median(pushes)
     yield measured.claim(
-        "the same image pushed again", statistics.median(again), "s", baseline=("the first push", first),
-        at_most=0.05, seconds=[round(each, 2) for each in again],
-        baseline_seconds=[round(each, 2) for each in ours],
-        without_python=[round(each, 2) for each in inside],
+        "the same image pushed again", statistics.median(repeats), "s", baseline=("the first push", first),
+        at_most=0.05, seconds=round_all(repeats),
+        baseline_seconds=round_all(pushes),
+        without_python=round_all(in_process),
     )  # fmt: skip
 
 
-def make_image(engine: Engine, size: int) -> str:
-    """An image of random content that no node has seen."""
+def create_image(engine: ContainerEngine, size: int) -> str:
+    """Load an image of random content into the engine and return its name."""
     name = f"{NAME}-{uuid.uuid4().hex[:6]}:1"
-    layers = {f"{n}/layer.tar": packed({"blob": os.urandom(size // LAYERS)}) for n in range(LAYERS)}
+    layers = {f"{n}/layer.tar": pack_tar({"blob": os.urandom(size // LAYERS)}) for n in range(LAYERS)}
     digests = ["sha256:" + hashlib.sha256(layer).hexdigest() for layer in layers.values()]
     rootfs = {"type": "layers", "diff_ids": digests}
     config = json.dumps({"architecture": engine.architecture, "os": "linux", "rootfs": rootfs}).encode()
     manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": list(layers)}]
     files = {**layers, "config.json": config, "manifest.json": json.dumps(manifest).encode()}
-    load_image(engine, iter([packed(files)]))
+    load_image(engine, iter([pack_tar(files)]))
     return name
 
 
-def packed(files: dict[str, bytes]) -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
+def pack_tar(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    return made.getvalue()
+    return buffer.getvalue()
 
 
-def push_here(image: str) -> None:
-    push_images(Work(NAME), [image], progress=lambda *_: None)
+def push_in_process(image: str) -> None:
+    push_images(GatewayContext(NAME), [image], progress=lambda *_: None)
 
 
-def piped(image: str) -> None:
-    """The baseline: the two commands that anybody would type."""
-    importing = ["docker", "exec", "-i", f"holdfast-{NAME}", "ctr", "-n", "k8s.io", "images", "import", "-"]
+def pipe_image(image: str) -> None:
+    """The baseline: save and import with two shell commands."""
+    command = ["docker", "exec", "-i", f"holdfast-{NAME}", "ctr", "-n", "k8s.io", "images", "import", "-"]
     with subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE) as save:
-        subprocess.run(importing, stdin=save.stdout, check=True, capture_output=True)
+        subprocess.run(command, stdin=save.stdout, check=True, capture_output=True)
 
 
-def holdfast(*words: str) -> None:
+def holdfast(*arguments: str) -> None:
     script = str(Path(sys.executable).parent / "holdfast")
-    subprocess.run([sys.executable, script, *words], check=True, capture_output=True)
+    subprocess.run([sys.executable, script, *arguments], check=True, capture_output=True)
 
 
-def timed(action: Callable[[], None]) -> float:
-    began = time.perf_counter()
+def measure(action: Callable[[], None]) -> float:
+    started = time.perf_counter()
     action()
-    return time.perf_counter() - began
+    return time.perf_counter() - started
+
+
+def round_all(seconds: list[float]) -> list[float]:
+    return [round(value, 2) for value in seconds]
 
 
 if __name__ == "__main__":

@@ -201,15 +201,15 @@ def memory():
     with testing_mode() as clock:
         for _ in range(1000):
             policy.call(flaky, [1])
-        clock.slept.clear()
+        clock.sleeps.clear()
         gc.collect()
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
         for n in range(calls):
             policy.call(flaky, [1])
             if n % 1000 == 0:
-                clock.slept.clear()
-        clock.slept.clear()
+                clock.sleeps.clear()
+        clock.sleeps.clear()
         gc.collect()
         after, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()

@@ -1,8 +1,8 @@
-"""From the create call to Ready: a sandbox against a bare pod with the very same spec, turn by turn.
+"""Time from the create call to Ready: a sandbox compared with a bare pod of the same spec, alternating.
 
-Brings up a gateway with the controller in it, or measures one that is there (--kubeconfig, for development).
-Pods are the node's own pause image: what is measured is the way to them; with a workspace they are what
-`sandbox create` makes. Medians; cleans up after itself. What growth costs: sandbox_growth.py.
+Brings up a gateway with the controller, or uses an existing one (--kubeconfig, for development). Pods run the
+node's pause image, so that the container's start is negligible; with a workspace they are those of
+`sandbox create`. Reports medians and cleans up. Growth: sandbox_growth.py.
 """
 
 from __future__ import annotations
@@ -22,21 +22,19 @@ from pathlib import Path
 
 import measured
 
+from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION, SandboxRequest
 from holdfast.kube import Objects, api_client
-from holdfast.sandbox.api import API_VERSION, EXTENSIONS_API_VERSION
-from holdfast.sandbox.creation import DEFAULT_IMAGE
-from holdfast.sandbox.creation import manifest as created
-from holdfast.sandbox.wire import SandboxRequest
+from holdfast.sandbox.from_request import DEFAULT_IMAGE, sandbox_manifest as created
 
 NAME = f"bench-{uuid.uuid4().hex[:6]}"
 HOLDFAST = (sys.executable, str(Path(sys.executable).parent / "holdfast"))
 IMAGE = "holdfast.dev/pause:1"
 LONGEST = 180.0
-# A burst is long: so few that the whole takes minutes, so many that one odd burst is not what is told.
+# Bursts take long: few enough for a run of minutes, enough that one outlier is not the result.
 BURSTS = 3
 SPEC = {
     "automountServiceAccountToken": False,
-    # With 0 the server forgets a pod before its node has ended it, and whoever comes next pays for that.
+    # With 0, the API server deletes a pod before its node has stopped it; the next measurement would pay.
     "terminationGracePeriodSeconds": 1,
     "containers": [{"name": "main", "image": IMAGE, "imagePullPolicy": "Never"}],
 }
@@ -176,7 +174,7 @@ class Bench:
             manifest = self.extension("SandboxClaim", name, {"warmPoolRef": {"name": pool}})
             make = lambda _, manifest=manifest: self.objects.create(manifest)  # noqa: E731
             times.append(self.timed("SandboxClaim", EXTENSIONS_API_VERSION, [name], make, is_ready))
-            # The end of one claim's pod is no part of the next one's time.
+            # Exclude the termination of one SandboxClaim's pod from the time of the next.
             claim = self.objects.get(
                 "SandboxClaim", name, namespace=self.namespace, api_version=EXTENSIONS_API_VERSION
             )
@@ -228,7 +226,7 @@ class Bench:
 
         def watch():
             self.objects.wait_many(
-                kind, until, labels="bench=yes", namespace=self.namespace, api_version=api_version,
+                kind, until, label_selector="bench=yes", namespace=self.namespace, api_version=api_version,
                 deadline=LONGEST,
             )  # fmt: skip
             done.set()
@@ -236,7 +234,7 @@ class Bench:
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         listening.wait(10)
-        # The end of the last watch took a connection with it: opening the next is no part of what is made.
+        # Closing the last watch closed a connection: reconnect outside of the measured time.
         self.objects.get("Namespace", self.namespace)
         began = time.perf_counter()
         for name in names:

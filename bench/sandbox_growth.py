@@ -1,8 +1,9 @@
-"""What a sandbox costs its controller, and whether a thousand of them make it slower than a hundred.
+"""Controller cost per sandbox, and its latency with 100 and with 1,000 sandboxes.
 
-A real API server with simulated nodes: pods run at once, so that the controller is what is measured. Its
-latency is seen from outside: from a new Sandbox to its pod, and from a ready pod to a ready Sandbox; at each
-size the same stream of sandboxes comes and goes on top of those that stay.
+Uses a real API server with simulated nodes, whose pods run immediately, so that only the controller is
+measured. Latency is measured from outside: from a new Sandbox to its pod, and from a ready pod to a ready
+Sandbox. At each size, the benchmark creates and deletes the same number of sandboxes in addition to those
+that stay.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import measured
 from support.onlookers import Onlooker
 from support.simulated import ControllerProcess, simulated_cluster
 
+from holdfast.api import API_VERSION
 from holdfast.kube import Objects, api_client
-from holdfast.sandbox.api import API_VERSION
 
 NODES = 10
 SMALL, LARGE = 100, 1000

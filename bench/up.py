@@ -1,7 +1,7 @@
-"""How long a gateway takes to come up, stop and start, against the same container started bare.
+"""Measure how long a gateway takes to come up, stop and start, against the same container without holdfast.
 
-The floor is the very container that `holdfast up` makes, started with the engine's own calls and watched by
-the node's own `wait`. Rounds are interleaved; medians and ranges are printed. Cleans up after itself.
+The baseline is the container that `holdfast up` creates, started with plain engine calls and awaited with the
+node's `wait` command. Rounds are interleaved; the output has medians and ranges.
 """
 
 from __future__ import annotations
@@ -22,15 +22,24 @@ from typing import TYPE_CHECKING
 
 import measured
 
-from holdfast.containers.commands import run_in
-from holdfast.containers.containers import create_container, remove_container, start_container
-from holdfast.containers.engine import Engine, connect
-from holdfast.containers.networks import create_network, create_volume, remove_network, remove_volume
-from holdfast.containers.ports import free_port, reserved_ports
-from holdfast.gateway.node_container import container_config, host_config, networking_config
-from holdfast.gateway.profile import HOLDFAST
+from holdfast.containers import (
+    ContainerEngine,
+    create_container,
+    create_network,
+    create_volume,
+    free_port,
+    remove_container,
+    remove_network,
+    remove_volume,
+    reserved_ports,
+    run_in_container,
+    start_container,
+)
+from holdfast.gateway.context import DEFAULT_IMAGE
+from holdfast.gateway.node import HOLDFAST_NODE
+from holdfast.gateway.node.container import container_config, host_config, networking_config
 from holdfast.gateway.spec import GatewaySpec
-from holdfast.gateway.work import DEFAULT_IMAGE
+from holdfast.remote import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,11 +68,11 @@ def main() -> int:
             clear(engine)
 
 
-def claims(engine: Engine, *, rounds: int, rest: float):
-    floor, bare_up, up, resumed, stop, start = [], [], [], [], [], []
+def claims(engine: ContainerEngine, *, rounds: int, rest: float):
+    baseline, bare_up, up, resumed, stop, start = [], [], [], [], [], []
     for _ in range(rounds):
         clear(engine)
-        floor.append(timed(lambda: bare(engine)))
+        baseline.append(timed(lambda: bare(engine)))
         clear(engine)
         bare_up.append(timed(lambda: holdfast("up", NAME, HOLDFAST_WORKLOADS="false")))
         clear(engine)
@@ -73,18 +82,18 @@ def claims(engine: Engine, *, rounds: int, rest: float):
         resumed.append(timed(lambda: holdfast("up", NAME)))
         stop.append(timed(lambda: holdfast("stop", NAME)))
         start.append(timed(lambda: holdfast("start", NAME)))
-    the_floor = ("the same container, started bare", statistics.median(floor))
-    yield claim("holdfast up, from nothing to probe-ready", up, the_floor, at_most=2.5)
-    yield claim("the same without holdfast's own workloads", bare_up, the_floor, at_most=2.0)
+    container = ("the same container without holdfast", statistics.median(baseline))
+    yield claim("holdfast up, from nothing to probe-ready", up, container, at_most=2.5)
+    yield claim("the same without holdfast's own workloads", bare_up, container, at_most=2.0)
     whole = ("the whole run", statistics.median(up))
     yield claim("holdfast up after a kill at its last step", resumed, whole, at_most=0.5)
-    yield claim("holdfast start after stop", start, the_floor, at_most=1.5)
+    yield claim("holdfast start after stop", start, container, at_most=1.5)
     yield claim("holdfast stop", stop, None)
     noop = [timed(lambda: holdfast("up", NAME)) for _ in range(rounds * 2)]
     imports = [timed(import_only) for _ in range(rounds * 2)]
     above = statistics.median(noop) - statistics.median(imports)
     yield measured.claim(
-        "up again, above what its imports cost", above, "s", at_most=0.4,
+        "up with nothing to do, above its imports", above, "s", at_most=0.4,
         up_again=round(statistics.median(noop), 3), imports=round(statistics.median(imports), 3),
     )  # fmt: skip
     time.sleep(rest)
@@ -100,7 +109,7 @@ def claims(engine: Engine, *, rounds: int, rest: float):
 
 
 def killed_at_the_last_step() -> None:
-    """`up` from nothing, killed as soon as it says that it begins its last step."""
+    """Run `up` from nothing and kill it when its last step starts."""
     with subprocess.Popen([*COMMAND, "up", NAME, "--json"], stderr=subprocess.PIPE, text=True) as child:
         for line in child.stderr:
             event = json.loads(line)
@@ -108,9 +117,9 @@ def killed_at_the_last_step() -> None:
                 child.kill()
                 break
         else:
-            raise SystemExit(f"up never came to {LAST_STEP}")
+            raise SystemExit(f"up did not reach {LAST_STEP}")
     if child.returncode != -signal.SIGKILL:
-        raise SystemExit(f"up was not killed at {LAST_STEP}, it ended before with {child.returncode}")
+        raise SystemExit(f"up ended with {child.returncode} before {LAST_STEP}")
 
 
 def claim(name: str, times: list[float], baseline: tuple[str, float] | None, **bounds: float):
@@ -118,8 +127,8 @@ def claim(name: str, times: list[float], baseline: tuple[str, float] | None, **b
     return measured.claim(name, statistics.median(times), "s", baseline=baseline, range=spread, **bounds)
 
 
-def bare(engine: Engine) -> None:
-    """The floor: network, volume and container by plain engine calls, watched until ready."""
+def bare(engine: ContainerEngine) -> None:
+    """The baseline: network, volume and container by plain engine calls, awaited until ready."""
     port = free_port(reserved=reserved_ports(engine))
     gateway_port = free_port(reserved={port, *reserved_ports(engine)})
     spec = GatewaySpec(name=NAME, image=DEFAULT_IMAGE, port=port, gateway_port=gateway_port)
@@ -127,11 +136,11 @@ def bare(engine: Engine) -> None:
     create_network(engine, name, gateway=NAME)
     create_volume(engine, name, gateway=NAME)
     create_container(
-        engine, name, image=spec.image, config=container_config(spec, HOLDFAST),
-        host_config=host_config(spec, HOLDFAST), networking=networking_config(spec),
+        engine, name, image=spec.image, config=container_config(spec, HOLDFAST_NODE),
+        host_config=host_config(spec, HOLDFAST_NODE), networking_config=networking_config(spec),
     )  # fmt: skip
     start_container(engine, name)
-    ended = run_in(engine, name, [*HOLDFAST.wait_command, "--timeout", "120s"])
+    ended = run_in_container(engine, name, [*HOLDFAST_NODE.wait_ready_command, "--timeout", "120s"])
     if ended.exit_code != 0:
         raise SystemExit(f"the bare node did not become ready: {ended.output}")
 
@@ -141,21 +150,23 @@ def holdfast(*words: str, **environment: str) -> None:
 
 
 def import_only() -> None:
-    """What `up` imports on its way, and nothing else."""
-    own = "holdfast.cli.gateway, holdfast.gateway.commands, holdfast.engine.runner, holdfast.engine.sqlite"
+    """Import what `up` imports, and nothing else."""
+    own = (
+        "holdfast.cli.up, holdfast.gateway.commands, holdfast.workflow.runner, holdfast.workflow.store.sqlite"
+    )
     code = f"import {own}, docker, kubernetes, cryptography.x509, sqlite3, yaml, ssl"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def resident(engine: Engine) -> int:
-    """What `docker stats` shows: the container's memory without the file cache that is free to go."""
+def resident(engine: ContainerEngine) -> int:
+    """The memory of the container as `docker stats` shows it, without reclaimable file cache."""
     memory = engine.client.stats(f"holdfast-{NAME}", stream=False)["memory_stats"]
     details = memory["stats"]
     return int(memory["usage"]) - int(details.get("total_inactive_file", details.get("inactive_file", 0)))
 
 
-def clear(engine: Engine) -> None:
-    """Nothing is left, neither on the engine nor in this home: what is remembered would be skipped."""
+def clear(engine: ContainerEngine) -> None:
+    """Remove everything on the engine and in this home, so that no step is skipped."""
     for remembered in Path(os.environ["HOLDFAST_HOME"]).iterdir():
         shutil.rmtree(remembered)
     name = f"holdfast-{NAME}"

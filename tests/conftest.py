@@ -10,7 +10,7 @@ settings.load_profile("no clock")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def interrupts_are_heard():
+def enable_sigint():
     """A shell that runs pytest in the background has it ignore SIGINT, and its children with it."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:
@@ -22,6 +22,6 @@ def interrupts_are_heard():
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Files as a whole, those with gateways on few workers at a time."""
-    from tests.support.lanes import Lanes
+    from tests.support.xdist_scheduler import GatewayScheduling
 
-    return Lanes(config, log) if config.getvalue("dist") == "loadfile" else None
+    return GatewayScheduling(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -1,1 +1,1 @@
-"""What several benchmarks are built from; none of it is run by itself."""
+"""Helpers shared by several benchmarks."""

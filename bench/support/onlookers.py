@@ -1,4 +1,4 @@
-"""Who sees when what happened: a watch in a thread of its own that owes nothing to the client under test."""
+"""A watch in a separate thread, independent of the client under test, that records when objects change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 
-from holdfast.testing.kube_components import LOOPBACK
+from holdfast.testing.apiserver.processes import LOOPBACK
 
 
 class Onlooker(threading.Thread):
@@ -16,8 +16,8 @@ class Onlooker(threading.Thread):
 
     def __init__(self, server, path, saw) -> None:
         super().__init__(daemon=True)
-        layout, host = server._started, server.url.rpartition(":")  # noqa: SLF001 - the files of its own making
-        context = ssl.create_default_context(cafile=str(layout.authority_file))
+        layout, host = server._running_files, server.url.rpartition(":")  # noqa: SLF001 - the files of its own making
+        context = ssl.create_default_context(cafile=str(layout.ca_file))
         context.load_cert_chain(*layout.admin_files)
         self._connection = http.client.HTTPSConnection(LOOPBACK, int(host[2]), timeout=600, context=context)
         self._connection.request("GET", f"{path}?watch=true")

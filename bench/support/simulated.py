@@ -1,7 +1,7 @@
-"""A real API server with its controllers and scheduler, and nodes on which pods only seem to run (kwok).
+"""A real API server with controller manager and scheduler, and simulated nodes and pods (kwok).
 
-kwok is fetched from its Go module, in one version, and kept in holdfast's cache. The controller runs as a
-process of its own. Not here: what is measured on it.
+kwok is built from a pinned Go module and kept in holdfast's cache. holdfast's controller runs as a separate
+process.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast import home
-from holdfast.images.tools import find_go
+from holdfast.api import build_crds
+from holdfast.images.build_tools import find_go
 from holdfast.kube import Objects, api_client, condition
 from holdfast.retry import Policy, constant
-from holdfast.sandbox.crds import crds
-from holdfast.testing.kube_components import free_ports
-from holdfast.testing.kube_server import KubeServer
-from holdfast.testing.node_binary import node_binary
-from holdfast.testing.processes import Child
+from holdfast.testing.apiserver import KubeServer
+from holdfast.testing.apiserver.processes import ChildProcess, free_ports, node_binary
 
 KWOK = "v0.8.0"
 COMMAND = Path(sys.executable).parent / "holdfast"
@@ -53,9 +51,9 @@ def simulated_cluster(nodes: int):
         [port] = free_ports(1)
         try:
             words = ["kube-scheduler", config, f"--secure-port={port}", "--leader-elect=false"]
-            children.append(Child("scheduler", [node_binary(), *words], log=logs / "scheduler.log"))
+            children.append(ChildProcess("scheduler", [node_binary(), *words], log=logs / "scheduler.log"))
             words = [config, "--manage-all-nodes", f"--config={STAGES}", "--node-lease-duration-seconds=40"]
-            children.append(Child("kwok", [program, *words], log=logs / "kwok.log"))
+            children.append(ChildProcess("kwok", [program, *words], log=logs / "kwok.log"))
             _install_kinds(api)
             for number in range(nodes):
                 Objects(api).create(_node(f"node-{number}"))
@@ -73,7 +71,7 @@ def _install_kinds(api) -> None:
         return json.loads(api.call_api(*asked).read())
 
     objects = Objects(api)
-    kinds = crds(schema("/openapi/v3/api/v1"), schema("/openapi/v3/apis/networking.k8s.io/v1"))
+    kinds = build_crds(schema("/openapi/v3/api/v1"), schema("/openapi/v3/apis/networking.k8s.io/v1"))
     for made in [objects.apply(each, force=True) for each in kinds]:
         objects.wait("CustomResourceDefinition", made.name, condition("Established"), deadline=60)
 
@@ -89,14 +87,14 @@ def _node(name):
 
 
 class ControllerProcess:
-    """`holdfast controller run` beside the server, and what it has used so far."""
+    """A `holdfast controller run` process, and the CPU time and memory that it has used."""
 
     def __init__(self, kubeconfig, namespace, log, *, before=()) -> None:
         [self.port] = free_ports(1)
         words = [*before, COMMAND, "controller", "run", "--kubeconfig", kubeconfig, "--host", "127.0.0.1"]
         words += ["--port", str(self.port), "--namespace", namespace, "--lease-namespace", namespace]
         as_deployed = {"HOLDFAST_CONTROLLER_NETWORK_POLICIES": "ignored"}
-        self.child = Child("controller", words, log=log, env={**os.environ, **as_deployed})
+        self.child = ChildProcess("controller", words, log=log, env={**os.environ, **as_deployed})
 
     def __enter__(self):
         SOON.call(self._check_leads)
@@ -108,7 +106,7 @@ class ControllerProcess:
     def _check_leads(self) -> None:
         import urllib.request
 
-        assert not self.child.ended_within(0), self.child.failed("ended early")
+        assert not self.child.wait_for_exit(0), self.child.failure("ended early")
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as answer:
             assert answer.read() == b"leading\n"
 

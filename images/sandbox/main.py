@@ -1,5 +1,5 @@
-"""Starts the runtime, run as `python3 -I <its folder>`: what lies in the workspace is never imported."""  # noqa: INP001
+"""Starts the runtime as `python3 -I <directory>`, so that files of the workspace are never imported."""  # noqa: INP001
 
-from holdfast.runtime.command import main
+from holdfast.runtime.http_server import main
 
 main()

@@ -1,47 +1,13 @@
-"""Every error that holdfast raises on purpose, drawn as one tree.
+"""Every error that holdfast raises on purpose, as one tree.
 
-    HoldfastError                       has a message, a code, a hint, a cause and an exit code
-    ├── TemporaryError                  exit 1: the same command, run again, goes on from here
-    │   ├── DeadlineError               the time given to a call, or to a wait, is over (a TimeoutError too)
-    │   ├── OutcomeUnknownError         a write may or may not have happened, and nobody could be asked
-    │   ├── EngineCallError             the container engine answered a call with an error
-    │   ├── HostUnreachableError        the ssh connection to a host could not be made, or was cut
-    │   │   └── ConnectionCutError      it was cut while a command was at work, and its lock went with it
-    │   ├── NodeStoppedError            the node's container ended while it was waited for
-    │   ├── WaitTimeoutError            something did not become ready in its time
-    │   └── BuildFailedError            a stage of an image build failed
-    ├── PermanentError                  exit 3: a person has to change something first; the hint says what
-    │   ├── EngineUnreachableError      no container engine answers
-    │   ├── EnginePermissionError       the engine's socket may not be used by this user
-    │   ├── HostUnusableError           ssh to a host needs a person: unknown host or key, rejected key
-    │   ├── EngineUnfitError            the engine is too old or does not allow what a node needs
-    │   ├── ImageMissingError           the image is not there and cannot be had
-    │   ├── ImageUnfitError             the image is there but is no node image, or for another machine
-    │   ├── NodeRefusedError            the node does not start with the settings it was given
-    │   ├── UpgradeRolledBackError      the new version did not become healthy; the old one runs again
-    │   ├── PortTakenError              something else listens on the asked port
-    │   ├── ForeignObjectError          a container, network or volume of our name that is not ours
-    │   ├── DiskFullError               no space left where something has to be written
-    │   ├── ToolMissingError            a program that an image build needs is not installed
-    │   ├── DamagedFileError            one of holdfast's own files cannot be read
-    │   ├── ObjectConflictError         an object of that name is there, and it is not ours or not alike
-    │   ├── WaitFailedError             what was waited for can no longer come true
-    │   ├── ClusterRefusedError         the cluster understood the request and said no
-    │   ├── SandboxMissingError         there is no sandbox of that name
-    │   └── UsageError                  exit 2: the words of the command or the arguments of a call are off
-    │       ├── ArgumentError           one argument cannot be meant like that: it is named (a ValueError too)
-    │       │   └── ArgumentKindError   one argument is of the wrong kind (a TypeError too)
-    │       ├── IllegalNameError        not a name for a gateway
-    │       ├── UnknownGatewayError     no gateway of that name
-    │       └── BadSettingError         a setting has an unknown key or a value that cannot be
-    ├── LockedError                     exit 4: another run holds the gateway
-    └── CancelledError                  exit 130: Ctrl-C
+    HoldfastError                   message, code, hint, cause and exit code
+    ├── TemporaryError              exit 1: run the same command again to continue
+    ├── PermanentError              exit 3: manual action required; the hint says what
+    │   └── UsageError              exit 2: invalid command line, argument or setting
+    ├── LockedError                 exit 4: another run holds the gateway
+    └── OperationCancelledError     exit 130: interrupted by the user
 
-    of the engine: StepError, UnknownStateError, LockLostError (temporary); ResultError, SecretLeakError,
-    StoreError with StoreFullError and StoreVersionError (permanent); WorkflowError (usage)
-
-Errors of third-party libraries are translated on the floor that meets them; nobody above sees urllib3.
-Not here: how an error is printed (`cli`), and what is retried (each floor says that of its own boundary).
+Each layer translates the errors of its third-party libraries. Codes are a contract: `--json` prints them.
 """
 
 from __future__ import annotations
@@ -50,7 +16,13 @@ from typing import ClassVar
 
 
 class HoldfastError(Exception):
-    """Base of the tree: what went wrong, why, and what to do next."""
+    """Base class of all errors.
+
+    Args:
+        message: what failed, as `<object>: <problem>`.
+        hint: the exact next command; `default_hint` if omitted.
+        cause: the error that this one translates.
+    """
 
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 1
@@ -65,185 +37,187 @@ class HoldfastError(Exception):
 
     @property
     def cause(self) -> BaseException | None:
-        """The error underneath, if one was translated."""
         return self.__cause__
 
 
 class TemporaryError(HoldfastError):
-    """Something outside failed in a way that may pass."""
+    """A failure outside holdfast that may go away."""
 
     code = "temporary"
-    default_hint = "Run the same command again; it goes on from here."
+    default_hint = "Run the same command again to continue."
 
 
 class PermanentError(HoldfastError):
-    """Trying again cannot help until a person changes something."""
+    """A retry fails again until the user changes something; the hint says what."""
 
     code = "permanent"
     exit_code = 3
 
 
 class UsageError(PermanentError):
-    """The words of a command, or the arguments of a call, cannot be meant like that."""
+    """Invalid command line, or invalid arguments of a call."""
 
     code = "usage"
     exit_code = 2
 
 
 class LockedError(HoldfastError):
-    """Another run is at work on the same thing."""
+    """Another run holds the lock of the same gateway."""
 
     code = "locked"
     exit_code = 4
-    default_hint = "Wait until the other run has ended, then run the same command again."
+    default_hint = "Wait until the other run ends, then run the same command again."
 
 
-class CancelledError(HoldfastError):
-    """The user interrupted the command; what was finished stays finished."""
+class OperationCancelledError(HoldfastError):
+    """The user interrupted the command. Finished steps stay finished."""
 
     code = "interrupted"
     exit_code = 130
-    default_hint = "Nothing was undone. Run the same command again to go on."
+    default_hint = "Nothing was undone. Run the same command again to continue."
 
 
-class EngineCallError(TemporaryError):
+class ContainerEngineError(TemporaryError):
     """The container engine answered a call with an error."""
 
     code = "engine-call"
 
 
 class HostUnreachableError(TemporaryError):
-    """The ssh connection to a host could not be made, or was cut."""
+    """The ssh connection to a host failed or was lost."""
 
     code = "host-unreachable"
 
 
-class ConnectionCutError(HostUnreachableError):
-    """The connection was cut in the middle of a run, whose lock over there went with it."""
+class ConnectionLostError(HostUnreachableError):
+    """The ssh connection was lost during a run, and the lock on the host with it."""
 
     code = "connection-cut"
 
 
 class NodeStoppedError(TemporaryError):
-    """The node's container ended while it was waited for."""
+    """The node's container exited while a step waited for the node."""
 
     code = "node-stopped"
 
 
 class WaitTimeoutError(TemporaryError):
-    """Something did not become ready in its time."""
+    """A resource did not become ready in time."""
 
     code = "wait-timeout"
 
 
-class BuildFailedError(TemporaryError):
-    """A stage of an image build failed; finished stages are kept."""
+class NotHealthyYetError(TemporaryError):
+    """A health check of the gateway failed; the step checks again."""
+
+    code = "not-healthy-yet"
+
+
+class ImageBuildError(TemporaryError):
+    """A stage of an image build failed. The cache keeps finished stages."""
 
     code = "build-failed"
 
 
-class EngineUnreachableError(PermanentError):
+class ContainerEngineUnreachableError(PermanentError):
     """No container engine answers."""
 
     code = "engine-unreachable"
 
 
-class EnginePermissionError(PermanentError):
-    """The engine's socket may not be used by this user."""
+class ContainerEnginePermissionError(PermanentError):
+    """The user may not use the socket of the container engine."""
 
     code = "engine-permission"
 
 
-class HostUnusableError(PermanentError):
-    """A host cannot be used by ssh until a person changes something."""
+class HostAccessError(PermanentError):
+    """ssh refuses the host: unknown host, changed host key or rejected user key."""
 
     code = "host-unusable"
 
 
-class EngineUnfitError(PermanentError):
-    """The engine is too old, or does not allow what a node needs."""
+class ContainerEngineUnsupportedError(PermanentError):
+    """The container engine is too old, or does not allow what a node needs."""
 
     code = "engine-unfit"
 
 
-class ImageMissingError(PermanentError):
-    """The image is not on the engine and cannot be had."""
+class ImageNotFoundError(PermanentError):
+    """The container engine does not have the image and cannot pull it."""
 
     code = "image-missing"
 
 
-class ImageUnfitError(PermanentError):
-    """The image is there, but it is no node image or is for another machine."""
+class ImageIncompatibleError(PermanentError):
+    """The image is not a node image, or is built for another architecture."""
 
     code = "image-unfit"
 
 
-class NodeRefusedError(PermanentError):
-    """The node does not start with the settings it was given."""
+class NodeConfigurationError(PermanentError):
+    """The node rejects its settings and does not start."""
 
     code = "node-refused"
 
 
 class UpgradeRolledBackError(PermanentError):
-    """The new version did not become healthy, and the gateway runs the old one again."""
+    """The new version did not become healthy; the gateway runs the old version again."""
 
     code = "upgrade-rolled-back"
 
 
-class PortTakenError(PermanentError):
-    """Something else listens on the asked port."""
+class PortInUseError(PermanentError):
+    """Another program listens on the requested port."""
 
     code = "port-taken"
 
 
-class ForeignObjectError(PermanentError):
-    """A container, network or volume has our name but was not made by holdfast."""
+class ObjectOwnershipError(PermanentError):
+    """A container, network or volume has the name of the gateway but not its label."""
 
     code = "foreign-object"
 
 
 class DiskFullError(PermanentError):
-    """There is no space left where something has to be written."""
+    """There is no space left on a disk that holdfast writes to."""
 
     code = "disk-full"
-    default_hint = "Free some space, then run the same command again; it goes on from here."
+    default_hint = "Free some space, then run the same command again to continue."
 
 
-class ToolMissingError(PermanentError):
-    """A program that an image build needs is not installed."""
+class BuildToolNotFoundError(PermanentError):
+    """A program that the image build needs is not installed."""
 
     code = "tool-missing"
 
 
-class DamagedFileError(PermanentError):
-    """One of holdfast's own files cannot be read."""
+class CorruptFileError(PermanentError):
+    """holdfast cannot read one of its own files."""
 
     code = "damaged-file"
 
 
-class IllegalNameError(UsageError):
-    """That cannot be the name of a gateway."""
+class InvalidGatewayNameError(UsageError):
+    """Not a valid gateway name."""
 
     code = "illegal-name"
 
 
-class UnknownGatewayError(UsageError):
-    """There is no gateway of that name."""
+class GatewayNotFoundError(UsageError):
+    """No gateway has that name."""
 
     code = "unknown-gateway"
 
 
-class BadSettingError(UsageError):
-    """A setting has an unknown key, or a value that cannot be."""
+class InvalidSettingError(UsageError):
+    """A settings key is unknown, or its value is invalid."""
 
     code = "bad-setting"
 
 
-# Calls that are made again (`retry`) -----------------------------------------------------------------------
-
-
-class ArgumentError(UsageError, ValueError):
-    """An argument has a value that cannot be meant; `argument` is its name."""
+class InvalidArgumentError(UsageError, ValueError):
+    """An argument has an invalid value; `argument` is its name."""
 
     code = "argument"
 
@@ -254,113 +228,174 @@ class ArgumentError(UsageError, ValueError):
         self.argument = argument
 
 
-class ArgumentKindError(ArgumentError, TypeError):
-    """An argument is of a kind that cannot be used there."""
+class ArgumentTypeError(InvalidArgumentError, TypeError):
+    """An argument has the wrong type."""
 
     code = "argument-kind"
 
 
-class DeadlineError(TemporaryError, TimeoutError):
-    """The time that was given is over."""
+class DeadlineExceededError(TemporaryError, TimeoutError):
+    """The deadline of a call or a wait has passed."""
 
     code = "deadline"
 
 
-# The cluster's API (`kube`) --------------------------------------------------------------------------------
+class ApiUnreachableError(TemporaryError):
+    """The API server does not answer, or answers that it is not ready."""
+
+    code = "api-unreachable"
 
 
-class OutcomeUnknownError(TemporaryError):
-    """A write was sent, its answer was lost, and the server could not be asked what became of it."""
+class ApiRefusedError(PermanentError):
+    """The API server rejects the client certificate, or its own certificate is not valid."""
 
-    code = "outcome-unknown"
-    default_hint = "It may have happened. Run the same command again: it looks first, then goes on."
-
-
-class ObjectConflictError(PermanentError):
-    """An object of that name exists; it belongs to someone else or differs from what was sent."""
-
-    code = "object-conflict"
-    default_hint = "Choose another name, or remove the object that is in the way."
+    code = "api-refused"
 
 
-class WaitFailedError(PermanentError):
-    """The object has ended in a state from which the awaited one cannot be reached."""
-
-    code = "wait-failed"
-
-
-class ClusterRefusedError(PermanentError):
-    """The API server refused the request for good: wrong, forbidden or not there."""
+class ApiRequestRejectedError(PermanentError):
+    """The API server rejected the request: invalid, forbidden or not found."""
 
     code = "cluster-refused"
 
 
-# Sandboxes -------------------------------------------------------------------------------------------------
+class OutcomeUnknownError(TemporaryError):
+    """A write was sent, the response was lost, and reading back failed too."""
+
+    code = "outcome-unknown"
+    default_hint = "The write may have happened. Run the same command again: it checks before it acts."
 
 
-class SandboxMissingError(PermanentError):
-    """There is no sandbox of that name on the gateway."""
+class ObjectConflictError(PermanentError):
+    """An object of that name exists; it has another owner or differs from the request."""
+
+    code = "object-conflict"
+    default_hint = "Choose another name, or delete the existing object."
+
+
+class WaitFailedError(PermanentError):
+    """The object is in a final state and can no longer reach the awaited one."""
+
+    code = "wait-failed"
+
+
+class WatchStreamError(TemporaryError):
+    """The API server ended a watch with an ERROR event."""
+
+    code = "watch-stream"
+
+    def __init__(self, status: int, reason: str, retry_after: float | None) -> None:
+        super().__init__(f"the watch ended with {status} {reason}".rstrip())
+        self.status = status
+        self.headers = {"Retry-After": f"{retry_after:.3f}"} if retry_after else {}
+
+
+class WatchDroppedError(TemporaryError):
+    """The API server closed a watch immediately after it started."""
+
+    code = "watch-dropped"
+
+
+class UnreadableResponseError(TemporaryError):
+    """A successful response does not contain a Kubernetes object."""
+
+    code = "unreadable-answer"
+
+
+class ResponseTooLargeError(TemporaryError):
+    """A response exceeds the size limit; the client stopped reading it."""
+
+    code = "answer-too-large"
+
+
+class RedactedError(HoldfastError):
+    """Replaces an error whose message quotes a Secret object."""
+
+    code = "withheld"
+
+
+class GatewayUnreachableError(ApiUnreachableError):
+    """The request did not reach the gateway's API, so it had no effect."""
+
+    code = "gateway-unreachable"
+
+
+class ResponseLostError(ApiUnreachableError):
+    """The request may have had its effect, but the response was lost."""
+
+    code = "answer-lost"
+
+
+class GatewayUnavailableError(TemporaryError):
+    """The gateway's API cannot serve the request now; `retry_after` is its Retry-After."""
+
+    code = "gateway-trouble"
+    retry_after: float | None = None
+
+
+class SandboxNotFoundError(PermanentError):
+    """No sandbox has that name on the gateway."""
 
     code = "sandbox-missing"
-    default_hint = "`holdfast sandbox list` shows those that are there."
+    default_hint = "List the sandboxes: holdfast sandbox list"
 
 
-# --- engine: workflows, stores, locks ---
+class SandboxMaybeDeletedError(SandboxNotFoundError):
+    """The sandbox does not exist; an earlier attempt with a lost response may have deleted it."""
 
 
 class StepError(TemporaryError):
-    """A step raised something that is not of this tree; the error underneath says what."""
+    """A step raised an error that is not a HoldfastError; see the cause."""
 
-    code = "step.failed"
+    code = "step-failed"
 
 
-class UnknownStateError(TemporaryError):
-    """Nobody could say whether a step's effect is there, so nothing was done."""
+class StepStateUnknownError(TemporaryError):
+    """A probe could not determine whether a step's effect exists, so nothing was done."""
 
-    code = "step.unknown"
+    code = "step-unknown"
     default_hint = "Nothing was changed. Run the same command again when the other side answers."
 
 
-class LockLostError(TemporaryError):
-    """The lock of this run is no longer ours, so nothing more was done."""
+class StepResultError(PermanentError):
+    """A step returned a result that the store cannot keep, or a step reads a missing result."""
 
-    code = "lock.lost"
+    code = "step-result"
 
 
 class WorkflowError(UsageError):
-    """A workflow, or a step of it, cannot be meant like that."""
+    """A workflow or one of its steps is defined incorrectly."""
 
-    code = "workflow.invalid"
-
-
-class ResultError(PermanentError):
-    """What a step returned cannot be kept, or is missing where another step reads it."""
-
-    code = "step.result"
+    code = "workflow-invalid"
 
 
-class SecretLeakError(PermanentError):
-    """A step handed a secret to the store."""
+class LockLostError(TemporaryError):
+    """The run lost its lock, so it stopped."""
 
-    code = "store.secret"
-    default_hint = "Return a reference (a name, a path) instead, and read the secret again in restore()."
+    code = "lock-lost"
 
 
 class StoreError(PermanentError):
-    """The store cannot be used as it is."""
+    """The store cannot be used."""
 
-    code = "store.unusable"
+    code = "store-unusable"
 
 
 class StoreFullError(StoreError):
-    """The disk would not take another record; nothing that was recorded is lost."""
+    """The disk of the store is full. Existing records are intact."""
 
-    code = "store.full"
-    default_hint = "Free some space there and run the same command again; it goes on from here."
+    code = "store-full"
+    default_hint = "Free some space on that disk, then run the same command again to continue."
 
 
 class StoreVersionError(StoreError):
-    """The store was written by a newer holdfast and is left alone."""
+    """A newer holdfast wrote the store; this version does not touch it."""
 
-    code = "store.newer"
+    code = "store-newer"
     default_hint = "Use the holdfast version that wrote it, or a newer one."
+
+
+class SecretLeakError(PermanentError):
+    """A step passed a secret value to the store."""
+
+    code = "store-secret"
+    default_hint = "Return a reference (a name, a path) instead, and read the secret again in restore()."

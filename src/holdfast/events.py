@@ -116,7 +116,7 @@ class StoreDamaged(Event, frozen=True, kw_only=True, tag="store.damaged"):
 Subscriber: TypeAlias = Callable[[Event], None]
 
 
-class Bus:
+class EventBus:
     """Hands every event to every subscriber, in the order of their subscription.
 
     Safe to emit from several threads: one event is delivered to all before the next begins. Whoever listens
@@ -126,7 +126,7 @@ class Bus:
     def __init__(self, *subscribers: Subscriber) -> None:
         self._subscribers = list(subscribers)
         self._lock = threading.RLock()
-        self.failures: list[Exception] = []
+        self.subscriber_errors: list[Exception] = []
 
     def subscribe(self, subscriber: Subscriber) -> None:
         with self._lock:
@@ -138,12 +138,12 @@ class Bus:
                 try:
                     subscriber(event)
                 except Exception as error:  # noqa: BLE001  whatever it is, the effect it tells of has happened
-                    self._drop(subscriber, error)
+                    self._unsubscribe(subscriber, error)
 
-    def _drop(self, subscriber: Subscriber, error: Exception) -> None:
+    def _unsubscribe(self, subscriber: Subscriber, error: Exception) -> None:
         # A new list: the one at hand is being walked through.
         self._subscribers = [each for each in self._subscribers if each is not subscriber]
-        self.failures.append(error)
+        self.subscriber_errors.append(error)
         if not isinstance(error, OSError):  # a reader that hung up is no flaw of anybody's
             with suppress(Warning):
                 warnings.warn(

@@ -14,12 +14,12 @@ from pathlib import Path
 
 def config_dir() -> Path:
     """Metadata, kubeconfigs and client certificates."""
-    return _under_home("config", "user_config_path")
+    return _home_subdirectory("config", "user_config_path")
 
 
 def state_dir() -> Path:
     """Checkpoints and run histories."""
-    return _under_home("state", "user_state_path")
+    return _home_subdirectory("state", "user_state_path")
 
 
 def cache_dir() -> Path:
@@ -32,7 +32,7 @@ def cache_dir() -> Path:
     return platformdirs.user_cache_path("holdfast")
 
 
-def private_dir(path: Path) -> Path:
+def ensure_private_dir(path: Path) -> Path:
     """Make a directory that only its owner may enter, and any that is missing on the way to it."""
     for folder in (*reversed(path.parents), path):
         if not folder.exists():
@@ -42,7 +42,7 @@ def private_dir(path: Path) -> Path:
 
 def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
     """Replace a file as a whole: after a crash there is the old one or the new one, never a half."""
-    private_dir(path.parent)
+    ensure_private_dir(path.parent)
     data = content.encode() if isinstance(content, str) else content
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -56,10 +56,11 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o600) -> None
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
         raise
-    _sync_directory(path.parent)
+    fsync_directory(path.parent)
 
 
-def _sync_directory(path: Path) -> None:
+def fsync_directory(path: Path) -> None:
+    """Flush the names in a directory to disk: renamed and new files survive a power failure."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -67,11 +68,11 @@ def _sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def _under_home(part: str, default: str) -> Path:
+def _home_subdirectory(name: str, platformdirs_function: str) -> Path:
     moved = os.environ.get("HOLDFAST_HOME")
     if moved:
-        return Path(moved).expanduser().absolute() / part
+        return Path(moved).expanduser().absolute() / name
     import platformdirs
 
-    path: Path = getattr(platformdirs, default)("holdfast")
+    path: Path = getattr(platformdirs, platformdirs_function)("holdfast")
     return path

@@ -3,17 +3,17 @@
 import uuid
 
 import pytest
-from tests.support.commands import Holdfast
-from tests.support.gateways import TestGateway
+from tests.support.gateway import TestGateway
+from tests.support.holdfast_cli import HoldfastCli
 from tests.support.small_images import SmallImages
 
-from holdfast.containers.engine import connect
+from holdfast.remote import connect
 
 
 @pytest.fixture(scope="session")
 def holdfast(tmp_path_factory):
     """The command line with a home of its own."""
-    return Holdfast(tmp_path_factory.mktemp("home"), HOLDFAST_WORKLOADS="false")
+    return HoldfastCli(tmp_path_factory.mktemp("home"), HOLDFAST_WORKLOADS="false")
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def new_gateway(holdfast):
 
     yield make
     for gateway in made:
-        gateway.take_away()
+        gateway.force_destroy()
 
 
 @pytest.fixture(scope="session")

@@ -6,15 +6,15 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.support import situations
-from tests.support.api_rows import CLAIM_ROWS, SANDBOX_ROWS, all_heard
-from tests.support.commands import Holdfast
-from tests.support.controllers import Place
-from tests.support.gateways import HELPER
+from tests.support import sandbox_scenarios
+from tests.support.condition_coverage import CLAIM_CONDITIONS, SANDBOX_CONDITIONS, observed_conditions_of_file
+from tests.support.controller_process import SandboxNamespace
+from tests.support.gateway import HELPER_IMAGE
+from tests.support.holdfast_cli import HoldfastCli
 
-from holdfast.containers.commands import run_in
-from holdfast.containers.engine import connect
+from holdfast.containers import run_in_container
 from holdfast.kube import Objects, api_client
+from holdfast.remote import connect
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -23,15 +23,17 @@ CLAIM = {
     "metadata": {"name": "workspace"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "16Mi"}}},
 }
-WRITES = "date > /sandbox/born-$HOSTNAME 2>/dev/null; [ -e /sandbox/kept ] || echo first > /sandbox/kept; "
+WRITE_FILE_COMMAND = (
+    "date > /sandbox/born-$HOSTNAME 2>/dev/null; [ -e /sandbox/kept ] || echo first > /sandbox/kept; "
+)
 
 
-def spec(command="exec tail -f /dev/null"):
+def sandbox_spec(command="exec tail -f /dev/null"):
     container = {
         "name": "main",
-        "image": HELPER,
+        "image": HELPER_IMAGE,
         "imagePullPolicy": "Never",
-        "command": ["/bin/sh", "-c", WRITES + command],
+        "command": ["/bin/sh", "-c", WRITE_FILE_COMMAND + command],
         "volumeMounts": [{"name": "workspace", "mountPath": "/sandbox"}],
     }
     return {"terminationGracePeriodSeconds": 1, "containers": [container]}
@@ -39,26 +41,26 @@ def spec(command="exec tail -f /dev/null"):
 
 @pytest.fixture(scope="module")
 def gateway(new_gateway, holdfast):
-    made = new_gateway("controller", holdfast=Holdfast(holdfast.home))
+    made = new_gateway("controller", holdfast=HoldfastCli(holdfast.home))
     made.up()
     return made
 
 
 @pytest.fixture(scope="module")
-def place(gateway):
+def ns(gateway):
     path = gateway.holdfast.home / "config" / "gateways" / gateway.name / "kubeconfig"
     with api_client(path) as api:
-        yield Place(Objects(api), "default")
+        yield SandboxNamespace(Objects(api), "default")
 
 
 @pytest.fixture(scope="module")
-def ready(place):
-    place.sandbox("a", pod_spec=spec(), volumeClaimTemplates=[CLAIM], service=True)
-    return place.wait_said("Sandbox", "a", Ready="True DependenciesReady")
+def ready_sandbox(ns):
+    ns.create_sandbox("a", pod_spec=sandbox_spec(), volumeClaimTemplates=[CLAIM], service=True)
+    return ns.wait_conditions("Sandbox", "a", Ready="True DependenciesReady")
 
 
-def kept(gateway):
-    return gateway.execute("a", "cat", "/sandbox/kept").strip()
+def read_kept_file(gateway):
+    return gateway.exec_in_pod("a", "cat", "/sandbox/kept").strip()
 
 
 def controller_pod(gateway):
@@ -67,7 +69,7 @@ def controller_pod(gateway):
     return pod
 
 
-def test_up_made_the_controller_and_it_leads(gateway):
+def test_up_installs_controller_that_becomes_leader(gateway):
     pod = controller_pod(gateway)
     assert pod["spec"]["serviceAccountName"] == "holdfast-controller"
     lease = gateway.get("lease", "-n", NAMESPACE, "holdfast-controller")
@@ -76,111 +78,115 @@ def test_up_made_the_controller_and_it_leads(gateway):
     assert "apply-workloads" not in again["changed"]
 
 
-def test_a_sandbox_is_ready_with_an_address_and_a_node(gateway, place, ready):
-    assert ready["status"]["nodeName"] == f"holdfast-{gateway.name}"
-    assert ready["status"]["podIPs"]
-    assert kept(gateway) == "first"
+def test_sandbox_becomes_ready_with_address_and_node(gateway, ns, ready_sandbox):
+    assert ready_sandbox["status"]["nodeName"] == f"holdfast-{gateway.name}"
+    assert ready_sandbox["status"]["podIPs"]
+    assert read_kept_file(gateway) == "first"
 
 
-def test_its_files_stay_when_the_pod_is_deleted_fails_or_sleeps(gateway, place, ready):
-    gateway.execute("a", "sh", "-c", "echo second > /sandbox/kept && sync")
-    old = place.get("Pod", "a")["metadata"]["uid"]
-    place.delete("Pod", "a")
-    new = place.wait("Pod", "a", lambda pod: pod["metadata"]["uid"] != old)["metadata"]["uid"]
-    place.wait_said("Sandbox", "a", Ready="True DependenciesReady")
-    assert kept(gateway) == "second"
-    place.patch("Sandbox", "a", {"spec": {"operatingMode": "Suspended"}})
-    place.wait_said("Sandbox", "a", Suspended="True PodTerminated")
-    place.patch("Sandbox", "a", {"spec": {"operatingMode": "Running"}})
-    place.wait("Pod", "a", lambda pod: pod["metadata"]["uid"] != new)
-    place.wait_said("Sandbox", "a", Ready="True DependenciesReady")
-    assert kept(gateway) == "second"
+def test_workspace_survives_pod_deletion_failure_and_suspension(gateway, ns, ready_sandbox):
+    gateway.exec_in_pod("a", "sh", "-c", "echo second > /sandbox/kept && sync")
+    old = ns.get("Pod", "a")["metadata"]["uid"]
+    ns.delete("Pod", "a")
+    new = ns.wait("Pod", "a", lambda pod: pod["metadata"]["uid"] != old)["metadata"]["uid"]
+    ns.wait_conditions("Sandbox", "a", Ready="True DependenciesReady")
+    assert read_kept_file(gateway) == "second"
+    ns.patch("Sandbox", "a", {"spec": {"operatingMode": "Suspended"}})
+    ns.wait_conditions("Sandbox", "a", Suspended="True PodTerminated")
+    ns.patch("Sandbox", "a", {"spec": {"operatingMode": "Running"}})
+    ns.wait("Pod", "a", lambda pod: pod["metadata"]["uid"] != new)
+    ns.wait_conditions("Sandbox", "a", Ready="True DependenciesReady")
+    assert read_kept_file(gateway) == "second"
 
 
-def test_a_controller_that_is_killed_is_back_at_once_and_goes_on(gateway, place, ready):
+def test_killed_controller_restarts_and_continues(gateway, ns, ready_sandbox):
     pod = controller_pod(gateway)
     (row,) = pod["status"]["containerStatuses"]
     task = row["containerID"].removeprefix("containerd://")
-    killed = run_in(
+    killed = run_in_container(
         connect(), gateway.container, ["ctr", "-n", "k8s.io", "task", "kill", "-s", "SIGKILL", task]
     )
     assert killed.exit_code == 0, killed.output
-    place.delete("Pod", "a", wait=60)
-    place.wait("Pod", "a", bool, seconds=120)
-    place.wait_said("Sandbox", "a", Ready="True DependenciesReady")
+    ns.delete("Pod", "a", wait=60)
+    ns.wait("Pod", "a", bool, seconds=120)
+    ns.wait_conditions("Sandbox", "a", Ready="True DependenciesReady")
     after = controller_pod(gateway)
     assert after["metadata"]["uid"] == pod["metadata"]["uid"]
     assert after["status"]["containerStatuses"][0]["restartCount"] == row["restartCount"] + 1
-    assert kept(gateway) == "second"
+    assert read_kept_file(gateway) == "second"
 
 
-def test_what_cannot_run_is_told_within_seconds(place, ready):
-    place.sandbox("b", pod_spec={"containers": [{"name": "main", "image": "localhost:1/no/such:image"}]})
+def test_unstartable_sandbox_is_reported_within_seconds(ns, ready_sandbox):
+    ns.create_sandbox("b", pod_spec={"containers": [{"name": "main", "image": "localhost:1/no/such:image"}]})
 
     def told(found):
         rows = (found.get("status") or {}).get("conditions") or ()
         return any("ErrImagePull" in row["message"] or "ImagePullBackOff" in row["message"] for row in rows)
 
-    place.wait("Sandbox", "b", told, seconds=60)
-    failing = spec("exit 7")
+    ns.wait("Sandbox", "b", told, seconds=60)
+    failing = sandbox_spec("exit 7")
     failing |= {"restartPolicy": "Never"}
-    place.sandbox("c", pod_spec=failing, volumeClaimTemplates=[CLAIM])
-    place.wait_said("Sandbox", "c", Ready="False PodFailed", Finished="True PodFailed")
-    place.wait("Sandbox", "c", lambda found: found["metadata"]["annotations"]["holdfast.dev/failures"] == "2")
+    ns.create_sandbox("c", pod_spec=failing, volumeClaimTemplates=[CLAIM])
+    ns.wait_conditions("Sandbox", "c", Ready="False PodFailed", Finished="True PodFailed")
+    ns.wait("Sandbox", "c", lambda found: found["metadata"]["annotations"]["holdfast.dev/failures"] == "2")
 
 
-def test_a_network_policy_that_nobody_keeps_to_is_said_by_get_status_and_doctor(gateway, place):
-    situations.template(place, "guarded", networkPolicyManagement="Managed")
-    situations.cold_pool(place, "guarded")
-    situations.claim(place, "guarded", "guarded")
-    place.wait_said("Sandbox", "guarded", **{"holdfast.dev/NetworkPolicyEnforced": "False NotEnforced"})
+def test_unenforced_network_policy_is_reported_by_get_status_and_doctor(gateway, ns):
+    sandbox_scenarios.create_template(ns, "guarded", networkPolicyManagement="Managed")
+    sandbox_scenarios.create_empty_pool(ns, "guarded")
+    sandbox_scenarios.create_claim(ns, "guarded", "guarded")
+    ns.wait_conditions("Sandbox", "guarded", **{"holdfast.dev/NetworkPolicyEnforced": "False NotEnforced"})
     asked = [("sandbox", "get", "guarded", "-g", gateway.name), ("status", gateway.name)]
     with ThreadPoolExecutor(3) as beside:
         view, status = [beside.submit(gateway.holdfast.json, *words) for words in asked]
         doctor = beside.submit(gateway.holdfast.run, "doctor", gateway.name, "--json")
     (row,) = [each for each in view.result()["conditions"] if "NetworkPolicy" in each["type"]]
     assert (row["status"], row["reason"]) == ("False", "NotEnforced")
-    assert "guarded-network-policy is there, but this cluster's network does not enforce it" in row["message"]
+    assert (
+        "guarded-network-policy exists, but this cluster does not enforce network policies" in row["message"]
+    )
     (note,) = status.result()["notes"]
     assert "default/guarded-network-policy" in note
     assert "does not enforce" in note
     found = json.loads(doctor.result().stdout)["report"]["findings"]
     (told,) = [each for each in found if each["code"] == "network-policy-unenforced"]
     assert told["subject"] == "default/guarded-network-policy"
-    place.delete("SandboxClaim", "guarded")
-    place.delete("SandboxTemplate", "guarded")
-    place.wait_gone("NetworkPolicy", "guarded-network-policy")
+    ns.delete("SandboxClaim", "guarded")
+    ns.delete("SandboxTemplate", "guarded")
+    ns.wait_gone("NetworkPolicy", "guarded-network-policy")
 
 
 @pytest.fixture(scope="module")
-def rows(place):
+def scenario_ns(ns):
     """A namespace for the rows of the published API."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rows"}}
-    place.objects.create(body)
-    return Place(place.objects, "rows")
+    ns.objects.create(body)
+    return SandboxNamespace(ns.objects, "rows")
 
 
 @pytest.fixture(scope="module")
-def begun(rows):
+def scenario_futures(scenario_ns):
     """All situations, begun at once."""
-    with ThreadPoolExecutor(len(situations.SITUATIONS)) as beside:
-        yield {each.__name__: beside.submit(each, rows) for each in situations.SITUATIONS}
+    with ThreadPoolExecutor(len(sandbox_scenarios.SCENARIOS)) as beside:
+        yield {each.__name__: beside.submit(each, scenario_ns) for each in sandbox_scenarios.SCENARIOS}
 
 
-@pytest.mark.parametrize("name", [each.__name__ for each in situations.SITUATIONS])
-def test_a_situation_made_real_on_a_node_is_said_by_its_condition_and_reason(begun, name):
-    begun[name].result()
+@pytest.mark.parametrize("name", [each.__name__ for each in sandbox_scenarios.SCENARIOS])
+def test_scenario_reports_expected_condition(scenario_futures, name):
+    scenario_futures[name].result()
 
 
-def test_every_condition_and_reason_was_heard_of_the_real_gateway(rows, request):
+def test_every_published_condition_was_observed(scenario_ns, request):
     of_no_node = {("Sandbox", "PodScheduled", "Unknown PodSchedulingUnknown")}
-    assert (SANDBOX_ROWS | CLAIM_ROWS) - all_heard(rows, request) <= of_no_node
+    assert (SANDBOX_CONDITIONS | CLAIM_CONDITIONS) - observed_conditions_of_file(
+        scenario_ns, request
+    ) <= of_no_node
 
 
-def test_deleted_sandboxes_leave_nothing(place, ready):
+def test_deleted_sandboxes_leave_no_objects(ns, ready_sandbox):
     for name in ("a", "b", "c"):
-        place.delete("Sandbox", name)
+        ns.delete("Sandbox", name)
     for name in ("a", "b", "c"):
-        place.wait_gone("Pod", name)
-        place.wait_gone("PersistentVolumeClaim", f"workspace-{name}")
-    assert [each["metadata"]["name"] for each in place.list("Service")] == ["kubernetes"]
+        ns.wait_gone("Pod", name)
+        ns.wait_gone("PersistentVolumeClaim", f"workspace-{name}")
+    assert [each["metadata"]["name"] for each in ns.list("Service")] == ["kubernetes"]

@@ -8,11 +8,11 @@ import signal
 import subprocess
 
 import pytest
-from tests.support.commands import Holdfast
+from tests.support.holdfast_cli import HoldfastCli
 from tests.support.node_images import NodeImages
 
-from holdfast.containers.engine import connect
-from holdfast.containers.labels import GATEWAY
+from holdfast.containers import GATEWAY
+from holdfast.remote import connect
 
 pytestmark = [
     pytest.mark.engine,
@@ -44,53 +44,55 @@ class SmallDisk:
         self.resize(shutil.disk_usage(self.path).used + free)
 
 
-def refused(ended, words):
+def assert_refused(ended, words):
     last = json.loads(ended.stderr.splitlines()[-1])
     assert (ended.returncode, last["code"]) == (3, "disk-full"), ended.stderr
     assert words in last["error"]
 
 
-def test_a_full_disk_is_told_and_the_same_command_goes_on(new_gateway, holdfast, small_images):
-    impatient = Holdfast(
+def test_full_disk_is_reported_and_rerun_continues(new_gateway, holdfast, small_images):
+    impatient = HoldfastCli(
         holdfast.home,
         HOLDFAST_WORKLOADS="false",
         HOLDFAST_TIMEOUTS_NODE_READY="35",
         HOLDFAST_TIMEOUTS_PROBE="20",
     )
-    gateway = new_gateway("full", holdfast=Holdfast(holdfast.home, HOLDFAST_WORKLOADS="false"))
+    gateway = new_gateway("full", holdfast=HoldfastCli(holdfast.home, HOLDFAST_WORKLOADS="false"))
     disk = SmallDisk(gateway)
-    refused(impatient.run("up", gateway.name, "--json"), "no space left on the engine's host")
+    assert_refused(impatient.run("up", gateway.name, "--json"), "no space left on the engine's host")
     disk.resize(1500 * MEGABYTE)
-    believe_in_room(gateway)
+    restart_kubelet(gateway)
     gateway.up()
 
-    image = small_images.make([{"big": os.urandom(40 * MEGABYTE)}])
+    image = small_images.build([{"big": os.urandom(40 * MEGABYTE)}])
     disk.leave(20 * MEGABYTE)
-    refused(
+    assert_refused(
         gateway.holdfast.run("image", "push", image, "--gateway", gateway.name, "--json"), "no space left"
     )
     before = gateway.inspect()
     with NodeImages() as images:
-        ended = gateway.holdfast.run("upgrade", gateway.name, "--image", images.make("full"), "--json")
-    refused(ended, "nothing was changed")
+        ended = gateway.holdfast.run("upgrade", gateway.name, "--image", images.build("full"), "--json")
+    assert_refused(ended, "nothing was changed")
     after = gateway.inspect()
     assert (before["Id"], before["State"]["StartedAt"]) == (after["Id"], after["State"]["StartedAt"])
-    starts_no_pod(gateway, impatient)
+    assert_disk_pressure_reported(gateway, impatient)
     disk.resize(1500 * MEGABYTE)
     gateway.holdfast("image", "push", image, "--gateway", gateway.name)
-    believe_in_room(gateway)
+    restart_kubelet(gateway)
     gateway.up()
     assert gateway.up()["changed"] == []
     gateway.destroy()
 
 
-def starts_no_pod(gateway, impatient):
+def assert_disk_pressure_reported(gateway, impatient):
     """A node that came up and is short of disk by now is not called ready: what is wrong is said."""
     gateway.kubectl("wait", "--for=condition=DiskPressure", f"node/{gateway.container}", "--timeout=90s")
-    refused(impatient.run("up", gateway.name, "--json"), "Kubernetes starts no pod on it (DiskPressure since")
+    assert_refused(
+        impatient.run("up", gateway.name, "--json"), "Kubernetes starts no pod on it (DiskPressure since"
+    )
 
 
-def believe_in_room(gateway):
+def restart_kubelet(gateway):
     """End the kubelet: a new one looks at the disk at once, while this one keeps its word for five minutes.
 
     A `restart` is what a person would do, but a volume in memory does not outlive that.

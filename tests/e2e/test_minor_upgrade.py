@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from tests.support.commands import Holdfast
-from tests.support.gateways import claim, pod
+from tests.support.gateway import pod_manifest, pvc_manifest
+from tests.support.holdfast_cli import HoldfastCli
 from tests.support.node_images import NodeImages
 
-from holdfast.images.build import build_images
+from holdfast.images import build_images
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -19,15 +19,15 @@ def older_image():
 
 
 @pytest.fixture(scope="module")
-def keeper(new_gateway, tmp_path_factory, older_image):
+def gateway(new_gateway, tmp_path_factory, older_image):
     """A gateway of the older version with a pod that has written a file into its volume."""
-    home = Holdfast(tmp_path_factory.mktemp("home"), HOLDFAST_WORKLOADS="false")
+    home = HoldfastCli(tmp_path_factory.mktemp("home"), HOLDFAST_WORKLOADS="false")
     made = new_gateway("minor", holdfast=home)
     made.up("--image", older_image)
-    made.apply(claim("work"), pod("keeper", claim="work"))
+    made.apply(pvc_manifest("work"), pod_manifest("keeper", claim="work"))
     made.wait_ready("keeper")
-    made.execute("keeper", "sh", "-c", "head -c 300000 /dev/urandom > /data/blob && sync")
-    made.checksum = made.execute("keeper", "sha256sum", "/data/blob")
+    made.exec_in_pod("keeper", "sh", "-c", "head -c 300000 /dev/urandom > /data/blob && sync")
+    made.checksum = made.exec_in_pod("keeper", "sha256sum", "/data/blob")
     return made
 
 
@@ -36,32 +36,32 @@ def version_of(gateway):
     return node["status"]["nodeInfo"]["kubeletVersion"]
 
 
-def assert_kept(gateway):
+def assert_data_intact(gateway):
     gateway.wait_ready("keeper")
-    assert gateway.execute("keeper", "sha256sum", "/data/blob") == gateway.checksum
+    assert gateway.exec_in_pod("keeper", "sha256sum", "/data/blob") == gateway.checksum
 
 
-def test_a_newer_version_that_breaks_after_it_opened_the_datastore_is_taken_back(keeper):
+def test_failed_minor_upgrade_is_rolled_back_after_datastore_was_opened(gateway):
     """Its etcd has made the datastore its own by then: only the snapshot leads back."""
     with NodeImages() as images:
-        image = images.make("broken", programs={"/usr/bin/kubelet": "#!/bin/sh\nexec sleep 3600\n"})
-        ended = keeper.holdfast.run("upgrade", keeper.name, "--image", image, "--timeout", "45", "--json")
+        image = images.build("broken", programs={"/usr/bin/kubelet": "#!/bin/sh\nexec sleep 3600\n"})
+        ended = gateway.holdfast.run("upgrade", gateway.name, "--image", image, "--timeout", "45", "--json")
     told = json.loads(ended.stderr.splitlines()[-1])
     assert (ended.returncode, told["code"]) == (3, "upgrade-rolled-back"), ended.stderr
     assert "kube-apiserver ready" in told["error"]
-    assert version_of(keeper).startswith("v1.33.")
-    assert_kept(keeper)
+    assert version_of(gateway).startswith("v1.33.")
+    assert_data_intact(gateway)
 
 
-def test_the_next_minor_version_takes_over_with_pods_and_data(keeper):
-    result = keeper.holdfast.json("upgrade", keeper.name)
+def test_next_minor_version_keeps_pods_and_data(gateway):
+    result = gateway.holdfast.json("upgrade", gateway.name)
     assert (result["upgraded_from"][:6], result["upgraded_to"][:6]) == ("v1.33.", "v1.34.")
-    assert version_of(keeper) == result["upgraded_to"]
-    assert_kept(keeper)
+    assert version_of(gateway) == result["upgraded_to"]
+    assert_data_intact(gateway)
 
 
-def test_there_is_no_way_back_without_a_snapshot(keeper, older_image):
-    ended = keeper.holdfast.run("upgrade", keeper.name, "--image", older_image, "--json")
+def test_downgrade_without_snapshot_is_refused(gateway, older_image):
+    ended = gateway.holdfast.run("upgrade", gateway.name, "--image", older_image, "--json")
     told = json.loads(ended.stderr.splitlines()[-1])
     assert (ended.returncode, told["code"]) == (3, "image-unfit")
-    assert_kept(keeper)
+    assert_data_intact(gateway)

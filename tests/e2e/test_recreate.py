@@ -11,22 +11,21 @@ import pytest
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from tests.support.commands import Holdfast
+from tests.support.holdfast_cli import HoldfastCli
 
-from holdfast.containers import labels
-from holdfast.containers.containers import create_container
-from holdfast.containers.engine import connect
+from holdfast.containers import create_container, labels
+from holdfast.remote import connect
 from holdfast.retry import Policy, constant
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
-def keeper(new_gateway, holdfast):
+def gateway(new_gateway, holdfast):
     """A gateway with a pod that has written a file into its volume."""
-    made = new_gateway("anew", holdfast=Holdfast(holdfast.home, HOLDFAST_WORKLOADS="false"))
+    made = new_gateway("anew", holdfast=HoldfastCli(holdfast.home, HOLDFAST_WORKLOADS="false"))
     made.up()
-    return made.keep_a_file()
+    return made.write_test_file()
 
 
 def volume(gateway):
@@ -37,7 +36,7 @@ def network(gateway):
     return connect().client.inspect_network(gateway.container)["Id"]
 
 
-def pods_of_this_start(gateway):
+def pods_started_since_restart(gateway):
     """All pods, once the kubelet has told of each that it runs since the node was started the last time.
 
     Until then their restarts are those of before, and go up by themselves.
@@ -54,9 +53,9 @@ def pods_of_this_start(gateway):
     return Policy(attempts=None, deadline=60, backoff=constant(0.5), retry_on=AssertionError).call(look)
 
 
-def whole(gateway):
+def gateway_identity(gateway):
     """Everything that an `up` without anything to do must leave as it is."""
-    pods = pods_of_this_start(gateway)
+    pods = pods_started_since_restart(gateway)
     container = gateway.inspect()
     return {
         "container": (container["Id"], container["State"]["StartedAt"], container["RestartCount"]),
@@ -75,73 +74,73 @@ def whole(gateway):
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.slow)])
-def test_up_again_and_again_touches_nothing(keeper, times):
-    keeper.up()
-    before = whole(keeper)
+def test_repeated_up_changes_nothing(gateway, times):
+    gateway.up()
+    before = gateway_identity(gateway)
     for _ in range(times):
-        assert keeper.up()["changed"] == []
-    assert whole(keeper) == before
+        assert gateway.up()["changed"] == []
+    assert gateway_identity(gateway) == before
     assert len(before["nodes"]) == 1
 
 
-def test_recreate_makes_container_and_network_anew_and_keeps_the_data(keeper):
-    before = whole(keeper)
-    planned = keeper.holdfast.run("up", keeper.name, "--recreate", "--plan")
+def test_recreate_replaces_container_and_network_and_keeps_data(gateway):
+    before = gateway_identity(gateway)
+    planned = gateway.holdfast.run("up", gateway.name, "--recreate", "--plan")
     assert planned.returncode == 5
-    assert "made anew; the data stays" in planned.stdout
-    assert whole(keeper) == before
-    assert "replace-old" in keeper.up("--recreate")["changed"]
-    after = whole(keeper)
+    assert "are recreated; the data stays" in planned.stdout
+    assert gateway_identity(gateway) == before
+    assert "replace-old" in gateway.up("--recreate")["changed"]
+    after = gateway_identity(gateway)
     assert after["container"] != before["container"]
     assert after["network"] != before["network"]
     assert after["volume"] == before["volume"]
-    keeper.assert_kept()
-    assert keeper.up()["changed"] == []
+    gateway.assert_test_file_intact()
+    assert gateway.up()["changed"] == []
 
 
-def test_a_container_of_another_node_name_is_made_anew_on_the_same_volume(keeper):
-    client, old = connect().client, keeper.inspect()
-    client.stop(keeper.container)
-    client.remove_container(keeper.container)
+def test_container_with_other_node_name_is_recreated_on_same_volume(gateway):
+    client, old = connect().client, gateway.inspect()
+    client.stop(gateway.container)
+    client.remove_container(gateway.container)
     create_container(
         connect(),
-        keeper.container,
+        gateway.container,
         image=old["Image"],
         config={
             "Hostname": "4f1d2c3b5a69",
             "Env": ["HOLDFAST_NODE_NAME=4f1d2c3b5a69"],
-            "Labels": {labels.GATEWAY: keeper.name},
+            "Labels": {labels.GATEWAY: gateway.name},
         },
         host_config={
             "Mounts": old["HostConfig"]["Mounts"],
             "PortBindings": old["HostConfig"]["PortBindings"],
         },
-        networking={"EndpointsConfig": {keeper.container: {}}},
+        networking_config={"EndpointsConfig": {gateway.container: {}}},
     )
-    keeper.up()
-    assert keeper.inspect()["Config"]["Hostname"] == f"holdfast-{keeper.name}"
-    keeper.assert_kept()
+    gateway.up()
+    assert gateway.inspect()["Config"]["Hostname"] == f"holdfast-{gateway.name}"
+    gateway.assert_test_file_intact()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the volume belongs to root")
-def test_start_after_a_stop_longer_than_the_certificates_live(keeper):
-    keeper.holdfast("stop", keeper.name)
-    folder = Path(volume(keeper)["Mountpoint"]) / "pki"
+def test_start_after_certificates_expired(gateway):
+    gateway.holdfast("stop", gateway.name)
+    folder = Path(volume(gateway)["Mountpoint"]) / "pki"
     for leaf in sorted(folder.glob("*.pem")):
-        leaf.write_bytes(expired(leaf.read_bytes(), folder))
-    path = keeper.holdfast.home / "config" / "gateways" / keeper.name / "kubeconfig"
+        leaf.write_bytes(expired_certificate(leaf.read_bytes(), folder))
+    path = gateway.holdfast.home / "config" / "gateways" / gateway.name / "kubeconfig"
     stale = yaml.safe_load(path.read_text())
     certificate = (folder / "admin.pem").read_bytes()
     stale["users"][0]["user"]["client-certificate-data"] = base64.b64encode(certificate).decode()
     path.write_text(yaml.safe_dump(stale))
-    keeper.holdfast("start", keeper.name)
-    keeper.assert_kept()
+    gateway.holdfast("start", gateway.name)
+    gateway.assert_test_file_intact()
     path.write_text(yaml.safe_dump(stale))
-    assert "ready" in keeper.holdfast("status", keeper.name)
-    keeper.assert_kept()
+    assert "ready" in gateway.holdfast("status", gateway.name)
+    gateway.assert_test_file_intact()
 
 
-def expired(pem, folder):
+def expired_certificate(pem, folder):
     """The same leaf, signed by the same authority, with its life over since yesterday."""
     now = datetime.now(UTC)
     old = x509.load_pem_x509_certificate(pem[pem.index(b"-----BEGIN CERTIFICATE") :])
@@ -170,34 +169,34 @@ def expired(pem, folder):
     return made.public_bytes(serialization.Encoding.PEM) + private
 
 
-def test_wipe_wants_the_exact_name(keeper):
-    before = whole(keeper)
+def test_wipe_requires_exact_name(gateway):
+    before = gateway_identity(gateway)
     for words in ([], ["--yes", "another"]):
-        ended = keeper.holdfast.run("up", keeper.name, "--wipe", *words)
+        ended = gateway.holdfast.run("up", gateway.name, "--wipe", *words)
         assert ended.returncode == 2
         assert "nothing was changed" in ended.stderr
-    assert whole(keeper) == before
+    assert gateway_identity(gateway) == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the volume belongs to root")
-def test_a_wipe_that_was_killed_goes_on_and_does_not_wipe_what_it_has_made(keeper):
-    mark = Path(volume(keeper)["Mountpoint"]) / "mark"
+def test_killed_wipe_continues_without_wiping_new_data(gateway):
+    mark = Path(volume(gateway)["Mountpoint"]) / "mark"
     mark.touch()
-    wipe = ("up", keeper.name, "--wipe", "--yes", keeper.name)
-    assert "ALL data" in keeper.holdfast.run("up", keeper.name, "--wipe", "--plan").stdout
-    killed_once_it_wiped(keeper, wipe)
+    wipe = ("up", gateway.name, "--wipe", "--yes", gateway.name)
+    assert "ALL data" in gateway.holdfast.run("up", gateway.name, "--wipe", "--plan").stdout
+    kill_after_wipe(gateway, wipe)
     assert not mark.exists()
     mark.touch()
-    keeper.holdfast(*wipe)
+    gateway.holdfast(*wipe)
     assert mark.exists()
-    assert keeper.get("pvc", "--all-namespaces")["items"] == []
+    assert gateway.get("pvc", "--all-namespaces")["items"] == []
     # That one is finished: another one begins anew.
-    killed_once_it_wiped(keeper, wipe)
+    kill_after_wipe(gateway, wipe)
     assert not mark.exists()
-    keeper.destroy()
+    gateway.destroy()
 
 
-def killed_once_it_wiped(keeper, wipe):
+def kill_after_wipe(keeper, wipe):
     """Kill a wipe when it is about to make the container for the new volume."""
     running = keeper.holdfast.start(*wipe, "--json")
     for line in running.stderr:

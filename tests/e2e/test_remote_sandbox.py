@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import pytest
-from tests.support.remote_host import RemoteHost
+from tests.support.ssh_host import SshHost
 
 pytestmark = [
     pytest.mark.engine,
@@ -22,7 +22,7 @@ NAME = "far-boxes"
 
 @pytest.fixture
 def laptop(tmp_path):
-    with RemoteHost() as host:
+    with SshHost() as host:
         made = host.laptop(tmp_path / "laptop")
         made.environment["HOLDFAST_WORKLOADS"] = "true"
         made.host = host
@@ -33,7 +33,7 @@ def laptop(tmp_path):
             subprocess.run(words, capture_output=True, check=False)
 
 
-def test_a_sandbox_on_another_host_is_made_used_and_deleted_from_here(laptop, tmp_path):
+def test_sandbox_lifecycle_on_remote_gateway(laptop, tmp_path):
     laptop("up", NAME, "--remote", "far", timeout=900)
     made = laptop.run("sandbox", "create", "one", "-g", NAME, timeout=600)
     assert made.returncode == 0, made.stderr
@@ -48,7 +48,7 @@ def test_a_sandbox_on_another_host_is_made_used_and_deleted_from_here(laptop, tm
     os.kill(tunnel, signal.SIGKILL)
     laptop("sandbox", "cp", "-g", NAME, "one:blob", str(tmp_path / "back"))
     assert (tmp_path / "back").read_bytes() == (tmp_path / "blob").read_bytes()
-    assert laptop.host.cut() > 0
+    assert laptop.host.kill_ssh_sessions() > 0
     assert laptop.json("sandbox", "get", "-g", NAME, "one")["phase"] == "Ready"
     assert "deleted with it" in laptop("sandbox", "delete", "-g", NAME, "one", "--yes")
     assert laptop.json("sandbox", "list", "-g", NAME)["sandboxes"] == []

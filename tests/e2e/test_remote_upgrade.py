@@ -5,12 +5,12 @@ import os
 import uuid
 
 import pytest
-from tests.support.gateways import TestGateway
-from tests.support.moments import act_at
+from tests.support.gateway import TestGateway
 from tests.support.node_images import NodeImages
-from tests.support.remote_host import RemoteHost
+from tests.support.ssh_host import SshHost
+from tests.support.step_interruption import run_and_act_at
 
-from holdfast.containers.commands import run_in
+from holdfast.containers import run_in_container
 
 pytestmark = [
     pytest.mark.engine,
@@ -19,23 +19,23 @@ pytestmark = [
 ]
 
 NAME = "far-upgrade"
-CUT = "the connection to far was cut; it is made anew"
+RECONNECT_MESSAGE = "lost the connection to far; reconnecting"
 
 
 @pytest.fixture(scope="module")
 def host():
-    with RemoteHost() as made:
+    with SshHost() as made:
         made.load_node_image()
         yield made
 
 
 @pytest.fixture(scope="module")
-def keeper(host, tmp_path_factory):
+def gateway(host, tmp_path_factory):
     """A gateway over there, with a pod that has written a file into its workspace."""
     laptop = host.laptop(tmp_path_factory.mktemp("one"))
     made = TestGateway(NAME, laptop)
     made.up("--remote", "far")
-    yield made.keep_a_file()
+    yield made.write_test_file()
     made.destroy()
 
 
@@ -46,51 +46,55 @@ def images():
         yield made
 
 
-def image_there(host):
+def remote_image(host):
     return host.inspect(f"holdfast-{NAME}")["Image"]
 
 
-def names_in(host):
-    listed = run_in(host.connect(), f"holdfast-{NAME}", ["ctr", "-n", "k8s.io", "images", "ls", "-q"])
+def image_names_in_node(host):
+    listed = run_in_container(
+        host.connect(), f"holdfast-{NAME}", ["ctr", "-n", "k8s.io", "images", "ls", "-q"]
+    )
     assert listed.exit_code == 0
     return listed.output
 
 
 @pytest.mark.parametrize("step", ["stop-old-node", "put-aside", "wait-node-ready"])
-def test_an_upgrade_ends_well_although_the_connection_was_cut(host, keeper, images, step):
-    image = images.make(f"cut-{step}")
-    code, told = act_at(keeper.holdfast, step, host.cut, "upgrade", NAME, "--image", image)
+def test_upgrade_succeeds_after_connection_was_cut(host, gateway, images, step):
+    image = images.build(f"cut-{step}")
+    code, told = run_and_act_at(
+        gateway.holdfast, step, host.kill_ssh_sessions, "upgrade", NAME, "--image", image
+    )
     assert "Traceback" not in told
     assert code == 0, told
-    assert CUT in told
-    assert image_there(host) == images.id_of(image)
-    keeper.assert_kept()
+    assert RECONNECT_MESSAGE in told
+    assert remote_image(host) == images.id_of(image)
+    gateway.assert_test_file_intact()
 
 
-def test_an_image_that_does_not_work_is_taken_back_over_there_too(host, keeper, images):
-    before = image_there(host)
-    dies = images.make("dies", entrypoint=["/bin/sh", "-c", "echo no luck; exit 1"])
-    ended = keeper.holdfast.run("upgrade", NAME, "--image", dies)
+def test_broken_image_is_rolled_back_on_remote_host(host, gateway, images):
+    before = remote_image(host)
+    dies = images.build("dies", entrypoint=["/bin/sh", "-c", "echo no luck; exit 1"])
+    ended = gateway.holdfast.run("upgrade", NAME, "--image", dies)
     assert ended.returncode == 3, ended.stderr
     assert "[upgrade-rolled-back]" in ended.stderr
     assert "no luck" in ended.stderr
-    assert image_there(host) == before
-    keeper.assert_kept()
+    assert remote_image(host) == before
+    gateway.assert_test_file_intact()
 
 
-def test_a_push_ends_well_although_the_connection_was_cut(host, keeper, small_images):
-    image = small_images.make([{"blob": os.urandom(60 << 20)}], name=f"hf-far-{uuid.uuid4().hex[:6]}:dev")
+def test_push_succeeds_after_connection_was_cut(host, gateway, small_images):
+    image = small_images.build([{"blob": os.urandom(60 << 20)}], name=f"hf-far-{uuid.uuid4().hex[:6]}:dev")
     words = ("image", "push", image, "--gateway", NAME)
-    running = keeper.holdfast.start(*words, "--json")
+    running = gateway.holdfast.start(*words, "--json")
     for line in running.stderr:
         if (json.loads(line).get("fraction") or 0) > 0:  # some of it is on its way, the rest is not
-            assert host.cut() >= 1
+            assert host.kill_ssh_sessions() >= 1
             break
     else:
         pytest.fail("nothing was sent")
     _, told = running.communicate(timeout=240)
     assert "Traceback" not in told
     assert running.returncode == 0, told
-    assert CUT in told
-    assert image in names_in(host)
-    assert "pushed" not in keeper.holdfast.json(*words)
+    assert RECONNECT_MESSAGE in told
+    assert image in image_names_in_node(host)
+    assert "pushed" not in gateway.holdfast.json(*words)

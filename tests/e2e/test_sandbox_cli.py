@@ -15,15 +15,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from tests.support.commands import Holdfast
-from tests.support.controllers import Controller, install_kinds
-from tests.support.sandbox_programs import ENDS_SERVER, HOPELESS, HOSTILE_TAR, TESTS_OF_A_USER, UPPER_SERVER
+from tests.support.controller_process import ControllerProcess, install_crds
+from tests.support.holdfast_cli import HoldfastCli
+from tests.support.pseudo_terminal import PseudoTerminal
+from tests.support.sandbox_programs import (
+    CLOSING_SERVER,
+    MALICIOUS_TAR_PROGRAM,
+    UNSTARTABLE_SANDBOXES,
+    UPPERCASE_SERVER,
+    USER_TEST_MODULE,
+)
 from tests.support.source_gateway import SourceGateway
-from tests.support.terminals import Terminal
 
+from holdfast.api import EXTENSIONS_API_VERSION
 from holdfast.errors import ObjectConflictError
 from holdfast.kube import Objects, api_client
-from holdfast.sandbox.api import EXTENSIONS_API_VERSION
 
 pytestmark = pytest.mark.engine
 
@@ -32,23 +38,23 @@ IMAGE = "holdfast/sandbox:0.1.0"
 
 @pytest.fixture(scope="module")
 def holdfast(tmp_path_factory):
-    return Holdfast(tmp_path_factory.mktemp("node"), HOLDFAST_WORKLOADS="false")
+    return HoldfastCli(tmp_path_factory.mktemp("node"), HOLDFAST_WORKLOADS="false")
 
 
 @pytest.fixture(scope="module")
-def running(new_gateway, tmp_path_factory):
+def sandbox_gateway(new_gateway, tmp_path_factory):
     """A node with the sandbox image, the controller and the API from the source tree, and one sandbox."""
     node = new_gateway("box")
     node.up("--push-image", IMAGE)
     kubeconfig = node.holdfast.home / "config" / "gateways" / node.name / "kubeconfig"
     folder = tmp_path_factory.mktemp("sandbox")
     with api_client(kubeconfig) as api, pytest.MonkeyPatch.context() as patch:
-        install_kinds(api)
+        install_crds(api)
         Objects(api).apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "boxes"}}, force=True
         )
         patch.setenv("HOLDFAST_HOME", str(folder))
-        controller = Controller(kubeconfig, "boxes", folder / "controller.log")
+        controller = ControllerProcess(kubeconfig, "boxes", folder / "controller.log")
         with SourceGateway("source", kubeconfig, "boxes", folder) as gateway:
             try:
                 controller.start()
@@ -59,12 +65,12 @@ def running(new_gateway, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def sandbox(running):
+def sandbox(sandbox_gateway):
     """The words after `holdfast sandbox`."""
 
     def run(*words, **options):
         return subprocess.run(
-            running.holdfast.argv("sandbox", *words), env=running.holdfast.environment, capture_output=True,
+            sandbox_gateway.holdfast.argv("sandbox", *words), env=sandbox_gateway.holdfast.environment, capture_output=True,  # noqa: E501
             timeout=120, check=False, **({"stdin": subprocess.DEVNULL} | options),
         )  # fmt: skip
 
@@ -72,7 +78,7 @@ def sandbox(running):
 
 
 @pytest.fixture(scope="module")
-def talker(sandbox):
+def uppercase_server(sandbox):
     """A sandbox that prints a line each second, and that looks for programs in /tmp first."""
     made = sandbox(
         "create", "talks", "--no-bootstrap", "--no-workspace",
@@ -83,7 +89,7 @@ def talker(sandbox):
     return "talks"
 
 
-def test_output_error_and_exit_code_are_the_commands_own(sandbox):
+def test_exec_forwards_stdout_stderr_and_exit_code(sandbox):
     ended = sandbox("exec", "a", "--", "sh", "-c", "echo $COLOUR; echo trouble >&2; exit 7")
     assert (ended.returncode, ended.stdout, ended.stderr) == (7, b"blue\n", b"trouble\n")
     assert json.loads(sandbox("exec", "--json", "a", "pwd").stdout) == {
@@ -91,21 +97,21 @@ def test_output_error_and_exit_code_are_the_commands_own(sandbox):
     }  # fmt: skip
 
 
-def test_what_is_piped_in_arrives_whole_and_ended(sandbox):
+def test_piped_stdin_is_delivered_until_eof(sandbox):
     data = os.urandom(5_000_000)
     ended = sandbox("exec", "a", "sha256sum", input=data, stdin=None)
     assert ended.stdout.split()[0].decode() == hashlib.sha256(data).hexdigest()
 
 
-def test_a_command_that_is_not_there_is_said_in_one_line(sandbox):
+def test_missing_program_is_reported_in_one_line(sandbox):
     ended = sandbox("exec", "a", "no-such-program")
     assert ended.returncode == 3
     assert b'"no-such-program": executable file not found' in ended.stderr.splitlines()[0]
 
 
-def test_a_terminal_has_keys_size_and_end(running):
-    terminal = Terminal(
-        running, "exec", "-t", "a", "--", "sh", "-c", "echo begun; trap 'echo caught' INT; exec sh -i"
+def test_terminal_forwards_keys_size_and_exit(sandbox_gateway):
+    terminal = PseudoTerminal(
+        sandbox_gateway, "exec", "-t", "a", "--", "sh", "-c", "echo begun; trap 'echo caught' INT; exec sh -i"
     )
     terminal.resize(31, 101)
     terminal.wait_for(rb"begun")
@@ -121,11 +127,11 @@ def test_a_terminal_has_keys_size_and_end(running):
     terminal.type("\x03")
     terminal.wait_for(rb"\$ ")
     terminal.type("exit 9\r")
-    assert terminal.end() == 9
+    assert terminal.wait_exit_code() == 9
 
 
-def test_connect_is_a_shell_and_a_signal_gives_the_terminal_back(running):
-    terminal = Terminal(running, "connect", "a")
+def test_connect_opens_shell_and_signal_restores_terminal(sandbox_gateway):
+    terminal = PseudoTerminal(sandbox_gateway, "connect", "a")
     terminal.wait_for(rb"[$#] ")
     terminal.type("echo $((6*7)) in $PWD\r")
     terminal.wait_for(rb"42 in /sandbox\r\n")
@@ -133,11 +139,13 @@ def test_connect_is_a_shell_and_a_signal_gives_the_terminal_back(running):
     os.kill(terminal.child, signal.SIGTERM)
     terminal.wait_for(rb"SIGTERM")
     assert not terminal.is_raw()
-    assert terminal.end() == 130
+    assert terminal.wait_exit_code() == 130
 
 
-def test_ctrl_c_without_a_terminal_ends_this_side_and_says_so(running):
-    started = running.holdfast.start("sandbox", "exec", "a", "--", "sh", "-c", "echo begun; sleep 600")
+def test_ctrl_c_without_terminal_ends_client_with_message(sandbox_gateway):
+    started = sandbox_gateway.holdfast.start(
+        "sandbox", "exec", "a", "--", "sh", "-c", "echo begun; sleep 600"
+    )
     assert started.stdout.readline() == "begun\n"
     started.send_signal(signal.SIGINT)
     _, said = started.communicate(timeout=30)
@@ -145,7 +153,7 @@ def test_ctrl_c_without_a_terminal_ends_this_side_and_says_so(running):
     assert "may still be running" in said
 
 
-def test_a_tree_goes_in_and_comes_back(sandbox, tmp_path):
+def test_directory_copy_round_trip(sandbox, tmp_path):
     tree = tmp_path / "tree"
     (tree / "deep").mkdir(parents=True)
     (tree / "deep" / "blob").write_bytes(os.urandom(3_000_000))
@@ -167,22 +175,22 @@ def test_a_tree_goes_in_and_comes_back(sandbox, tmp_path):
     assert sandbox("cp", "a:/etc/hostname", str(tmp_path)).returncode == 0
 
 
-def test_a_hostile_archive_writes_nothing_outside(sandbox, talker, tmp_path):
+def test_malicious_archive_writes_nothing_outside(sandbox, uppercase_server, tmp_path):
     """In this sandbox, `tar` answers with names that lead out of the copy."""
-    (tmp_path / "tar").write_text(HOSTILE_TAR)
+    (tmp_path / "tar").write_text(MALICIOUS_TAR_PROGRAM)
     (tmp_path / "tar").chmod(0o755)
-    assert sandbox("cp", str(tmp_path / "tar"), f"{talker}:/tmp/").returncode == 0
+    assert sandbox("cp", str(tmp_path / "tar"), f"{uppercase_server}:/tmp/").returncode == 0
     goal = tmp_path / "goal"
     goal.mkdir()
-    ended = sandbox("cp", f"{talker}:x", str(goal / "x"))
+    ended = sandbox("cp", f"{uppercase_server}:x", str(goal / "x"))
     assert ended.returncode == 3
     assert b"leads out of the copy" in ended.stderr
     assert sorted(each.name for each in tmp_path.iterdir()) == ["goal", "tar"]
 
 
-def test_a_port_serves_many_at_once_on_loopback_alone(running, sandbox):
-    serving = running.holdfast.start("sandbox", "exec", "a", "python3", "-c", UPPER_SERVER)
-    forwarding = running.holdfast.start("sandbox", "forward", "--json", "a", "0:9000")
+def test_port_forward_serves_concurrent_connections_on_loopback_only(sandbox_gateway, sandbox):
+    serving = sandbox_gateway.holdfast.start("sandbox", "exec", "a", "python3", "-c", UPPERCASE_SERVER)
+    forwarding = sandbox_gateway.holdfast.start("sandbox", "forward", "--json", "a", "0:9000")
     try:
         port = json.loads(forwarding.stdout.readline())["local_port"]
         answers = {}
@@ -217,16 +225,16 @@ def test_a_port_serves_many_at_once_on_loopback_alone(running, sandbox):
             each.communicate()
 
 
-def test_logs_come_as_they_are_printed(running, sandbox, talker):
-    following = running.holdfast.start("sandbox", "logs", "-f", talker)
+def test_logs_are_streamed(sandbox_gateway, sandbox, uppercase_server):
+    following = sandbox_gateway.holdfast.start("sandbox", "logs", "-f", uppercase_server)
     assert [following.stdout.readline() for _ in range(3)] == ["line 0\n", "line 1\n", "line 2\n"]
     following.send_signal(signal.SIGINT)
     assert following.wait(30) == 130
     following.communicate()
-    assert sandbox("logs", "--tail", "1", talker).stdout.startswith(b"line ")
+    assert sandbox("logs", "--tail", "1", uppercase_server).stdout.startswith(b"line ")
 
 
-def test_a_workspace_outlives_suspend_and_resume(sandbox):
+def test_workspace_survives_suspend_and_resume(sandbox):
     assert sandbox("exec", "a", "sh", "-c", "echo kept > keep").returncode == 0
     assert sandbox("suspend", "a").returncode == 0
     refused = sandbox("exec", "a", "true")
@@ -235,20 +243,25 @@ def test_a_workspace_outlives_suspend_and_resume(sandbox):
     assert sandbox("exec", "a", "cat", "keep").stdout == b"kept\n"
 
 
-def test_the_fixture_gives_a_users_test_a_sandbox_that_runs_commands(running, tmp_path):
-    (tmp_path / "test_theirs.py").write_text(TESTS_OF_A_USER)
+def test_pytest_fixture_provides_running_sandbox(sandbox_gateway, tmp_path):
+    (tmp_path / "test_theirs.py").write_text(USER_TEST_MODULE)
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers", tmp_path]
     ended = subprocess.run(
-        words, env=running.holdfast.environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        words,
+        env=sandbox_gateway.holdfast.environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "1 passed" in ended.stdout, ended.stdout
-    with running.gateway.sandboxes() as boxes:
+    with sandbox_gateway.gateway.sandboxes() as boxes:
         for name in [view.name for view in boxes if view.name.startswith("test-mine")]:
             boxes.sandbox(name).wait_gone(timeout=60)
 
 
-def test_a_start_without_hope_is_told_within_seconds_by_create_and_by_the_condition(running, sandbox):
-    with api_client(running.kubeconfig) as api:
+def test_unstartable_sandbox_is_reported_within_seconds(sandbox_gateway, sandbox):
+    with api_client(sandbox_gateway.kubeconfig) as api:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "taken", "namespace": "boxes"}}
         container = {"name": "main", "image": IMAGE, "command": ["sleep", "600"]}
         pod["spec"] = {"containers": [container], "terminationGracePeriodSeconds": 0}
@@ -256,34 +269,34 @@ def test_a_start_without_hope_is_told_within_seconds_by_create_and_by_the_condit
 
     def create(name):
         began = time.monotonic()
-        words = HOPELESS[name][0]
+        words = UNSTARTABLE_SANDBOXES[name][0]
         room = [] if {"--workspace-size", "--template"} & set(words) else ["--no-workspace"]
         ended = sandbox("create", name, "--no-bootstrap", *room, *words)
         return name, ended, time.monotonic() - began
 
     with ThreadPoolExecutor(4) as pool:
-        told = list(pool.map(create, HOPELESS))
-    with running.gateway.sandboxes() as boxes:
+        told = list(pool.map(create, UNSTARTABLE_SANDBOXES))
+    with sandbox_gateway.gateway.sandboxes() as boxes:
         conditions = {view.name: view.conditions for view in boxes}
-        for name in set(HOPELESS) & set(conditions):
+        for name in set(UNSTARTABLE_SANDBOXES) & set(conditions):
             boxes.sandbox(name).delete()
     for name, ended, seconds in told:
         said = ended.stderr.decode()
         assert ended.returncode == (2 if name == "no-pool" else 3), said
-        assert all(words in said for words in HOPELESS[name][1:]), said
+        assert all(words in said for words in UNSTARTABLE_SANDBOXES[name][1:]), said
         assert seconds < 60, f"{name} took {seconds:.0f} s"
         if name != "no-pool":
             (ready,) = [row for row in conditions[name] if row.type == "Ready"]
             assert ready.status == "False"
-            assert HOPELESS[name][1] in f"{ready.reason} {ready.message}"
+            assert UNSTARTABLE_SANDBOXES[name][1] in f"{ready.reason} {ready.message}"
 
 
-def test_one_of_a_template_has_one_id_and_is_found_by_its_label_from_first_to_last(running, sandbox):
+def test_template_sandbox_keeps_id_and_label(sandbox_gateway, sandbox):
     container = {"name": "sandbox", "image": IMAGE, "command": ["sleep", "600"]}
     template = {"podTemplate": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}}
     pool = {"replicas": 0, "sandboxTemplateRef": {"name": "plain"}}
     about = {"apiVersion": EXTENSIONS_API_VERSION, "metadata": {"name": "plain", "namespace": "boxes"}}
-    with api_client(running.kubeconfig) as api:
+    with api_client(sandbox_gateway.kubeconfig) as api:
         Objects(api).create({**about, "kind": "SandboxTemplate", "spec": template})
         Objects(api).create({**about, "kind": "SandboxWarmPool", "spec": pool})
     words = ("create", "made", "--no-bootstrap", "--template", "plain", "--label", "team=blue", "--json",
@@ -298,9 +311,9 @@ def test_one_of_a_template_has_one_id_and_is_found_by_its_label_from_first_to_la
     assert sandbox("delete", "made", "--yes").returncode == 0
 
 
-def test_one_that_nobody_uses_falls_asleep_and_wakes_up_with_its_files(running):
+def test_idle_sandbox_is_suspended_and_resumes_with_files(sandbox_gateway):
     idle = 5
-    with running.gateway.sandbox("sleepy") as box:
+    with sandbox_gateway.gateway.sandbox("sleepy") as box:
         box.create(idle_suspend_after=idle)
         box.wait()
         # In use all the time, and longer than it may be idle.
@@ -319,15 +332,15 @@ def test_one_that_nobody_uses_falls_asleep_and_wakes_up_with_its_files(running):
         box.delete()
 
 
-def test_a_connection_that_was_cut_in_the_sandbox_does_not_look_ended(running):
-    with running.gateway.sandbox("a") as box, box.session("python3", "-c", ENDS_SERVER) as session:
+def test_connection_reset_in_sandbox_is_not_reported_as_eof(sandbox_gateway):
+    with sandbox_gateway.gateway.sandbox("a") as box, box.session("python3", "-c", CLOSING_SERVER) as session:
         assert next(iter(session)).data == b"listening\n"
         with box.forward(9001) as way:
-            assert _answer(way.local_port, b"end\n") == (300_000, "ended")
-            assert _answer(way.local_port, b"cut\n")[1] == "cut"
+            assert _uppercase_reply(way.local_port, b"end\n") == (300_000, "ended")
+            assert _uppercase_reply(way.local_port, b"cut\n")[1] == "cut"
 
 
-def _answer(port, word):
+def _uppercase_reply(port, word):
     """How many bytes came, and how the connection ended."""
     got = 0
     with socket.create_connection(("127.0.0.1", port), timeout=60) as one:
@@ -341,7 +354,7 @@ def _answer(port, word):
 
 
 @pytest.mark.slow
-def test_input_that_waits_for_its_reader_longer_than_any_heartbeat_arrives_whole(sandbox):
+def test_stdin_blocked_longer_than_heartbeat_is_delivered(sandbox):
     """No side can hear the other one's pings then: that must not pass for its absence."""
     data = os.urandom(6_000_000)
     ended = sandbox("exec", "a", "--", "sh", "-c", "sleep 50; sha256sum", input=data, stdin=None)
@@ -349,10 +362,10 @@ def test_input_that_waits_for_its_reader_longer_than_any_heartbeat_arrives_whole
     assert ended.stdout.split()[0].decode() == hashlib.sha256(data).hexdigest()
 
 
-def test_create_and_delete_say_what_is_there_and_what_becomes_of_the_data(sandbox):
+def test_create_and_delete_report_state_and_data_retention(sandbox):
     assert sandbox("exec", "a", "sh", "-c", "echo kept > keep").returncode == 0
     assert (
-        b"was there, and is the same"
+        b"exists with the same options"
         in sandbox("create", "a", "--env", "COLOUR=blue", "--no-bootstrap").stderr
     )
     differs = sandbox("create", "a", "--env", "COLOUR=red", "--no-bootstrap")
@@ -360,7 +373,7 @@ def test_create_and_delete_say_what_is_there_and_what_becomes_of_the_data(sandbo
     asked = sandbox("delete", "a")
     assert (asked.returncode, b"workspace-a" in asked.stderr) == (2, True)
     kept = sandbox("delete", "a", "--yes", "--keep-workspace")
-    assert b"kept in the claim workspace-a" in kept.stdout
+    assert b"kept in PVC workspace-a" in kept.stdout
     assert sandbox("get", "a").returncode == 3
     assert sandbox("delete", "a", "--yes", "--ignore-missing").returncode == 0
     assert sandbox("create", "a", "--no-bootstrap").returncode == 0
@@ -369,7 +382,7 @@ def test_create_and_delete_say_what_is_there_and_what_becomes_of_the_data(sandbo
 
 
 @pytest.mark.slow
-def test_a_gibibyte_goes_both_ways_whole_with_flat_memory(running, sandbox, tmp_path):
+def test_one_gibibyte_copy_round_trip_uses_constant_memory(sandbox_gateway, sandbox, tmp_path):
     assert sandbox("create", "big", "--no-bootstrap").returncode == 0
     source = tmp_path / "gib"
     with source.open("wb") as file:
@@ -377,7 +390,7 @@ def test_a_gibibyte_goes_both_ways_whole_with_flat_memory(running, sandbox, tmp_
             file.write(os.urandom(1 << 20))
     for words in ((str(source), "big:"), ("big:gib", str(tmp_path / "back"))):
         copying = subprocess.Popen(
-            running.holdfast.argv("sandbox", "cp", *words), env=running.holdfast.environment
+            sandbox_gateway.holdfast.argv("sandbox", "cp", *words), env=sandbox_gateway.holdfast.environment
         )
         _, status, used = os.wait4(copying.pid, 0)
         copying.returncode = os.waitstatus_to_exitcode(status)
@@ -389,8 +402,8 @@ def test_a_gibibyte_goes_both_ways_whole_with_flat_memory(running, sandbox, tmp_
 
 
 @pytest.mark.slow
-def test_create_brings_up_a_gateway_first_with_our_image_in_it(new_gateway, tmp_path_factory):
-    node = new_gateway("first", holdfast=Holdfast(tmp_path_factory.mktemp("first")))
+def test_create_bootstraps_gateway_with_default_image(new_gateway, tmp_path_factory):
+    node = new_gateway("first", holdfast=HoldfastCli(tmp_path_factory.mktemp("first")))
     node.holdfast("sandbox", "create", "one", "-g", node.name, timeout=600)
     assert node.holdfast("sandbox", "exec", "-g", node.name, "one", "pwd") == "/sandbox\n"
     node.holdfast("stop", node.name)

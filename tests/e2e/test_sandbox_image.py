@@ -12,42 +12,42 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from tests.support.controllers import Controller, Place, install_kinds
+from tests.support.controller_process import ControllerProcess, SandboxNamespace, install_crds
 from tests.support.seeded_image import SeededImage
-from tests.support.survival import Seeding
+from tests.support.workspace_integrity import PausedSeeding
 
-from holdfast.containers.engine import connect
+from holdfast.api import SandboxRequest
 from holdfast.kube import Objects, api_client
-from holdfast.sandbox import creation
-from holdfast.sandbox.wire import SandboxRequest
-from holdfast.testing.node_binary import node_binary
+from holdfast.remote import connect
+from holdfast.sandbox import from_request
+from holdfast.testing.apiserver.processes import node_binary
 
 pytestmark = pytest.mark.engine
 
-IMAGE = creation.DEFAULT_IMAGE
+IMAGE = from_request.DEFAULT_IMAGE
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "agent-sandbox.yaml"
 LISTING = "cd /sandbox && find . -type f -print0 | sort -z | xargs -0 sha256sum"
 
 
 @pytest.fixture(scope="module")
-def seeded():
+def seeded_image():
     made = SeededImage(connect())
     yield made
     made.remove()
 
 
 @pytest.fixture(scope="module")
-def node(new_gateway, seeded, tmp_path_factory):
+def node(new_gateway, seeded_image, tmp_path_factory):
     """A node with both images and the controller, and the client's surroundings as the guide has them."""
     made = new_gateway("image")
-    made.up("--push-image", IMAGE, "--push-image", seeded.name)
+    made.up("--push-image", IMAGE, "--push-image", seeded_image.name)
     folder = tmp_path_factory.mktemp("client")
     (folder / "kubectl").symlink_to(node_binary())
     made.kubeconfig = made.holdfast.home / "config" / "gateways" / made.name / "kubeconfig"
-    controller = Controller(made.kubeconfig, "default", folder / "log", all_namespaces=True)
+    controller = ControllerProcess(made.kubeconfig, "default", folder / "log", all_namespaces=True)
     with api_client(made.kubeconfig) as api, pytest.MonkeyPatch.context() as patch:
-        install_kinds(api)
-        made.place = Place(Objects(api), "default")
+        install_crds(api)
+        made.ns = SandboxNamespace(Objects(api), "default")
         # The client starts a kubectl of its own, and so does the test for the router.
         patch.setenv("KUBECONFIG", str(made.kubeconfig))
         patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
@@ -59,7 +59,7 @@ def node(new_gateway, seeded, tmp_path_factory):
             controller.kill()
 
 
-def ready(found):
+def is_ready(found):
     rows = (found.get("status") or {}).get("conditions") or ()
     return any(row["type"] == "Ready" and row["status"] == "True" for row in rows)
 
@@ -69,7 +69,7 @@ def pool(node):
     """The guide's pool, with a sandbox that waits in it, behind the guide's router."""
     node.kubectl("wait", "--for=condition=Available", "deploy/sandbox-router", "-n", "agent-sandbox-system",
                  "--timeout=90s")  # fmt: skip
-    node.place.wait(
+    node.ns.wait(
         "SandboxWarmPool", "python", lambda found: (found.get("status") or {}).get("readyReplicas") == 1, 90
     )
     return "python"
@@ -86,7 +86,7 @@ def router(node, pool):
     running.communicate()
 
 
-def test_the_published_client_works_unmodified(node, pool):
+def test_published_client_works_unmodified(node, pool):
     from k8s_agent_sandbox import SandboxClient, SandboxNotFoundError, SandboxRequestError
     from kubernetes import config
 
@@ -124,13 +124,13 @@ def test_the_published_client_works_unmodified(node, pool):
         again = client.get_sandbox(name)
         assert again.files.read("streamed") == content
         client.delete_sandbox(name)
-        node.place.wait_gone("SandboxClaim", name)
+        node.ns.wait_gone("SandboxClaim", name)
         with pytest.raises(SandboxNotFoundError):
             client.get_sandbox(name, resolve_timeout=1)
         assert client.list_all_sandboxes() == []
 
 
-def test_the_published_async_client_works_unmodified(node, pool, router):
+def test_published_async_client_works_unmodified(node, pool, router):
     from k8s_agent_sandbox import AsyncSandboxClient
     from k8s_agent_sandbox.models import SandboxDirectConnectionConfig
     from kubernetes_asyncio import config
@@ -153,12 +153,14 @@ def test_the_published_async_client_works_unmodified(node, pool, router):
             await client.delete_sandbox(name)
             return name
 
-    node.place.wait_gone("SandboxClaim", asyncio.run(use()))
+    node.ns.wait_gone("SandboxClaim", asyncio.run(use()))
 
 
-def make(node, name, **asked):
-    box = creation.manifest(SandboxRequest(name=name, **asked), namespace=node.place.namespace, endpoint=None)
-    node.place.objects.create(box)
+def create_sandbox(node, name, **asked):
+    box = from_request.sandbox_manifest(
+        SandboxRequest(name=name, **asked), namespace=node.ns.namespace, endpoint=None
+    )
+    node.ns.objects.create(box)
 
 
 def init_status(pod):
@@ -166,47 +168,47 @@ def init_status(pod):
     return found
 
 
-def test_a_seeding_killed_in_the_middle_is_made_whole_by_the_next(node, seeded):
+def test_killed_seeding_is_completed_by_next_start(node, seeded_image):
     # So little of a processor makes the copy last for seconds: it is met in its middle, and held there.
     rest = "trap 'exit 0' TERM; tail -f /dev/null & wait"
-    make(node, "killed", image=seeded.name, command=["/bin/sh", "-c", rest], cpu="40m")
+    create_sandbox(node, "killed", image=seeded_image.name, command=["/bin/sh", "-c", rest], cpu="40m")
     box = SimpleNamespace(name="killed", gateway=node, engine=SimpleNamespace(connect=connect))
-    seeding = Seeding(box)
-    assert 1 <= seeding.hold(1) < len(seeded.contents)
-    seeding.kill()
-    pod = node.place.wait("Pod", "killed", ready, 120)
+    seeding = PausedSeeding(box)
+    assert 1 <= seeding.pause_after(1) < len(seeded_image.contents)
+    seeding.kill_container()
+    pod = node.ns.wait("Pod", "killed", is_ready, 120)
     assert init_status(pod)["restartCount"] == 1
-    assert node.execute("killed", "sh", "-c", LISTING) == seeded.listing()
-    assert node.execute("killed", "readlink", "/sandbox/link") == "folder 1/file 1\n"
-    told = node.execute("killed", "stat", "-c", "%a %u %g %Y", "/sandbox/folder 1/file 1")
+    assert node.exec_in_pod("killed", "sh", "-c", LISTING) == seeded_image.listing()
+    assert node.exec_in_pod("killed", "readlink", "/sandbox/link") == "folder 1/file 1\n"
+    told = node.exec_in_pod("killed", "stat", "-c", "%a %u %g %Y", "/sandbox/folder 1/file 1")
     assert told == "640 1234 1234 1000000000\n"
 
 
-def test_a_workspace_outlives_its_pod_and_is_not_filled_again(node, seeded):
+def test_workspace_survives_pod_and_is_not_seeded_again(node, seeded_image):
     """Goes on with the sandbox of the test before."""
-    node.execute("killed", "sh", "-c", "cd /sandbox && rm -r 'folder 1' && touch 'folder 2/mine'")
-    before = node.execute("killed", "sh", "-c", LISTING)
-    first = node.place.get("Pod", "killed")["metadata"]["uid"]
-    node.place.delete("Pod", "killed")
-    node.place.wait("Pod", "killed", lambda pod: pod["metadata"]["uid"] != first and ready(pod), 90)
-    assert node.execute("killed", "sh", "-c", LISTING) == before
-    assert before != seeded.listing()
+    node.exec_in_pod("killed", "sh", "-c", "cd /sandbox && rm -r 'folder 1' && touch 'folder 2/mine'")
+    before = node.exec_in_pod("killed", "sh", "-c", LISTING)
+    first = node.ns.get("Pod", "killed")["metadata"]["uid"]
+    node.ns.delete("Pod", "killed")
+    node.ns.wait("Pod", "killed", lambda pod: pod["metadata"]["uid"] != first and is_ready(pod), 90)
+    assert node.exec_in_pod("killed", "sh", "-c", LISTING) == before
+    assert before != seeded_image.listing()
 
 
-def test_the_own_image_has_no_rights_and_a_workspace_to_write(node):
-    make(node, "own", env={"COLOUR": "blue"})
-    node.place.wait("Pod", "own", ready, 90)
-    told = node.execute(
+def test_default_image_is_unprivileged_with_writable_workspace(node):
+    create_sandbox(node, "own", env={"COLOUR": "blue"})
+    node.ns.wait("Pod", "own", is_ready, 90)
+    told = node.exec_in_pod(
         "own", "sh", "-c", "id -u; cd /sandbox && touch x && git init -q . && echo $HOLDFAST_SANDBOX"
     )
     assert told == "1000\nown\n"
-    status = node.execute("own", "cat", "/proc/self/status")
+    status = node.exec_in_pod("own", "cat", "/proc/self/status")
     assert re.search(r"CapBnd:\s*0+\n", status)
     assert re.search(r"NoNewPrivs:\s*1\n", status)
     assert re.search(r"Seccomp:\s*2\n", status)
-    pod = node.place.get("Pod", "own")
+    pod = node.ns.get("Pod", "own")
     assert "serviceaccount" not in str(pod["spec"]["containers"][0].get("volumeMounts"))
     # Nobody but who may forward a port gets at its runtime: another pod does not.
     ask = "curl --silent --max-time 5 http://{}:8888/ || echo failed $?"
-    assert "failed 7" in node.execute("own", "sh", "-c", ask.format(pod["status"]["podIP"]))
-    assert '"ok"' in node.execute("own", "sh", "-c", ask.format("127.0.0.1"))
+    assert "failed 7" in node.exec_in_pod("own", "sh", "-c", ask.format(pod["status"]["podIP"]))
+    assert '"ok"' in node.exec_in_pod("own", "sh", "-c", ask.format("127.0.0.1"))

@@ -5,13 +5,12 @@ import signal
 import subprocess
 
 import pytest
-from tests.support.commands import Holdfast
-from tests.support.gateways import claim, pod
+from tests.support.gateway import pod_manifest, pvc_manifest
+from tests.support.holdfast_cli import HoldfastCli
 from tests.support.node_images import NodeImages
 
-from holdfast.containers.containers import list_containers
-from holdfast.containers.engine import connect
-from holdfast.containers.labels import GATEWAY
+from holdfast.containers import GATEWAY, list_containers
+from holdfast.remote import connect
 
 pytestmark = pytest.mark.engine
 
@@ -23,24 +22,24 @@ def images():
 
 
 @pytest.fixture(scope="module")
-def keeper(new_gateway, tmp_path_factory):
+def gateway(new_gateway, tmp_path_factory):
     """A gateway with a pod that has written a file into its volume."""
     made = new_gateway(
-        "upgrade", holdfast=Holdfast(tmp_path_factory.mktemp("home"), HOLDFAST_WORKLOADS="false")
+        "upgrade", holdfast=HoldfastCli(tmp_path_factory.mktemp("home"), HOLDFAST_WORKLOADS="false")
     )
     made.up()
-    made.apply(claim("work"), pod("keeper", claim="work"))
+    made.apply(pvc_manifest("work"), pod_manifest("keeper", claim="work"))
     made.wait_ready("keeper")
-    made.execute("keeper", "sh", "-c", "head -c 300000 /dev/urandom > /data/blob && sync")
-    made.checksum = made.execute("keeper", "sha256sum", "/data/blob")
+    made.exec_in_pod("keeper", "sh", "-c", "head -c 300000 /dev/urandom > /data/blob && sync")
+    made.checksum = made.exec_in_pod("keeper", "sha256sum", "/data/blob")
     made.uid = made.get("pod", "keeper")["metadata"]["uid"]
     return made
 
 
-def assert_kept(gateway):
+def assert_data_intact(gateway):
     """The very same pod, with its data, and one container without anything beside it."""
     gateway.wait_ready("keeper")
-    assert gateway.execute("keeper", "sha256sum", "/data/blob") == gateway.checksum
+    assert gateway.exec_in_pod("keeper", "sha256sum", "/data/blob") == gateway.checksum
     assert gateway.get("pod", "keeper")["metadata"]["uid"] == gateway.uid
     (container,) = list_containers(connect(), label=f"{GATEWAY}={gateway.name}")
     assert container["Names"] == [f"/{gateway.container}"]
@@ -50,7 +49,7 @@ def image_of(gateway):
     return gateway.inspect()["Image"]
 
 
-def killed_after(gateway, step, *words):
+def kill_after_step(gateway, step, *words):
     """Start a command and kill it as soon as it says that a step has ended, or had ended before.
 
     A command that was to be killed after one step may come through the next before the signal reaches it.
@@ -70,89 +69,95 @@ def killed_after(gateway, step, *words):
         process.communicate()
 
 
-def refused(ended: subprocess.CompletedProcess, code: str) -> dict:
+def assert_refused(ended: subprocess.CompletedProcess, code: str) -> dict:
     """The error of a command that needs a person."""
     last = json.loads(ended.stderr.splitlines()[-1])
     assert (ended.returncode, last["code"]) == (3, code), ended.stderr
     return last
 
 
-def test_a_plan_and_a_refusal_change_nothing(keeper, images):
-    before = keeper.inspect()
-    planned = keeper.holdfast.run("upgrade", keeper.name, "--plan", "--image", images.make("other"))
+def test_plan_and_refused_upgrade_change_nothing(gateway, images):
+    before = gateway.inspect()
+    planned = gateway.holdfast.run("upgrade", gateway.name, "--plan", "--image", images.build("other"))
     assert planned.returncode == 5, planned.stderr
     assert "touches the datastore" in planned.stdout
     assert "Kubernetes v1.34.4 → v1.34.4" in planned.stdout
     for tag, version, words in (
         ("skips", "v1.36.0", "minor versions cannot be skipped"),
-        ("older", "v1.33.13", "cannot go back to an older minor version"),
+        ("older", "v1.33.13", "cannot be used by an older minor version"),
     ):
-        image = images.make(tag, kubernetes=version)
+        image = images.build(tag, kubernetes=version)
         for command in ("upgrade", "up"):
-            ended = keeper.holdfast.run(command, keeper.name, "--image", image, "--json")
-            assert words in refused(ended, "image-unfit")["error"]
-    after = keeper.inspect()
+            ended = gateway.holdfast.run(command, gateway.name, "--image", image, "--json")
+            assert words in assert_refused(ended, "image-unfit")["error"]
+    after = gateway.inspect()
     assert (before["Id"], before["State"]["StartedAt"]) == (after["Id"], after["State"]["StartedAt"])
 
 
-def test_an_upgrade_that_is_killed_twice_is_finished_by_up(keeper, images):
-    image = images.make("other")
-    killed_after(keeper, "take-snapshot", "upgrade", keeper.name, "--image", image)
-    killed_after(keeper, "put-aside", "upgrade", keeper.name, "--image", image)
+def test_twice_killed_upgrade_is_finished_by_up(gateway, images):
+    image = images.build("other")
+    kill_after_step(gateway, "take-snapshot", "upgrade", gateway.name, "--image", image)
+    kill_after_step(gateway, "put-aside", "upgrade", gateway.name, "--image", image)
     # An earlier version of holdfast left it under this name.
-    connect().client.rename(f"before-of-{keeper.container}", f"{keeper.container}-before")
-    ended = keeper.holdfast.run("destroy", keeper.name, "--yes", keeper.name, "--json")
-    assert "is not finished" in refused(ended, "permanent")["error"]
-    ended = keeper.holdfast.run("up", keeper.name, "--push-image", "t-upgrade-no-such-image:1", "--json")
-    refused(ended, "image-missing")
-    killed_after(keeper, "wait-api-ready", "up", keeper.name)
-    keeper.kubectl("create", "configmap", "written-since")
-    keeper.up()
-    assert keeper.get("configmap", "written-since")
-    assert image_of(keeper) == images.id_of(image)
-    assert_kept(keeper)
-    before = keeper.inspect()
-    again = keeper.holdfast.json("upgrade", keeper.name, "--image", image)
+    connect().client.rename(f"before-of-{gateway.container}", f"{gateway.container}-before")
+    ended = gateway.holdfast.run("destroy", gateway.name, "--yes", gateway.name, "--json")
+    assert "an unfinished upgrade" in assert_refused(ended, "permanent")["error"]
+    ended = gateway.holdfast.run("up", gateway.name, "--push-image", "t-upgrade-no-such-image:1", "--json")
+    assert_refused(ended, "image-missing")
+    kill_after_step(gateway, "wait-api-ready", "up", gateway.name)
+    gateway.kubectl("create", "configmap", "written-since")
+    gateway.up()
+    assert gateway.get("configmap", "written-since")
+    assert image_of(gateway) == images.id_of(image)
+    assert_data_intact(gateway)
+    before = gateway.inspect()
+    again = gateway.holdfast.json("upgrade", gateway.name, "--image", image)
     assert "upgraded_to" not in again
-    assert keeper.inspect()["State"]["StartedAt"] == before["State"]["StartedAt"]
-    assert keeper.holdfast.run("upgrade", keeper.name, "--image", image, "--plan").returncode == 0
+    assert gateway.inspect()["State"]["StartedAt"] == before["State"]["StartedAt"]
+    assert gateway.holdfast.run("upgrade", gateway.name, "--image", image, "--plan").returncode == 0
 
 
-def test_a_node_that_keeps_ending_is_taken_back_also_when_that_is_killed(keeper, images):
-    before, dies = image_of(keeper), images.make("dies", entrypoint=["/bin/sh", "-c", "echo no luck; exit 1"])
-    keeper.kubectl("create", "configmap", "written-before")
-    killed_after(keeper, "restore-snapshot", "upgrade", keeper.name, "--image", dies)
-    told = refused(keeper.holdfast.run("upgrade", keeper.name, "--json"), "upgrade-rolled-back")
-    assert "no luck" in told["error"]
-    assert "Workspaces were not rolled back; writes to the API were" in told["hint"]
-    assert image_of(keeper) == before
-    assert keeper.get("configmap", "written-before")
-    assert_kept(keeper)
-
-
-def test_up_with_an_image_that_never_gets_ready_comes_back_too(keeper, images):
-    before, sleeps = image_of(keeper), images.make("sleeps", entrypoint=["/bin/sleep", "3600"])
-    ended = keeper.holdfast.run("up", keeper.name, "--image", sleeps, "--timeout", "3", "--json")
-    assert "not ready within 3 s" in refused(ended, "upgrade-rolled-back")["error"]
-    assert image_of(keeper) == before
-    assert_kept(keeper)
-
-
-def test_data_that_is_left_alone_is_not_opened_by_another_minor_version(keeper, images):
-    keeper.holdfast("destroy", keeper.name, "--yes", keeper.name)
-    ended = keeper.holdfast.run(
-        "up", keeper.name, "--image", images.make("next", kubernetes="v1.35.0"), "--json"
+def test_crashing_node_is_rolled_back_even_if_rollback_is_killed(gateway, images):
+    before, dies = (
+        image_of(gateway),
+        images.build("dies", entrypoint=["/bin/sh", "-c", "echo no luck; exit 1"]),
     )
-    assert "data is of Kubernetes v1.34.4" in refused(ended, "image-unfit")["error"]
-    keeper.up("--image", images.make("other"))
-    assert_kept(keeper)
+    gateway.kubectl("create", "configmap", "written-before")
+    kill_after_step(gateway, "restore-snapshot", "upgrade", gateway.name, "--image", dies)
+    told = assert_refused(gateway.holdfast.run("upgrade", gateway.name, "--json"), "upgrade-rolled-back")
+    assert "no luck" in told["error"]
+    assert "Workspaces were not rolled back. Writes to the API since" in told["hint"]
+    assert image_of(gateway) == before
+    assert gateway.get("configmap", "written-before")
+    assert_data_intact(gateway)
 
 
-def test_without_the_old_image_there_is_no_way_back_and_nothing_is_touched(keeper, images):
-    keeper.holdfast("stop", keeper.name)
-    images.remove(image_of(keeper))
-    ended = keeper.holdfast.run("upgrade", keeper.name, "--json")
-    assert "no way back; nothing was changed" in refused(ended, "image-missing")["error"]
-    assert list_containers(connect(), label=f"{GATEWAY}={keeper.name}")[0]["Names"] == [
-        f"/{keeper.container}"
+def test_up_with_image_that_never_becomes_ready_is_rolled_back(gateway, images):
+    before, sleeps = image_of(gateway), images.build("sleeps", entrypoint=["/bin/sleep", "3600"])
+    ended = gateway.holdfast.run("up", gateway.name, "--image", sleeps, "--timeout", "3", "--json")
+    assert "not ready within 3 s" in assert_refused(ended, "upgrade-rolled-back")["error"]
+    assert image_of(gateway) == before
+    assert_data_intact(gateway)
+
+
+def test_retained_data_is_not_opened_by_other_minor_version(gateway, images):
+    gateway.holdfast("destroy", gateway.name, "--yes", gateway.name)
+    ended = gateway.holdfast.run(
+        "up", gateway.name, "--image", images.build("next", kubernetes="v1.35.0"), "--json"
+    )
+    assert "data is of Kubernetes v1.34.4" in assert_refused(ended, "image-unfit")["error"]
+    gateway.up("--image", images.build("other"))
+    assert_data_intact(gateway)
+
+
+def test_upgrade_without_old_image_is_refused_without_changes(gateway, images):
+    gateway.holdfast("stop", gateway.name)
+    images.remove(image_of(gateway))
+    ended = gateway.holdfast.run("upgrade", gateway.name, "--json")
+    assert (
+        "a rollback would not be possible; nothing was changed"
+        in assert_refused(ended, "image-missing")["error"]
+    )
+    assert list_containers(connect(), label=f"{GATEWAY}={gateway.name}")[0]["Names"] == [
+        f"/{gateway.container}"
     ]

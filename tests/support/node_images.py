@@ -8,29 +8,29 @@ import uuid
 from typing import TYPE_CHECKING, Self
 
 from holdfast.containers import labels
-from holdfast.containers.engine import connect
-from holdfast.gateway.work import DEFAULT_IMAGE
+from holdfast.gateway.context import DEFAULT_IMAGE
+from holdfast.remote import connect
 
 if TYPE_CHECKING:
-    from holdfast.containers.engine import Engine
+    from holdfast.containers import ContainerEngine
 
 
 class NodeImages:
     """`with NodeImages() as images:` makes images under names that nobody else has, and removes them."""
 
-    def __init__(self, engine: Engine | None = None) -> None:
+    def __init__(self, engine: ContainerEngine | None = None) -> None:
         self._client = (engine or connect()).client
         self._repository = f"t-node-{uuid.uuid4().hex[:8]}"
-        self._made: list[str] = []
+        self._created: list[str] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for reference in self._made:
+        for reference in self._created:
             self.remove(reference)
 
-    def make(
+    def build(
         self,
         tag: str,
         *,
@@ -50,12 +50,12 @@ class NodeImages:
         try:
             for path, script in (programs or {}).items():
                 folder, _, name = path.rpartition("/")
-                self._client.put_archive(container, folder, _packed(name, script))
+                self._client.put_archive(container, folder, _tar_with_script(name, script))
             self._client.commit(container, repository=self._repository, tag=tag, conf=conf)
         finally:
             self._client.remove_container(container, force=True)
         reference = f"{self._repository}:{tag}"
-        self._made.append(reference)
+        self._created.append(reference)
         return reference
 
     def id_of(self, reference: str) -> str:
@@ -71,7 +71,7 @@ class NodeImages:
             return
 
 
-def _packed(name: str, script: str) -> bytes:
+def _tar_with_script(name: str, script: str) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         member = tarfile.TarInfo(name)

@@ -1,6 +1,6 @@
 """Programs that tests run inside a sandbox, and the tests of a user that have one."""
 
-HOSTILE_TAR = """#!/usr/bin/env python3
+MALICIOUS_TAR_PROGRAM = """#!/usr/bin/env python3
 import io, sys, tarfile
 
 writer = tarfile.open(fileobj=sys.stdout.buffer, mode="w|")
@@ -11,7 +11,7 @@ for name in ("x/ok", "../evil", "/tmp/evil"):
 writer.close()
 """
 
-UPPER_SERVER = """
+UPPERCASE_SERVER = """
 import socketserver
 
 class Upper(socketserver.StreamRequestHandler):
@@ -22,7 +22,7 @@ socketserver.ThreadingTCPServer(("", 9000), Upper).serve_forever()
 """
 
 
-ENDS_SERVER = """
+CLOSING_SERVER = """
 import socket, struct
 
 server = socket.create_server(("", 9001))
@@ -36,7 +36,7 @@ while True:
     one.close()
 """
 
-TESTS_OF_A_USER = """
+USER_TEST_MODULE = """
 import pytest
 
 @pytest.mark.sandbox(env={"COLOUR": "green"}, workspace=False)
@@ -45,13 +45,13 @@ def test_mine(sandbox):
     assert (ended.exit_code, ended.text) == (4, "green\\n")
 """
 
-HOPELESS = {
-    "ends": (["--command", "sh -c 'echo sad news; exit 3'"], "it ended with exit code 3", "sad news"),
-    "ends-well": (["--command", "true"], "it ended with exit code 0", ""),
+UNSTARTABLE_SANDBOXES = {
+    "ends": (["--command", "sh -c 'echo sad news; exit 3'"], "exited with code 3", "sad news"),
+    "ends-well": (["--command", "true"], "exited with code 0", ""),
     "no-program": (["--command", "/no/such/program"], "no such file or directory", ""),
     "no-image": (["--image", "registry.invalid/none:1"], "ErrImagePull", "registry.invalid/none:1"),
-    "taken": ([], "ReconcilerError", "a pod taken is there that belongs to nobody"),
-    "huge": (["--workspace-size", "900Ti"], "asks for 900Ti, but the largest disk has", "GiB"),
-    "no-pool": (["--template", "none"], "there is no warm pool of the template none", ""),
+    "taken": ([], "ReconcilerError", "pod taken already exists: it has no owner"),
+    "huge": (["--workspace-size", "900Ti"], "requests 900Ti, but the largest disk has", "GiB"),
+    "no-pool": (["--template", "none"], "template none: no warm pool", ""),
 }
 """Sandboxes that never start: words of `create`, and what it and the condition say."""

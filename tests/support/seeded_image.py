@@ -10,10 +10,10 @@ import uuid
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.containers.engine import Engine
+    from holdfast.containers import ContainerEngine
 
 NODE_IMAGE = "holdfast/node:0.1.0"
-_APPLETS = (
+_BUSYBOX_APPLETS = (
     "sh", "cp", "mv", "rm", "mkdir", "chmod", "sync", "tail", "find", "sort", "sha256sum", "xargs", "cat",
     "stat", "ls", "touch", "readlink",
 )  # fmt: skip
@@ -22,7 +22,7 @@ _APPLETS = (
 class SeededImage:
     """Busybox and some hundred files below /sandbox, owned by another user than who runs it."""
 
-    def __init__(self, engine: Engine, *, files: int = 600) -> None:
+    def __init__(self, engine: ContainerEngine, *, files: int = 600) -> None:
         self._engine = engine
         self.name = f"hf-seeded-{uuid.uuid4().hex[:8]}:dev"
         numbers = random.Random(7)
@@ -42,17 +42,17 @@ class SeededImage:
     def _rootfs(self) -> bytes:
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as tar:
-            _add(tar, "bin", kind=tarfile.DIRTYPE, mode=0o755)
-            _add(tar, "bin/busybox", self._busybox(), mode=0o755)
-            for name in _APPLETS:
-                _add(tar, f"bin/{name}", kind=tarfile.SYMTYPE, link="busybox")
-            _add(tar, "tmp", kind=tarfile.DIRTYPE, mode=0o1777)
-            _add(tar, "sandbox", kind=tarfile.DIRTYPE, mode=0o750)
+            _add_entry(tar, "bin", kind=tarfile.DIRTYPE, mode=0o755)
+            _add_entry(tar, "bin/busybox", self._busybox(), mode=0o755)
+            for name in _BUSYBOX_APPLETS:
+                _add_entry(tar, f"bin/{name}", kind=tarfile.SYMTYPE, link="busybox")
+            _add_entry(tar, "tmp", kind=tarfile.DIRTYPE, mode=0o1777)
+            _add_entry(tar, "sandbox", kind=tarfile.DIRTYPE, mode=0o750)
             for number in range(20):
-                _add(tar, f"sandbox/folder {number}", kind=tarfile.DIRTYPE, mode=0o755)
+                _add_entry(tar, f"sandbox/folder {number}", kind=tarfile.DIRTYPE, mode=0o755)
             for name, content in self.contents.items():
-                _add(tar, f"sandbox/{name}", content, mode=0o640)
-            _add(tar, "sandbox/link", kind=tarfile.SYMTYPE, link="folder 1/file 1")
+                _add_entry(tar, f"sandbox/{name}", content, mode=0o640)
+            _add_entry(tar, "sandbox/link", kind=tarfile.SYMTYPE, link="folder 1/file 1")
         return packed.getvalue()
 
     def _busybox(self) -> bytes:
@@ -67,7 +67,7 @@ class SeededImage:
             client.remove_container(container, force=True)
 
 
-def _add(tar, name, content=b"", *, kind=tarfile.REGTYPE, mode=0o777, link=""):
+def _add_entry(tar, name, content=b"", *, kind=tarfile.REGTYPE, mode=0o777, link=""):
     entry = tarfile.TarInfo(name)
     entry.type, entry.mode, entry.linkname, entry.size = kind, mode, link, len(content)
     entry.mtime = 1_000_000_000

@@ -9,22 +9,22 @@ import tarfile
 import uuid
 from typing import TYPE_CHECKING
 
-from holdfast.containers.images import load_image
+from holdfast.containers import load_image
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast.containers.engine import Engine
+    from holdfast.containers import ContainerEngine
 
 
 class SmallImages:
     """Makes images under names of its own."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: ContainerEngine) -> None:
         self.engine = engine
         self.names: list[str] = []
 
-    def make(
+    def build(
         self,
         layers: Sequence[Mapping[str, bytes]],
         *,
@@ -55,12 +55,12 @@ class SmallImages:
         self.names.append(other)
         return other
 
-    def drop(self, name: str) -> None:
+    def remove_image(self, name: str) -> None:
         """Off the engine before the end, so that it has to be pulled again, layers and all."""
         self.names.remove(name)
         self.engine.client.remove_image(name)
 
-    def remove(self) -> None:
+    def remove_all(self) -> None:
         for name in dict.fromkeys(self.names):
             self.engine.client.remove_image(name, force=True)
 

@@ -11,24 +11,22 @@ import os
 import urllib.request
 from typing import TYPE_CHECKING
 
-from tests.support.commands import Holdfast
-from tests.support.controllers import COMMAND
+from tests.support.controller_process import COMMAND
+from tests.support.holdfast_cli import HoldfastCli
 
 from holdfast import home
-from holdfast.gateway.facade import Gateway
-from holdfast.gateway.spec import GatewayFiles, Metadata, set_active, write_metadata
-from holdfast.pki import ClientFiles, issue
-from holdfast.pki.material import Identity
+from holdfast.gateway import Gateway, GatewayFiles
+from holdfast.gateway.registry import GatewayMetadata, set_active_gateway, write_metadata
+from holdfast.pki import ClientCertificateStore, ClientIdentity, issue_bundle
 from holdfast.retry import Policy, constant
-from holdfast.testing.kube_components import free_ports
-from holdfast.testing.processes import Child
+from holdfast.testing.apiserver.processes import ChildProcess, free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
 LOOPBACK = "127.0.0.1"
-SOON = Policy(attempts=None, deadline=60, backoff=constant(0.05), retry_on=OSError)
+EVENTUALLY = Policy(attempts=None, deadline=60, backoff=constant(0.05), retry_on=OSError)
 
 
 class SourceGateway:
@@ -38,21 +36,21 @@ class SourceGateway:
         self.name, self.namespace, self.folder = name, namespace, folder
         self.kubeconfig = kubeconfig
         self.port, self._health_port = free_ports(2)
-        self.holdfast = Holdfast(folder)
-        self.child: Child | None = None
+        self.holdfast = HoldfastCli(folder)
+        self.child: ChildProcess | None = None
         assert home.config_dir().is_relative_to(folder), "HOLDFAST_HOME must be this gateway's folder"
 
     def __enter__(self) -> Self:
-        bundle = issue(["localhost", LOOPBACK], at=dt.datetime.now(dt.UTC))
+        bundle = issue_bundle(["localhost", LOOPBACK], at=dt.datetime.now(dt.UTC))
         for name, content in {
             "crt": bundle.server.certificate,
             "key": bundle.server.key,
             "ca": bundle.ca,
         }.items():
             (self.folder / name).write_bytes(content)
-        ClientFiles(GatewayFiles(self.name).mtls).write(Identity(bundle.ca, bundle.client))
-        write_metadata(Metadata(name=self.name, image="none", port=self.port, gateway_port=self.port))
-        set_active(self.name)
+        ClientCertificateStore(GatewayFiles(self.name).mtls).write(ClientIdentity(bundle.ca, bundle.client))
+        write_metadata(GatewayMetadata(name=self.name, image="none", port=self.port, gateway_port=self.port))
+        set_active_gateway(self.name)
         self.start()
         return self
 
@@ -65,8 +63,8 @@ class SourceGateway:
         words += ["--health-port", str(self._health_port), "--certificate", self.folder / "crt"]
         words += ["--key", self.folder / "key", "--client-ca", self.folder / "ca"]
         words += ["--kubeconfig", self.kubeconfig, "--namespace", self.namespace]
-        self.child = Child("server", words, log=self.folder / "server.log", env=dict(os.environ))
-        SOON.call(self._is_up)
+        self.child = ChildProcess("server", words, log=self.folder / "server.log", env=dict(os.environ))
+        EVENTUALLY.call(self._check_healthy)
 
     def kill(self) -> None:
         """As the kernel would."""
@@ -76,6 +74,6 @@ class SourceGateway:
     def gateway(self) -> Gateway:
         return Gateway(self.name)
 
-    def _is_up(self) -> None:
-        assert not self.child.ended_within(0), self.child.failed("ended early")
+    def _check_healthy(self) -> None:
+        assert not self.child.wait_for_exit(0), self.child.failure("ended early")
         urllib.request.urlopen(f"http://{LOOPBACK}:{self._health_port}/healthz", timeout=5).close()

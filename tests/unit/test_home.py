@@ -8,7 +8,7 @@ import pytest
 from holdfast import home
 
 
-def test_a_write_replaces_the_whole_file_and_leaves_nothing_beside_it(tmp_path):
+def test_write_is_atomic_and_leaves_no_temporary_file(tmp_path):
     path = tmp_path / "new" / "file"
     home.write_atomic(path, "one")
     home.write_atomic(path, b"two")
@@ -17,7 +17,7 @@ def test_a_write_replaces_the_whole_file_and_leaves_nothing_beside_it(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
+def test_failed_write_keeps_old_file(tmp_path, monkeypatch):
     path = tmp_path / "file"
     home.write_atomic(path, "old")
 
@@ -31,7 +31,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-def test_home_and_cache_are_moved_by_their_variables(tmp_path, monkeypatch):
+def test_environment_variables_move_home_and_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "h"))
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "c"))
     assert home.config_dir() == tmp_path / "h" / "config"

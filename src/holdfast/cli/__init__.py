@@ -1,6 +1,6 @@
-"""Words in, lines out: one file per noun; no decision is taken here.
+"""The command line: parses arguments, calls `holdfast.gateway` or the client, prints the result.
 
-Results go to stdout, progress to stderr. Every error ends as one clear line with a code and a hint.
+Results go to stdout, progress and errors to stderr.
 """
 
 from __future__ import annotations
@@ -8,39 +8,49 @@ from __future__ import annotations
 import click
 
 from holdfast import __version__
-from holdfast.cli.group import LazyGroup
+from holdfast.cli.click_extensions import LazyGroup
 
 _COMMANDS = {
-    "up": ("holdfast.cli.gateway:up", "Bring a gateway up, or go on where the last try stopped."),
-    "stop": ("holdfast.cli.gateway:stop", "Stop a gateway; all data stays."),
-    "start": ("holdfast.cli.gateway:start", "Start a stopped gateway and wait until it is ready."),
-    "restart": ("holdfast.cli.gateway:restart", "Stop a gateway and start it again."),
-    "upgrade": ("holdfast.cli.upgrade:upgrade", "Bring a gateway to another node image, or back."),
-    "status": ("holdfast.cli.inspection:status", "Show how a gateway is right now."),
-    "list": ("holdfast.cli.inspection:list_gateways", "List the gateways known on this machine."),
-    "logs": ("holdfast.cli.inspection:logs", "Show what a gateway's node prints."),
-    "kubeconfig": ("holdfast.cli.inspection:kubeconfig", "Print or merge a gateway's kubeconfig."),
-    "doctor": ("holdfast.cli.doctor:doctor", "Find out what is wrong with a gateway, and mend it."),
-    "destroy": ("holdfast.cli.gateway:destroy", "Take a gateway away; its data only when named."),
-    "sandbox": ("holdfast.cli.sandbox:sandbox", "Make and use sandboxes that survive."),
-    "image": ("holdfast.cli.image:image", "Build and list the images that holdfast uses."),
-    "server": ("holdfast.cli.server:server", ""),
-    "controller": ("holdfast.cli.controller:controller", ""),
-    "runs": ("holdfast.cli.runs:runs", "Show what earlier commands did, step by step."),
+    "up": ("holdfast.cli.up:up", "Create, resume or repair a gateway."),
+    "stop": ("holdfast.cli.start_stop:stop", "Stop a gateway and keep its data."),
+    "start": ("holdfast.cli.start_stop:start", "Start a stopped gateway and wait until it is ready."),
+    "restart": ("holdfast.cli.start_stop:restart", "Stop and start a gateway."),
+    "upgrade": ("holdfast.cli.up:upgrade", "Upgrade a gateway to another node image."),
+    "status": ("holdfast.cli.status:status", "Show the current state of a gateway."),
+    "list": ("holdfast.cli.status:list_gateways", "List the gateways known on this machine."),
+    "logs": ("holdfast.cli.status:logs", "Print the logs of a gateway's node."),
+    "kubeconfig": ("holdfast.cli.status:kubeconfig", "Print or merge the kubeconfig of a gateway."),
+    "doctor": ("holdfast.cli.doctor:doctor", "Diagnose and repair a gateway."),
+    "destroy": ("holdfast.cli.start_stop:destroy", "Remove a gateway; keep its data unless --data is given."),
+    "sandbox": ("holdfast.cli.sandbox:sandbox", "Create and use sandboxes."),
+    "image": ("holdfast.cli.image:image", "Build, push and list images."),
+    "server": ("holdfast.cli.processes:server", ""),
+    "controller": ("holdfast.cli.processes:controller", ""),
+    "runs": ("holdfast.cli.runs:runs", "Show earlier commands step by step."),
 }
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.version_option(__version__, message="%(prog)s %(version)s", help="Show the version and exit.")
 def cli() -> None:
-    """Kubernetes gateways in a container that never leave you stuck.
+    """Run one-node Kubernetes gateways in containers, and sandboxes on them.
 
-    A command that failed or was killed is simply run again: it goes on from where it was.
+    A command that failed or was interrupted can be repeated: it continues where it stopped.
+
+    \b
+    Exit codes:
+      0    success
+      1    failed; rerun the same command to continue
+      2    usage error
+      3    manual action required; see the hint
+      4    another run holds the gateway
+      5    `--plan` found changes
+      130  interrupted
     """
 
 
 def main() -> None:
-    """The console script: run the command line and end with its exit code."""
-    from holdfast.cli.ending import exit_code_of
+    """Run the command line and exit with its exit code."""
+    from holdfast.cli.output import run_command
 
-    raise SystemExit(exit_code_of(cli))
+    raise SystemExit(run_command(cli))

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what is wrong with a gateway, why, and what mends it."""
+"""`holdfast doctor`: diagnose a gateway, repair it, or collect a bundle for a bug report."""
 
 from __future__ import annotations
 
@@ -7,63 +7,61 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.options import json_option, name_argument
-from holdfast.cli.progress import progress
-from holdfast.cli.results import show
+from holdfast.cli.click_extensions import flag_option, json_option, name_argument
+from holdfast.cli.output import print_result, progress_renderer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.gateway.doctor.findings import Diagnosis, Finding, Report
+    from holdfast.gateway.doctor import Diagnosis, DoctorReport, Finding
 
 _MARKS = {"problem": ("x", "red"), "warning": ("!", "yellow"), "note": ("-", "cyan")}
-_FEW = 8
+_MAX_LISTED_CHECKS = 8
 
 
 @click.command()
 @name_argument
-@click.option(
-    "--fix", is_flag=True, help="Mend what is safe to mend: nothing is deleted, nothing healthy stopped."
-)
+@flag_option("--fix", text="Apply the safe repairs: delete nothing and stop nothing that is healthy.")
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path),
     metavar="FILE.tar.gz",
-    help="Pack findings, logs and settings for a bug report; secrets are taken out.",
+    help="Write findings, logs and settings to a file for a bug report; secrets are removed.",
 )
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, name: str | None, fix: bool, bundle: Path | None, as_json: bool) -> None:
-    """Find out what is wrong with gateway NAME: every finding has a code, a cause and a repair.
+    """Diagnose gateway NAME: every finding has a code, a cause and a repair.
 
-    Exit code 0: nothing is wrong. 1: --fix or the command that is named mends it. 3: a person is needed.
+    Exit with 0 without problems, with 1 if --fix or the named command repairs it, and with 3 if manual
+    action is required.
     """
-    from holdfast.gateway.doctor.diagnosis import diagnose
+    from holdfast.gateway.doctor import diagnose
 
-    with progress(as_json=as_json) as shown:
-        found = diagnose(name, shown.bus, fix=fix, bundle_to=bundle)
-    show(found, list(_lines(found)), as_json=as_json)
-    ctx.exit(found.report.exit_code)
+    with progress_renderer(as_json=as_json) as renderer:
+        diagnosis = diagnose(name, renderer.bus, fix=fix, bundle_to=bundle)
+    print_result(diagnosis, list(_report_lines(diagnosis)), as_json=as_json)
+    ctx.exit(diagnosis.report.exit_code)
 
 
-def _lines(found: Diagnosis) -> Iterator[str]:
-    for repair in found.repairs:
+def _report_lines(diagnosis: Diagnosis) -> Iterator[str]:
+    for repair in diagnosis.repairs:
         mark = click.style("✓", fg="green") if repair.repaired else click.style("x", fg="red")
-        word = "repaired" if repair.repaired else "not repaired"
-        yield f"{mark} {repair.code} {repair.subject}: {word}: {repair.how}"
-    if found.repairs:
+        outcome = "repaired" if repair.repaired else "not repaired"
+        yield f"{mark} {repair.code} {repair.subject}: {outcome}: {repair.how}"
+    if diagnosis.repairs:
         yield ""
-    for finding in found.report.findings:
-        yield from _of(finding)
-    yield _summary(found.report)
-    if found.report.skipped:
-        yield "Not looked at: " + "; ".join(_skipped(found.report)) + "."
-    if found.bundle:
-        yield f"Bundle: {found.bundle}, only you can read it. Look into it before you send it. Inside:"
-        yield "  " + ", ".join(found.bundled)
+    for finding in diagnosis.report.findings:
+        yield from _finding_lines(finding)
+    yield _summary(diagnosis.report)
+    if diagnosis.report.skipped:
+        yield "Skipped: " + "; ".join(_skipped_checks(diagnosis.report)) + "."
+    if diagnosis.bundle:
+        yield f"Bundle: {diagnosis.bundle}, readable only by you. Check its content before you send it:"
+        yield "  " + ", ".join(diagnosis.bundled)
 
 
-def _of(finding: Finding) -> Iterator[str]:
+def _finding_lines(finding: Finding) -> Iterator[str]:
     mark, colour = _MARKS[finding.severity]
     yield click.style(f"{mark} {finding.code}", fg=colour) + f" {finding.subject}"
     yield f"    {finding.cause}"
@@ -71,20 +69,20 @@ def _of(finding: Finding) -> Iterator[str]:
         yield f"    → {finding.repair}"
 
 
-def _summary(report: Report) -> str:
-    of = f"Gateway {report.gateway}" if report.gateway else "This machine"
-    counts = [(len(report.of("problem")), "problem"), (len(report.of("warning")), "warning"),
-              (len(report.of("note")), "note")]  # fmt: skip
-    said = ", ".join(f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count)
-    return f"{of}: {said or 'nothing is wrong'} ({report.checks} checks, {report.seconds:.1f} s)."
+def _summary(report: DoctorReport) -> str:
+    subject = f"Gateway {report.gateway}" if report.gateway else "This machine"
+    severities: list[str] = [finding.severity for finding in report.findings]
+    counts = [(severities.count(severity), severity) for severity in _MARKS]
+    found = ", ".join(f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count)
+    return f"{subject}: {found or 'no problems'} ({report.checks} checks, {report.seconds:.1f} s)."
 
 
-def _skipped(report: Report) -> list[str]:
-    """Checks that were left out, one entry for each reason."""
+def _skipped_checks(report: DoctorReport) -> list[str]:
+    """The skipped checks, one entry for each reason."""
     by_reason: dict[str, list[str]] = {}
     for check, reason in report.skipped.items():
         by_reason.setdefault(reason, []).append(check)
     return [
-        f"{', '.join(checks) if len(checks) <= _FEW else f'{len(checks)} checks'} ({reason})"
+        f"{', '.join(checks) if len(checks) <= _MAX_LISTED_CHECKS else f'{len(checks)} checks'} ({reason})"
         for reason, checks in by_reason.items()
     ]

@@ -1,77 +1,74 @@
-"""`holdfast image build | push | list`: the images that holdfast uses, and yours in a gateway."""
+"""`holdfast image build | push | list`: holdfast's images, and local images in a gateway."""
 
 from __future__ import annotations
 
 import click
 
-from holdfast.cli.group import LazyGroup
-from holdfast.cli.options import json_option
-from holdfast.cli.progress import progress
-from holdfast.cli.results import show, table
+from holdfast.cli.click_extensions import LazyGroup, flag_option, json_option
+from holdfast.cli.output import format_table, print_result, progress_renderer
 
 _COMMANDS = {
     "build": ("holdfast.cli.image:build", "Build the node, gateway and sandbox images."),
-    "push": ("holdfast.cli.image:push", "Put local images into a running gateway."),
-    "list": ("holdfast.cli.image:list_images", "List the images, and whether each is up to date."),
+    "push": ("holdfast.cli.image:push", "Push local images into a running gateway."),
+    "list": ("holdfast.cli.image:list_images", "List holdfast's images and whether each is up to date."),
 }
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS)
 def image() -> None:
-    """Build and list the images that holdfast uses; put your own into a gateway."""
+    """Build and list holdfast's images; push local images into a gateway."""
 
 
 @click.command()
 @click.argument("images", nargs=-1)
-@click.option("--refresh", is_flag=True, help="Take new Debian packages even if nothing else changed.")
+@flag_option("--refresh", text="Install the newest Debian packages even if nothing else changed.")
 @click.option(
-    "--kubernetes", metavar="MINOR", default="", help="The node image with another Kubernetes (1.33, say)."
+    "--kubernetes", metavar="MINOR", default="", help="Kubernetes version of the node image, such as 1.33."
 )
 @json_option
 def build(images: tuple[str, ...], refresh: bool, kubernetes: str, as_json: bool) -> None:
-    """Build IMAGES (node, gateway, sandbox; all of them by default) from package registries alone.
+    """Build IMAGES (node, gateway, sandbox; default: all) from package registries.
 
-    What is up to date is not built again. A build that was interrupted goes on where it was.
+    Images that are up to date are not rebuilt. A repeated command continues an interrupted build.
     """
-    from holdfast.images.build import build_images
+    from holdfast.images import build_images
 
-    with progress(as_json=as_json) as shown:
-        result = build_images(images, refresh=refresh, kubernetes=kubernetes, bus=shown.bus)
+    with progress_renderer(as_json=as_json) as renderer:
+        result = build_images(images, refresh=refresh, kubernetes=kubernetes, bus=renderer.bus)
     count = sum(built.changed for built in result)
-    line = (
-        f"Built {count} of {len(result)} images."
-        if count
-        else "All images are up to date. Nothing was changed."
+    built = f"Built {count} of {len(result)} images."
+    print_result(
+        result, [built if count else "All images are up to date. Nothing was changed."], as_json=as_json
     )
-    show(result, [line], as_json=as_json)
 
 
 @click.command()
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
-@click.option("--gateway", metavar="NAME", help="Which gateway; the active one by default.")
+@click.option("--gateway", metavar="NAME", help="Name of the gateway; default: the active one.")
 @json_option
 def push(images: tuple[str, ...], gateway: str | None, as_json: bool) -> None:
-    """Put each IMAGE of this machine's engine into a running gateway, so that its pods can use it.
+    """Push each IMAGE from the local container engine into a running gateway, so that its pods can use it.
 
-    An image that is there already is not sent. A push that was cut is run again and goes on.
+    Images that the gateway already has are not sent. A repeated command continues an interrupted push.
     """
-    from holdfast.gateway import commands
-    from holdfast.gateway.spec import resolve_name
+    from holdfast.gateway import commands, resolve_gateway_name
 
-    name = resolve_name(gateway)
-    with progress(as_json=as_json) as shown:
-        result = commands.push(name, images, shown.bus)
-    sent = ", ".join(result.pushed)
-    line = f"In gateway {name} now: {sent}." if sent else f"Gateway {name} had all of it. Nothing was sent."
-    show(result, [line], as_json=as_json)
+    name = resolve_gateway_name(gateway)
+    with progress_renderer(as_json=as_json) as renderer:
+        result = commands.push(name, images, renderer.bus)
+    line = f"Gateway {name} already has these images. Nothing was sent."
+    if result.pushed:
+        line = f"Pushed into gateway {name}: {', '.join(result.pushed)}."
+    print_result(result, [line], as_json=as_json)
 
 
 @click.command("list")
-@click.option("--check", is_flag=True, help="Exit with 1 unless every image is up to date.")
+@flag_option("--check", text="Exit with 1 unless every image is up to date.")
 @json_option
-def list_images(check: bool, as_json: bool) -> None:
-    """List the images, and whether each is up to date with its sources."""
-    from holdfast.images.build import image_states
+@click.pass_context
+def list_images(ctx: click.Context, check: bool, as_json: bool) -> None:
+    """List holdfast's images and whether each is up to date with its sources."""
+    from holdfast.images import image_states
 
     states = image_states()
     rows = [("IMAGE", "STATE", "SIZE", "ID")]
@@ -79,6 +76,6 @@ def list_images(check: bool, as_json: bool) -> None:
         (state.reference, state.state, f"{state.size / 1e6:.0f} MB" if state.size else "", state.id[7:19])
         for state in states
     ]
-    show(states, table(rows), as_json=as_json)
+    print_result(states, format_table(rows), as_json=as_json)
     if check and any(state.state != "up to date" for state in states):
-        click.get_current_context().exit(1)
+        ctx.exit(1)

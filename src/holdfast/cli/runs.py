@@ -1,121 +1,130 @@
-"""`holdfast runs`, `runs show` and `runs clean`: what earlier commands did, step by step."""
+"""`holdfast runs`, `runs show` and `runs clean`: the recorded runs of earlier commands."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.options import json_option
-from holdfast.cli.results import show, table
+from holdfast.cli.click_extensions import flag_option, json_option
+from holdfast.cli.output import format_table, print_result
 
 if TYPE_CHECKING:
-    from holdfast.engine import RunRecord, SQLiteStore, StepLog
-    from holdfast.events import Event, StoreDamaged
+    from holdfast.events import Event
+    from holdfast.workflow import RunRecord, StepLog
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_MARKS = {"finished": "✓", "failed": "x", "in flight": "?"}
+_MAX_LISTED_NAMES = 8
+_MAX_SHOWN_SECONDS = 100.0
 
-def _which(command: F) -> F:
-    """The options that say whose runs are meant."""
-    command = click.option("--gateway", "-g", help="Only the runs of this gateway.")(command)
+
+def _store_options(command: F) -> F:
+    """The options that select the stores to read."""
+    command = click.option("--gateway", "-g", help="Show only the runs of this gateway.")(command)
     return click.option(
-        "--store",
-        type=click.Path(path_type=Path),
-        help="The runs in this store: any workflow's, not only ours.",
+        "--store", type=click.Path(path_type=Path), help="Read this store of any workflow instead."
     )(command)
 
 
 @click.group(invoke_without_command=True)
-@_which
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many at most.")
+@_store_options
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of runs."
+)
 @json_option
 @click.pass_context
 def runs(ctx: click.Context, gateway: str | None, store: Path | None, limit: int, as_json: bool) -> None:
-    """Show what earlier commands did: the newest runs first."""
+    """List the runs of earlier commands, newest first."""
     ctx.obj = {"gateway": gateway, "store": store}
     if ctx.invoked_subcommand is not None:
         return
-    found = _found(gateway, store)[:limit]
+    selected = _load_runs(gateway, store)[:limit]
     rows = [("ID", "COMMAND", "SUBJECT", "OUTCOME", "STARTED", "TOOK", "STEPS")]
     rows += [
         (
-            run.id, run.command, run.subject, run.outcome, _when(run.started), _took(run.seconds),
-            f"{len(run.steps)} ran, {_skipped(run)} skipped",
+            run.id, run.command, run.subject, run.outcome, _format_time(run.started),
+            _format_duration(run.seconds), f"{len(run.steps)} ran, {_skipped_count(run)} skipped",
         )
-        for run, _ in found
+        for run, _ in selected
     ]  # fmt: skip
-    lines = table(rows) if found else ["No runs yet."]
-    show([_full(run) for run, _ in found], lines, as_json=as_json)
+    lines = format_table(rows) if selected else ["No runs yet."]
+    print_result([_run_as_dict(run) for run, _ in selected], lines, as_json=as_json)
 
 
 @runs.command("show")
 @click.argument("run_id", metavar="ID")
-@_which
+@_store_options
 @json_option
 @click.pass_obj
 def show_run(
-    outer: dict[str, Any], run_id: str, gateway: str | None, store: Path | None, as_json: bool
+    parent_options: dict[str, Any], run_id: str, gateway: str | None, store: Path | None, as_json: bool
 ) -> None:
-    """Show one run: its steps, times, retries and errors, and what was skipped and why.
+    """Show the steps of run ID with their times, retries and errors, and the skipped steps with reasons.
 
-    ID may be shortened as long as it is clear; `last` is the newest run.
+    ID can be any part of the ID that occurs in no other run, or `last` for the newest run.
     """
-    run, path = _one(_found(gateway or outer["gateway"], store or outer["store"]), run_id)
-    show(_full(run), [*_heading(run, path), *_steps(run), *_ending(run)], as_json=as_json)
+    run, path = _select_run(
+        _load_runs(gateway or parent_options["gateway"], store or parent_options["store"]), run_id
+    )
+    print_result(
+        _run_as_dict(run), [*_header_lines(run, path), *_step_lines(run), *_error_lines(run)], as_json=as_json
+    )
 
 
 @runs.command()
-@_which
+@_store_options
 @click.option(
-    "--keep", type=click.IntRange(min=0), default=20, show_default=True, help="How many runs to keep."
+    "--keep", type=click.IntRange(min=0), default=20, show_default=True, help="Number of runs to keep."
 )
-@click.option("--damaged", is_flag=True, help="Delete damaged stores that were set aside, too.")
+@flag_option("--damaged", text="Also delete damaged stores that were set aside.")
 @json_option
 @click.pass_obj
 def clean(
-    outer: dict[str, Any], gateway: str | None, store: Path | None, keep: int, damaged: bool, as_json: bool
+    parent_options: dict[str, Any],
+    gateway: str | None,
+    store: Path | None,
+    keep: int,
+    damaged: bool,
+    as_json: bool,
 ) -> None:
-    """Forget old runs. What is done stays done: checkpoints are not touched."""
-    from holdfast.engine import history
-    from holdfast.engine.damage import words
+    """Delete the records of old runs; keep the checkpoints."""
+    from holdfast.events import StoreDamaged
+    from holdfast.workflow import delete_old_runs, open_exclusive
+    from holdfast.workflow.store import damaged_copies, describe_damage
 
-    gone: list[str] = []
+    run_ids: list[str] = []
     deleted: list[str] = []
-    aside: list[Event] = []
-    for path in _stores(gateway or outer["gateway"], store or outer["store"]):
-        copies = history.damaged_copies(path) if damaged else []  # what is set aside from here on is kept
-        with history.opened_alone(path, "runs clean", aside.append) as opened:
-            gone += history.clean(opened, keep)
+    events: list[Event] = []
+    for path in _store_paths(gateway or parent_options["gateway"], store or parent_options["store"]):
+        # Listed before the store is opened: a store that is set aside now must be kept.
+        copies = damaged_copies(path) if damaged else []
+        with open_exclusive(path, "runs clean", events.append) as opened:
+            run_ids += delete_old_runs(opened, keep)
         for copy in copies:
             copy.unlink(missing_ok=True)
             deleted.append(str(copy))
-    lines = [f"Forgot {len(gone)} runs. Checkpoints are untouched."]
+    lines = [f"Deleted {len(run_ids)} runs. Checkpoints are kept."]
     lines += [f"Deleted {name}." for name in deleted]
-    damage = _damage(aside)
-    lines += [f"{words(event)}." for event in damage]
-    show({"runs": gone, "deleted": deleted, "damage": damage}, lines, as_json=as_json)
+    damage = [event for event in events if isinstance(event, StoreDamaged)]
+    lines += [f"{describe_damage(event)}." for event in damage]
+    print_result({"runs": run_ids, "deleted": deleted, "damage": damage}, lines, as_json=as_json)
 
 
-def _full(run: RunRecord) -> dict[str, Any]:
-    """A run with all its fields: a program should not have to know what an absent one means."""
+def _run_as_dict(run: RunRecord) -> dict[str, Any]:
+    """A run with all its fields, including those with default values."""
     from msgspec.structs import asdict
 
     return {**asdict(run), "steps": [asdict(log) for log in run.steps]}
 
 
-def _damage(events: list[Event]) -> list[StoreDamaged]:
-    from holdfast.events import StoreDamaged
-
-    return [event for event in events if isinstance(event, StoreDamaged)]
-
-
-def _stores(gateway: str | None, store: Path | None) -> list[Path]:
-    from holdfast.errors import UnknownGatewayError
+def _store_paths(gateway: str | None, store: Path | None) -> list[Path]:
+    from holdfast.errors import GatewayNotFoundError
     from holdfast.home import state_dir
 
     if store is not None:
@@ -125,124 +134,105 @@ def _stores(gateway: str | None, store: Path | None) -> list[Path]:
         return sorted(gateways.glob("*/state.db"))
     path = gateways / gateway / "state.db"
     if not path.exists():
-        raise UnknownGatewayError(
-            f"no runs of a gateway {gateway}", hint="`holdfast runs` shows all there are."
-        )
+        raise GatewayNotFoundError(f"gateway {gateway}: no runs found", hint="List all runs: holdfast runs")
     return [path]
 
 
-def _found(gateway: str | None, store: Path | None) -> list[tuple[RunRecord, Path]]:
-    """All runs of the stores that are meant, the newest first."""
+def _load_runs(gateway: str | None, store: Path | None) -> list[tuple[RunRecord, Path]]:
+    """All runs of the selected stores, newest first; warn about stores that cannot be read."""
     from holdfast.errors import HoldfastError
 
-    found: list[tuple[RunRecord, Path]] = []
-    stores, errors = _stores(gateway, store), []
+    runs: list[tuple[RunRecord, Path]] = []
+    stores, errors = _store_paths(gateway, store), []
     for path in stores:
         try:
-            found += [(run, path) for run in _runs_in(path)]
+            runs += [(run, path) for run in _read_runs(path)]
         except HoldfastError as error:
             errors.append(error)
     if errors and len(errors) == len(stores):
         raise errors[0]
-    for each in errors:
-        click.echo(f"{each.message}; its runs are left out. {each.hint}".rstrip(), err=True)
-    if len({path for _, path in found}) > 1:
-        found.sort(key=lambda each: each[0].started, reverse=True)
-    return found
+    for skipped in errors:
+        click.echo(f"{skipped.message}; its runs are left out. {skipped.hint}".rstrip(), err=True)
+    if len({path for _, path in runs}) > 1:
+        runs.sort(key=lambda pair: pair[0].started, reverse=True)
+    return runs
 
 
-def _runs_in(path: Path) -> list[RunRecord]:
-    from holdfast.engine import SQLiteStore
-    from holdfast.engine.history import runs_of
+def _read_runs(path: Path) -> list[RunRecord]:
+    from holdfast.workflow import SQLiteStore, list_runs
 
-    with _opened(SQLiteStore(path, readonly=True)) as opened:
-        found = runs_of(opened)
-        if opened.unreadable:
-            click.echo(f"{path}: {opened.unreadable} runs cannot be read and are left out", err=True)
-        return found
-
-
-@contextmanager
-def _opened(store: SQLiteStore) -> Iterator[SQLiteStore]:
+    store = SQLiteStore(path, readonly=True)
     store.open()
-    try:
-        yield store
-    finally:
-        store.close()
+    with closing(store):
+        runs = list_runs(store)
+        if store.unreadable_runs:
+            click.echo(f"{path}: {store.unreadable_runs} runs cannot be read and are left out", err=True)
+        return runs
 
 
-def _one(found: list[tuple[RunRecord, Path]], wanted: str) -> tuple[RunRecord, Path]:
+def _select_run(runs: list[tuple[RunRecord, Path]], run_id: str) -> tuple[RunRecord, Path]:
     from holdfast.errors import UsageError
 
-    if wanted == "last" and found:
-        return found[0]
-    matches = [each for each in found if wanted in each[0].id]
-    exact = [each for each in matches if each[0].id == wanted]
+    if run_id == "last" and runs:
+        return runs[0]
+    matches = [pair for pair in runs if run_id in pair[0].id]
+    exact = [pair for pair in matches if pair[0].id == run_id]
     if len(exact or matches) == 1:
         return (exact or matches)[0]
-    what = "several runs are" if matches else "no run is"
-    raise UsageError(
-        f"{what} called {wanted!r}", hint="`holdfast runs` lists them; `last` is the newest one."
-    )
+    problem = "several runs match" if matches else "no run matches"
+    raise UsageError(f"{problem} {run_id!r}", hint="List the runs: holdfast runs; `last` is the newest.")
 
 
-def _heading(run: RunRecord, path: Path) -> list[str]:
-    from holdfast.engine.damage import words
+def _header_lines(run: RunRecord, path: Path) -> list[str]:
+    from holdfast.workflow.store import describe_damage
 
-    facts = [
+    fields = [
         ("run", run.id), ("command", run.command), ("subject", run.subject), ("outcome", run.outcome),
-        ("started", _when(run.started)), ("took", _took(run.seconds)), ("version", run.tool),
-        ("process", f"{run.pid} on {run.host}"), ("store", str(path)),
+        ("started", _format_time(run.started)), ("took", _format_duration(run.seconds)),
+        ("version", run.tool), ("process", f"{run.pid} on {run.host}"), ("store", str(path)),
     ]  # fmt: skip
-    lines = [f"{key:<9} {value}" for key, value in facts if value]
-    return [*lines, *(f"! {words(event, len(event.lost))}" for event in run.damage)]
+    lines = [f"{key:<9} {value}" for key, value in fields if value]
+    return [*lines, *(f"! {describe_damage(event, len(event.lost))}" for event in run.damage)]
 
 
-def _steps(run: RunRecord) -> list[str]:
+def _step_lines(run: RunRecord) -> list[str]:
     lines = [""]
     width = max((len(log.step) for log in run.steps), default=0)
     for log in run.steps:
-        lines.append(
-            f"{_MARKS[log.outcome]} {log.step:<{width}}  {_took(log.seconds):>8}  {_words(log)}".rstrip()
-        )
-        lines += [f"    tried again: {reason}" for reason in log.retries]
+        columns = [f"{_MARKS[log.outcome]} {log.step:<{width}}", f"{_format_duration(log.seconds):>8}"]
+        lines.append("  ".join([*columns, _step_details(log)]).rstrip())
+        lines += [f"    retried: {reason}" for reason in log.retries]
     for reason, names in run.skipped.items():
-        shown = ", ".join(names[:_MOST_NAMES]) + (
-            f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        )
-        lines.append(f"- {shown}  skipped: {reason}")
+        omitted = len(names) - _MAX_LISTED_NAMES
+        listed = ", ".join(names[:_MAX_LISTED_NAMES]) + (f" and {omitted} more" if omitted > 0 else "")
+        lines.append(f"- {listed}  skipped: {reason}")
     return lines
 
 
-_MARKS = {"finished": "✓", "failed": "x", "in flight": "?"}
-_MOST_NAMES = 8
-_LONG = 100.0
-
-
-def _words(log: StepLog) -> str:
-    words = [log.error or log.note or log.reason]
-    words += [f"because: {log.reason}"] if log.reason and log.note and log.note != log.reason else []
-    words += [f"{log.tries} attempts"] if log.tries > 1 else []
+def _step_details(log: StepLog) -> str:
+    details = [log.error or log.note or log.reason]
+    details += [f"because: {log.reason}"] if log.reason and log.note and log.note != log.reason else []
+    details += [f"{log.tries} attempts"] if log.tries > 1 else []
     if log.at_least_once:
-        again = log.tries > 1 or log.begun_before
-        words += ["at least once: may have happened twice" if again else "at least once"]
-    return "; ".join(word for word in words if word)
+        repeated = log.tries > 1 or log.begun_before
+        details += ["at least once: may have happened twice" if repeated else "at least once"]
+    return "; ".join(detail for detail in details if detail)
 
 
-def _ending(run: RunRecord) -> list[str]:
+def _error_lines(run: RunRecord) -> list[str]:
     if not run.error:
         return []
     where = f" in {run.step}" if run.step else ""
     return ["", f"{run.outcome}{where}: {run.error}" + (f" [{run.code}]" if run.code else ""), run.hint]
 
 
-def _skipped(run: RunRecord) -> int:
+def _skipped_count(run: RunRecord) -> int:
     return sum(len(names) for names in run.skipped.values())
 
 
-def _when(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+def _format_time(timestamp: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(timestamp))
 
 
-def _took(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < _LONG else f"{seconds / 60:.1f} min"
+def _format_duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < _MAX_SHOWN_SECONDS else f"{seconds / 60:.1f} min"

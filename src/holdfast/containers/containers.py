@@ -1,27 +1,31 @@
-"""Containers of an engine: seen, made, started, stopped, removed; what is done already counts as done.
+"""Create, inspect, start, stop and remove containers.
 
-Not here: commands inside them (commands.py) and what a node's container is made of (the gateway floor).
+Operations are idempotent: an object that already exists, runs or is gone is not an error.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.containers.gpus import gpus_of
-from holdfast.containers.translation import translated
+from holdfast.api import parse_timestamp
+from holdfast.containers.errors import call_if_found, translate_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from holdfast.containers.engine import Engine
+    from holdfast.containers.client import ContainerEngine
+
+# Every GPU of the host, instead of device IDs.
+ALL_GPUS = "all"
+_GPU_CAPABILITY = "gpu"
+_ALL_DEVICES = -1
 
 
 class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
-    """A container as the engine shows it, as far as holdfast reads it."""
+    """The properties of a container that holdfast reads."""
 
     id: str
     name: str
@@ -36,165 +40,186 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     ports: dict[str, tuple[str, int]]
     networks: dict[str, str]
-    restart: str
+    restart_policy: str
     gpus: tuple[str, ...]
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return self.state in ("running", "restarting", "paused")
 
     @property
-    def started_second(self) -> int | None:
-        """When it was started the last time, in whole seconds of the epoch."""
-        if self.never_ran:
+    def started_at_epoch(self) -> int | None:
+        """The time of the last start in whole seconds since the epoch; None if it never started."""
+        if self.never_started:
             return None
-        return int(dt.datetime.fromisoformat(f"{self.started_at[:19]}+00:00").timestamp())
+        return int(parse_timestamp(self.started_at).timestamp())
 
     @property
-    def never_ran(self) -> bool:
-        """Whether it was only made so far: the engine shows the beginning of time as its start."""
+    def never_started(self) -> bool:
+        """Whether the container was only created; the engine then reports year 1 as the start time."""
         return self.state == "created" or self.started_at.startswith("0001-")
 
 
-def find_container(engine: Engine, name: str) -> ContainerView | None:
-    """The container of this name, or None."""
-    import docker.errors
-
-    with translated(f"looking for container {name}", engine.address):
-        try:
-            return _view(engine.client.inspect_container(name))
-        except docker.errors.NotFound:
-            return None
+def find_container(engine: ContainerEngine, name: str) -> ContainerView | None:
+    """Return the container with this name or ID, or None."""
+    raw = call_if_found(engine, f"inspecting container {name}", lambda: engine.client.inspect_container(name))
+    return _parse_container(raw) if raw is not None else None
 
 
 def create_container(
-    engine: Engine,
+    engine: ContainerEngine,
     name: str,
     *,
     image: str,
     config: Mapping[str, Any],
     host_config: Mapping[str, Any],
-    networking: Mapping[str, Any],
+    networking_config: Mapping[str, Any],
 ) -> str:
-    """Make a container from the engine's own terms; return its id."""
-    body = {**config, "Image": image, "HostConfig": host_config, "NetworkingConfig": networking}
-    with translated(f"making container {name}", engine.address):
-        made = engine.client.create_container_from_config(body, name)
-    return str(made["Id"])
+    """Create a container from the Docker API's own structures; return its ID."""
+    body = {**config, "Image": image, "HostConfig": host_config, "NetworkingConfig": networking_config}
+    with translate_errors(f"creating container {name}", engine.address):
+        return str(engine.client.create_container_from_config(body, name)["Id"])
 
 
-def start_container(engine: Engine, name: str) -> None:
-    """Start a container; one that runs is left alone by the engine."""
-    with translated(f"starting container {name}", engine.address):
+def start_container(engine: ContainerEngine, name: str) -> None:
+    """Start a container; a running one stays unchanged."""
+    with translate_errors(f"starting container {name}", engine.address):
         engine.client.start(name)
 
 
-def set_restart(engine: Engine, name: str, policy: str) -> None:
-    """Say whether the engine brings a container back by itself (`always`) or leaves it as it is (`no`)."""
-    with translated(f"setting the restart policy of {name}", engine.address):
+def set_restart_policy(engine: ContainerEngine, name: str, policy: str) -> None:
+    """Set whether the engine restarts the container (`always`) or not (`no`)."""
+    with translate_errors(f"setting the restart policy of {name}", engine.address):
         engine.client.update_container(name, restart_policy={"Name": policy})
 
 
-def unpause_container(engine: Engine, name: str) -> None:
-    """Let a paused container go on."""
-    with translated(f"unpausing container {name}", engine.address):
+def unpause_container(engine: ContainerEngine, name: str) -> None:
+    """Resume a paused container."""
+    with translate_errors(f"unpausing container {name}", engine.address):
         engine.client.unpause(name)
 
 
-def stop_container(engine: Engine, name: str, *, grace_seconds: int) -> bool:
-    """Ask a container to stop and wait for it; False when there was none."""
-    import docker.errors
-
-    with translated(f"stopping container {name}", engine.address):
-        try:
-            engine.client.stop(name, timeout=grace_seconds)
-        except docker.errors.NotFound:
-            return False
-    return True
+def stop_container(engine: ContainerEngine, name: str, *, grace_seconds: int) -> bool:
+    """Stop a container and wait for its exit; return False if it does not exist."""
+    return call_if_found(
+        engine, f"stopping container {name}",
+        lambda: engine.client.stop(name, timeout=grace_seconds) or True,
+    ) is not None  # fmt: skip
 
 
-def rename_container(engine: Engine, name: str, new_name: str) -> None:
-    """Give a container another name; it stays what it is."""
-    with translated(f"renaming container {name} to {new_name}", engine.address):
+def rename_container(engine: ContainerEngine, name: str, new_name: str) -> None:
+    """Rename a container."""
+    with translate_errors(f"renaming container {name} to {new_name}", engine.address):
         engine.client.rename(name, new_name)
 
 
-def remove_container(engine: Engine, name: str) -> bool:
-    """Remove a container that may still run; its named volumes stay. False when there was none."""
+def remove_container(engine: ContainerEngine, name: str) -> bool:
+    """Remove a container, running or not, and keep its named volumes; return False if it does not exist."""
     import docker.errors
 
-    with translated(f"removing container {name}", engine.address):
+    def remove() -> bool:
         try:
             engine.client.remove_container(name, force=True)
-        except docker.errors.NotFound:
-            return False
         except docker.errors.APIError as error:
             if "is already in progress" not in str(error):
                 raise
             with suppress(docker.errors.NotFound):
                 engine.client.wait(name, condition="removed", timeout=engine.client.timeout)
-    return True
+        return True
+
+    return call_if_found(engine, f"removing container {name}", remove) is not None
 
 
-def ends_within(engine: Engine, name: str, *, within: float) -> bool:
-    """Whether a container is over, or is in so many seconds: the engine tells, it is not asked in a loop."""
+def wait_for_exit(engine: ContainerEngine, name: str, *, timeout: float) -> bool:
+    """Wait until a container exits; return False if it still runs after `timeout` seconds."""
     import docker.errors
     import requests
 
-    with translated(f"waiting for the end of {name}", engine.address):
+    with translate_errors(f"waiting for the exit of {name}", engine.address):
         try:
-            engine.client.wait(name, timeout=within)
+            engine.client.wait(name, timeout=timeout)
         except docker.errors.NotFound:
             return True
         except requests.exceptions.ReadTimeout:
             return False
         except requests.exceptions.ConnectionError as error:
-            if "timed out" in str(error).lower():  # what the SDK's streams make of a time that is over
+            if "timed out" in str(error).lower():  # a read timeout of a stream, as the SDK reports it
                 return False
             raise
     return True
 
 
-def container_logs(engine: Engine, name: str, *, tail: int | None = None, since: int | None = None) -> str:
-    """What the container has printed so far (since a second of the epoch), the newest `tail` lines of it."""
-    with translated(f"reading the log of {name}", engine.address):
-        raw = engine.client.logs(
-            name, stdout=True, stderr=True, tail="all" if tail is None else tail, since=since
-        )
+def container_logs(
+    engine: ContainerEngine, name: str, *, tail: int | None = None, since: int | None = None
+) -> str:
+    """Return the output of a container.
+
+    Args:
+        engine: the container engine.
+        name: the container.
+        tail: only this number of lines from the end.
+        since: only the output after this time, in seconds since the epoch.
+    """
+    with translate_errors(f"reading the log of {name}", engine.address):
+        raw = engine.client.logs(name, stdout=True, stderr=True, tail=_tail(tail), since=since)
     return bytes(raw).decode(errors="replace")
 
 
-def follow_logs(engine: Engine, name: str, *, tail: int | None = None) -> Iterator[bytes]:
-    """What the container prints, as it prints it, until it ends."""
-    with translated(f"following the log of {name}", engine.address):
+def follow_logs(engine: ContainerEngine, name: str, *, tail: int | None = None) -> Iterator[bytes]:
+    """Yield the output of a container until it exits, starting with the last `tail` lines."""
+    with translate_errors(f"following the log of {name}", engine.address):
         yield from engine.client.logs(
-            name, stdout=True, stderr=True, stream=True, follow=True, tail="all" if tail is None else tail
+            name, stdout=True, stderr=True, stream=True, follow=True, tail=_tail(tail)
         )
 
 
-def list_containers(engine: Engine, *, label: str) -> list[dict[str, Any]]:
-    """All containers, running or not, that carry a label (`key` or `key=value`)."""
-    with translated("listing containers", engine.address):
-        found: list[dict[str, Any]] = engine.client.containers(all=True, filters={"label": label})
-    return found
+def _tail(lines: int | None) -> int | str:
+    return "all" if lines is None else lines
 
 
-def reattach(engine: Engine, name: str, network: str, *, old_networks: Mapping[str, str]) -> None:
-    """Leave networks that went stale and join one again; used when a network was remade under its name."""
+def list_containers(engine: ContainerEngine, *, label: str) -> list[dict[str, Any]]:
+    """Return all containers, running or not, with a label (`key` or `key=value`)."""
+    with translate_errors("listing containers", engine.address):
+        return list(engine.client.containers(all=True, filters={"label": label}))
+
+
+def reattach_network(
+    engine: ContainerEngine, name: str, network: str, *, stale_networks: Mapping[str, str]
+) -> None:
+    """Detach a container from stale networks and attach it to one: a network was recreated by name."""
     import docker.errors
 
-    with translated(f"attaching {name} to network {network}", engine.address):
-        for old in old_networks:
+    with translate_errors(f"attaching {name} to network {network}", engine.address):
+        for stale in stale_networks:
             try:
-                engine.client.disconnect_container_from_network(name, old, force=True)
+                engine.client.disconnect_container_from_network(name, stale, force=True)
             except docker.errors.APIError as error:
                 if error.status_code not in (403, 404, 500):
                     raise
         engine.client.connect_container_to_network(name, network)
 
 
-def _view(raw: Mapping[str, Any]) -> ContainerView:
-    state, config = raw["State"], raw["Config"]
+def device_requests(gpus: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the Docker device requests for GPUs; the engine chooses the driver."""
+    if not gpus:
+        return []
+    selection = {"Count": _ALL_DEVICES} if ALL_GPUS in gpus else {"DeviceIDs": sorted(gpus)}
+    return [{"Driver": "", **selection, "Capabilities": [[_GPU_CAPABILITY]]}]
+
+
+def requested_gpus(requests: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the GPUs in the device requests of a container."""
+    ids: set[str] = set()
+    for request in requests:
+        if any(_GPU_CAPABILITY in capabilities for capabilities in request.get("Capabilities") or ()):
+            ids.update(request.get("DeviceIDs") or ())
+            if request.get("Count") == _ALL_DEVICES:
+                return (ALL_GPUS,)
+    return tuple(sorted(ids))
+
+
+def _parse_container(raw: Mapping[str, Any]) -> ContainerView:
+    state, config, host_config = raw["State"], raw["Config"], raw["HostConfig"]
     networks = raw["NetworkSettings"].get("Networks") or {}
     return ContainerView(
         id=raw["Id"],
@@ -208,16 +233,16 @@ def _view(raw: Mapping[str, Any]) -> ContainerView:
         hostname=str(config.get("Hostname", "")),
         labels=config.get("Labels") or {},
         environment=dict(item.partition("=")[::2] for item in config.get("Env") or ()),
-        ports=_published(raw["HostConfig"].get("PortBindings") or {}),
-        networks={name: str(end.get("NetworkID", "")) for name, end in networks.items()},
-        restart=str((raw["HostConfig"].get("RestartPolicy") or {}).get("Name") or "no"),
-        gpus=gpus_of(raw["HostConfig"].get("DeviceRequests") or ()),
+        ports=_published_ports(host_config.get("PortBindings") or {}),
+        networks={name: str(endpoint.get("NetworkID", "")) for name, endpoint in networks.items()},
+        restart_policy=str((host_config.get("RestartPolicy") or {}).get("Name") or "no"),
+        gpus=requested_gpus(host_config.get("DeviceRequests") or ()),
     )
 
 
-def _published(bindings: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
-    published = {}
-    for port, places in bindings.items():
-        if places and places[0].get("HostPort"):
-            published[port] = (places[0].get("HostIp") or "", int(places[0]["HostPort"]))
-    return published
+def _published_ports(bindings: Mapping[str, Any]) -> dict[str, tuple[str, int]]:
+    return {
+        port: (published[0].get("HostIp") or "", int(published[0]["HostPort"]))
+        for port, published in bindings.items()
+        if published and published[0].get("HostPort")
+    }

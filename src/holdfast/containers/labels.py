@@ -1,21 +1,21 @@
-"""The labels by which holdfast knows its own objects on an engine."""
+"""The labels of holdfast's objects on a container engine."""
 
 from __future__ import annotations
 
+# On containers, networks and volumes: the name of their gateway.
 GATEWAY = "dev.holdfast.gateway"
-"""On containers, networks and volumes: the name of the gateway they belong to."""
 
+# On containers: the fingerprint of the settings they were created with.
 SETTINGS = "dev.holdfast.settings"
-"""On containers: the fingerprint of the settings they were made with."""
 
+# On node images: the version of the contract between image and holdfast.
 CONTRACT = "dev.holdfast.contract"
-"""On node images: the version of the contract between image and holdfast."""
 
+# On node images: the Kubernetes version.
 KUBERNETES = "dev.holdfast.kubernetes"
-"""On node images: the Kubernetes version inside."""
 
+# On images built by holdfast: the content hash of all inputs.
 INPUTS = "dev.holdfast.inputs"
-"""On images built by holdfast: the content hash of all that went into them."""
 
+# On short-lived containers: what they work on. The container of a node does not have it.
 HELPER = "dev.holdfast.helper"
-"""On containers that only help for a moment: what they work on. No gateway's node has it."""

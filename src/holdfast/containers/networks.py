@@ -1,97 +1,129 @@
-"""Networks and volumes of an engine: looked up, made and removed by name; removing what is gone is done.
-
-Not here: attaching containers (containers.py).
-"""
+"""Networks of a container engine, and the TCP ports of the machine it runs on."""
 
 from __future__ import annotations
 
+import re
+import socket
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.containers.containers import find_container, list_containers
+from holdfast.containers.errors import call_if_found, translate_errors
 from holdfast.containers.labels import GATEWAY
-from holdfast.containers.translation import translated
+from holdfast.errors import PortInUseError
 
 if TYPE_CHECKING:
-    from holdfast.containers.engine import Engine
+    from collections.abc import Iterable
+
+    from holdfast.containers.client import ContainerEngine
+
+# The range for `auto`: below the ephemeral ports that the kernel assigns to outgoing connections.
+FIRST_AUTO_PORT, LAST_AUTO_PORT = 26443, 26999
+_TCP_LISTEN = "0A"
 
 
 class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
-    """A network as the engine shows it."""
+    """The properties of a network that holdfast reads."""
 
     id: str
     name: str
     labels: dict[str, str]
 
 
-class VolumeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A volume as the engine shows it."""
-
-    name: str
-    labels: dict[str, str]
-    mountpoint: str
-
-
-def find_network(engine: Engine, name: str) -> NetworkView | None:
-    """The network of exactly this name, or None. (The engine itself matches parts of names.)"""
-    with translated(f"looking for network {name}", engine.address):
+def find_network(engine: ContainerEngine, name: str) -> NetworkView | None:
+    """Return the network with exactly this name, or None; the engine itself matches parts of names."""
+    with translate_errors(f"inspecting network {name}", engine.address):
         for network in engine.client.networks(names=[name]):
             if network["Name"] == name:
                 return NetworkView(id=network["Id"], name=name, labels=network.get("Labels") or {})
     return None
 
 
-def create_network(engine: Engine, name: str, *, gateway: str) -> str:
-    """Make a bridge network that belongs to a gateway; return its id."""
-    with translated(f"making network {name}", engine.address):
-        made = engine.client.create_network(
+def create_network(engine: ContainerEngine, name: str, *, gateway: str) -> str:
+    """Create a bridge network of a gateway; return its ID."""
+    with translate_errors(f"creating network {name}", engine.address):
+        network = engine.client.create_network(
             name, driver="bridge", check_duplicate=True, labels={GATEWAY: gateway}
         )
-    return str(made["Id"])
+    return str(network["Id"])
 
 
-def remove_network(engine: Engine, name: str) -> bool:
-    """Remove a network; False when there was none."""
-    found = find_network(engine, name)
-    if found is None:
+def remove_network(engine: ContainerEngine, name: str) -> bool:
+    """Remove a network; return False if it does not exist."""
+    network = find_network(engine, name)
+    if network is None:
         return False
-    import docker.errors
+    remove = lambda: engine.client.remove_network(network.id) or True  # noqa: E731
+    return call_if_found(engine, f"removing network {name}", remove) is not None
 
-    with translated(f"removing network {name}", engine.address):
+
+def free_port(
+    *, reserved: Iterable[int] = (), first: int = FIRST_AUTO_PORT, last: int = LAST_AUTO_PORT
+) -> int:
+    """Return the first port of a range that is neither in use on this machine nor reserved.
+
+    Raises:
+        PortInUseError: all ports of the range are taken.
+    """
+    taken = set(reserved)
+    for port in range(first, last + 1):
+        if port not in taken and not is_port_taken(port):
+            return port
+    raise PortInUseError(f"no free port between {first} and {last}", hint="Choose a port with --port.")
+
+
+def is_port_taken(port: int, address: str = "127.0.0.1") -> bool:
+    """Whether a program on this machine listens on the port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            engine.client.remove_network(found.id)
-        except docker.errors.NotFound:
-            return False
-    return True
+            probe.bind((address, port))
+        except OSError:
+            return True
+    return False
 
 
-def find_volume(engine: Engine, name: str) -> VolumeView | None:
-    """The volume of this name, or None."""
-    with translated(f"looking for volume {name}", engine.address):
-        listed = engine.client.volumes(filters={"name": name})["Volumes"] or []
-    for volume in listed:
-        if volume["Name"] == name:
-            return VolumeView(
-                name=name, labels=volume.get("Labels") or {}, mountpoint=volume.get("Mountpoint", "")
-            )
+def reserved_ports(engine: ContainerEngine) -> set[int]:
+    """Return the ports of all gateways of the engine: a stopped one needs its ports when it starts."""
+    ports: set[int] = set()
+    for listed in list_containers(engine, label=GATEWAY):
+        container = find_container(engine, listed["Id"])
+        if container is not None:
+            ports |= {port for _, port in container.ports.values()}
+    return ports
+
+
+def port_owner(engine: ContainerEngine, port: int) -> str:
+    """Describe what listens on a port: a container, a process, or "another program"."""
+    with translate_errors("listing containers", engine.address):
+        for container in engine.client.containers():
+            if any(published.get("PublicPort") == port for published in container.get("Ports") or ()):
+                return f"container {container['Names'][0].lstrip('/')}"
+    return listening_process(port) or "another program"
+
+
+def listening_process(port: int) -> str | None:
+    """Describe the process that listens on a port; None if there is none that this user can see."""
+    inodes = _listening_inodes(port)
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            for descriptor in (process / "fd").iterdir():
+                with suppress(OSError):
+                    match = re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink()))
+                    if match and match[1] in inodes:
+                        return f"process {process.name} ({(process / 'comm').read_text().strip()})"
     return None
 
 
-def create_volume(engine: Engine, name: str, *, gateway: str) -> None:
-    """Make a volume that belongs to a gateway; the engine keeps one that is already there."""
-    with translated(f"making volume {name}", engine.address):
-        engine.client.create_volume(name, labels={GATEWAY: gateway})
-
-
-def remove_volume(engine: Engine, name: str) -> bool:
-    """Remove a volume and all data on it; False when there was none."""
-    if find_volume(engine, name) is None:
-        return False
-    import docker.errors
-
-    with translated(f"removing volume {name}", engine.address):
-        try:
-            engine.client.remove_volume(name)
-        except docker.errors.NotFound:
-            return False
-    return True
+def _listening_inodes(port: int) -> set[str]:
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _TCP_LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+                    inodes.add(fields[9])
+    return inodes

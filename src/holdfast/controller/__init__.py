@@ -1,4 +1,9 @@
-"""Carries out what the sandbox floor decides: a cache of what is there, a queue of keys, one look at a time.
+"""The controller: an informer fills a cache, a work queue runs reconcilers, an executor writes their
+decisions.
 
-`run.py` puts it together. No decision is taken here.
+The decisions are pure functions of `holdfast.sandbox`.
 """
+
+from holdfast import lazy_exports
+
+__all__, __getattr__, __dir__ = lazy_exports.attach(__name__, __file__)

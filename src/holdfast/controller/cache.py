@@ -1,7 +1,7 @@
-"""What the API server has, as far as it has told us: by name, by owner and by tracking label.
+"""Local store of watched objects, indexed by name, owner and tracking label.
 
-Watches and answers to our own writes both end here, and the newer one stays: what we have just made is known
-before the watch tells of it. Not here: watching, and what to do about it.
+Watch events and responses to writes both update it, and the newer resourceVersion wins: an object that the
+controller has just created is known before its watch event arrives.
 """
 
 from __future__ import annotations
@@ -9,137 +9,148 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from holdfast.sandbox.api import NAME_HASH, ClaimReason, Condition
-from holdfast.sandbox.names import name_hash
-from holdfast.sandbox.ownership import controller_of
-from holdfast.sandbox.status import condition
+from holdfast.api import NAME_HASH_LABEL, ConditionType, SandboxClaimReason
+from holdfast.sandbox import controller_of, find_condition, name_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-Key: TypeAlias = tuple[str, str, str]
-"""Kind, namespace and name."""
+ObjectKey: TypeAlias = tuple[str, str, str]
+"""kind, namespace and name"""
 
 
-class Cache:
-    """All objects that matter to sandboxes, found without a search."""
+class ObjectCache:
+    """Objects with indexes; every lookup is a dictionary access."""
 
     def __init__(self) -> None:
-        self._objects: dict[Key, dict[str, Any]] = {}
-        self._by_kind: dict[str, set[Key]] = defaultdict(set)
-        self._by_owner: dict[tuple[str, str], set[Key]] = defaultdict(set)
-        self._by_hash: dict[tuple[str, str, str], set[Key]] = defaultdict(set)
-        self._by_pool: dict[tuple[str, str], set[Key]] = defaultdict(set)
-        self._by_reason: dict[str, set[Key]] = defaultdict(set)
-        self._gone: dict[str, int] = {}
+        self._objects: dict[ObjectKey, dict[str, Any]] = {}
+        self._by_kind: dict[str, set[ObjectKey]] = defaultdict(set)
+        self._by_owner: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)
+        self._by_name_hash: dict[tuple[str, str, str], set[ObjectKey]] = defaultdict(set)
+        self._pending_claims_by_pool: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)
+        self._claims_by_reason: dict[str, set[ObjectKey]] = defaultdict(set)
+        self._tombstones: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """How many objects are known."""
+        """Number of objects."""
         return len(self._objects)
 
-    def put(self, found: dict[str, Any], *, asked: bool = False) -> bool:
-        """Keep an object unless a newer one is known; True when it was news.
+    def put(self, obj: dict[str, Any], *, read_by_name: bool = False) -> bool:
+        """Store an object unless a newer version is known.
 
-        `asked`: the server was asked for it by its name. A watch by label calls an object gone that has lost
-        the label, in the very version in which it lives on; a delete gives it a later one.
+        Args:
+            obj: The object.
+            read_by_name: The object comes from a GET. A watch with a label selector reports an object that
+                lost the label as deleted, in the version in which it continues to exist; a real deletion has
+                a later version.
+
+        Returns:
+            Whether the cache changed.
         """
-        key, version = key_of(found), version_of(found)
+        key, version = object_key(obj), resource_version(obj)
         known = self._objects.get(key)
-        uid = found["metadata"]["uid"]
-        grave = self._gone.get(uid, -1)
-        if grave > version or (grave == version and not asked):
+        uid = obj["metadata"]["uid"]
+        deleted_version = self._tombstones.get(uid, -1)
+        if deleted_version > version or (deleted_version == version and not read_by_name):
             return False
-        if known is not None and known["metadata"]["uid"] == uid and version_of(known) >= version:
+        if known is not None and known["metadata"]["uid"] == uid and resource_version(known) >= version:
             return False
         if known is not None:
-            self._unlink(key, known)
-        self._objects[key] = found
-        for index, entry in self._entries(key, found):
+            self._remove_from_indexes(key, known)
+        self._objects[key] = obj
+        for index, entry in self._index_entries(key, obj):
             index[entry].add(key)
         return True
 
-    def drop(self, found: Mapping[str, Any]) -> bool:
-        """This very object is gone, and no late answer brings it back; True when it was known."""
-        self._gone[found["metadata"]["uid"]] = version_of(found)
-        if len(self._gone) > _MOST_GRAVES:
-            del self._gone[next(iter(self._gone))]
-        return self.forget(found)
+    def delete(self, obj: Mapping[str, Any]) -> bool:
+        """Remove a deleted object; late responses do not restore it. Returns whether it was known."""
+        self._tombstones[obj["metadata"]["uid"]] = resource_version(obj)
+        if len(self._tombstones) > _MAX_TOMBSTONES:
+            del self._tombstones[next(iter(self._tombstones))]
+        return self.evict(obj)
 
-    def forget(self, found: Mapping[str, Any]) -> bool:
-        """Know nothing of this very object any more; True when it was known."""
-        key = key_of(found)
+    def evict(self, obj: Mapping[str, Any]) -> bool:
+        """Remove an object without recording a deletion. Returns whether it was known."""
+        key = object_key(obj)
         known = self._objects.get(key)
-        if known is None or known["metadata"]["uid"] != found["metadata"]["uid"]:
+        if known is None or known["metadata"]["uid"] != obj["metadata"]["uid"]:
             return False
-        self._unlink(key, known)
+        self._remove_from_indexes(key, known)
         del self._objects[key]
         return True
 
     def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """One object by its name."""
+        """Return one object."""
         return self._objects.get((kind, namespace, name))
 
-    def owned(self, kind: str, owner: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The objects of a kind that one owner controls, by name."""
+    def list_owned(self, kind: str, owner: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the objects of a kind that an owner controls, sorted by name."""
         keys = self._by_owner.get((kind, owner["metadata"]["uid"]), ())
         return [self._objects[key] for key in sorted(keys)]
 
-    def tracked(self, kind: str, namespace: str, sandbox: str) -> list[dict[str, Any]]:
-        """The objects of a kind that carry the tracking label of a sandbox, by name."""
-        keys = self._by_hash.get((kind, namespace, name_hash(sandbox)), ())
+    def list_tracked(self, kind: str, namespace: str, sandbox: str) -> list[dict[str, Any]]:
+        """Return the objects of a kind with the tracking label of a sandbox, sorted by name."""
+        keys = self._by_name_hash.get((kind, namespace, name_hash(sandbox)), ())
         return [self._objects[key] for key in sorted(keys)]
 
-    def sandboxes_with_hash(self, namespace: str, value: str) -> list[dict[str, Any]]:
-        """The sandboxes that a tracking label may mean: one, unless two names have the same hash."""
-        keys = self._by_hash.get(("Sandbox", namespace, value), ())
+    def list_sandboxes_by_hash(self, namespace: str, name_hash_label: str) -> list[dict[str, Any]]:
+        """Return the sandboxes of a tracking label: more than one only if two names have the same hash."""
+        keys = self._by_name_hash.get(("Sandbox", namespace, name_hash_label), ())
         return [self._objects[key] for key in sorted(keys)]
 
-    def claims_waiting_for(self, namespace: str, pool: str) -> list[dict[str, Any]]:
-        """The claims that still wait for a sandbox of a pool."""
-        return [self._objects[key] for key in sorted(self._by_pool.get((namespace, pool), ()))]
+    def list_pending_claims(self, namespace: str, pool: str) -> list[dict[str, Any]]:
+        """Return the SandboxClaims that wait for a sandbox of a pool."""
+        return [self._objects[key] for key in sorted(self._pending_claims_by_pool.get((namespace, pool), ()))]
 
-    def claims_with_bad_metadata(self) -> list[dict[str, Any]]:
-        """The claims that say they are not ready because of their labels, with or without a sandbox."""
-        return [self._objects[key] for key in sorted(self._by_reason.get(ClaimReason.INVALID_METADATA, ()))]
+    def list_claims_with_invalid_metadata(self) -> list[dict[str, Any]]:
+        """Return the SandboxClaims that are not ready because of their metadata."""
+        return [
+            self._objects[key]
+            for key in sorted(self._claims_by_reason.get(SandboxClaimReason.INVALID_METADATA, ()))
+        ]
 
-    def all(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Every object of a kind, and no look at the others."""
+    def iter_kind(self, kind: str) -> Iterator[dict[str, Any]]:
+        """Iterate over the objects of a kind."""
         return (self._objects[key] for key in self._by_kind.get(kind, ()))
 
-    def _unlink(self, key: Key, known: Mapping[str, Any]) -> None:
-        for index, entry in self._entries(key, known):
+    def _remove_from_indexes(self, key: ObjectKey, obj: Mapping[str, Any]) -> None:
+        for index, entry in self._index_entries(key, obj):
             index[entry].discard(key)
             if not index[entry]:
                 del index[entry]
 
-    def _entries(self, key: Key, found: Mapping[str, Any]) -> Iterator[tuple[dict[Any, set[Key]], Any]]:
+    def _index_entries(
+        self, key: ObjectKey, obj: Mapping[str, Any]
+    ) -> Iterator[tuple[dict[Any, set[ObjectKey]], Any]]:
         kind, namespace, name = key
         yield self._by_kind, kind
-        owner = controller_of(found)
+        owner = controller_of(obj)
         if owner is not None:
             yield self._by_owner, (kind, owner["uid"])
         label = (
-            name_hash(name) if kind == "Sandbox" else (found["metadata"].get("labels") or {}).get(NAME_HASH)
+            name_hash(name)
+            if kind == "Sandbox"
+            else (obj["metadata"].get("labels") or {}).get(NAME_HASH_LABEL)
         )
         if label:
-            yield self._by_hash, (kind, namespace, label)
-        if kind == "SandboxClaim" and not ((found.get("status") or {}).get("sandbox") or {}).get("name"):
-            yield self._by_pool, (namespace, found["spec"]["warmPoolRef"]["name"])
-        if kind == "SandboxClaim" and (reason := condition(found, Condition.READY).get("reason")):
-            yield self._by_reason, reason
+            yield self._by_name_hash, (kind, namespace, label)
+        if kind == "SandboxClaim" and not ((obj.get("status") or {}).get("sandbox") or {}).get("name"):
+            yield self._pending_claims_by_pool, (namespace, obj["spec"]["warmPoolRef"]["name"])
+        if kind == "SandboxClaim" and (reason := find_condition(obj, ConditionType.READY).get("reason")):
+            yield self._claims_by_reason, reason
 
 
-_MOST_GRAVES = 4096
-"""How many deleted objects are remembered, so that a late answer does not bring one back."""
+_MAX_TOMBSTONES = 4096
+"""Number of remembered deletions, which keep late responses from restoring a deleted object."""
 
 
-def key_of(found: Mapping[str, Any]) -> Key:
-    """Where an object belongs."""
-    metadata = found["metadata"]
-    return found["kind"], metadata.get("namespace", ""), metadata["name"]
+def object_key(obj: Mapping[str, Any]) -> ObjectKey:
+    """Return the key of an object."""
+    metadata = obj["metadata"]
+    return obj["kind"], metadata.get("namespace", ""), metadata["name"]
 
 
-def version_of(found: Mapping[str, Any]) -> int:
-    """Which of two states of an object is the newer one; 0 where the server does not count."""
-    text = str(found["metadata"].get("resourceVersion") or "0")
+def resource_version(obj: Mapping[str, Any]) -> int:
+    """Return the resourceVersion as a comparable number; 0 if it is not numeric."""
+    text = str(obj["metadata"].get("resourceVersion") or "0")
     return int(text) if text.isdigit() else 0

@@ -1,39 +1,41 @@
-"""The gateway commands for whoever calls them: CLI, SDK and controller run the very same plans.
+"""The gateway commands, shared by the CLI, the SDK and the controller.
 
-Each builds its plan, runs it on the engine with the gateway's store and lock, and returns a plain value.
+Each command builds its plan, runs it with the gateway's store and lock, and returns a plain value. A
+command on a remote host restarts from its checkpoints after its connection was lost.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from holdfast import home
-from holdfast.engine import SQLiteStore, Workflow
-from holdfast.errors import HoldfastError, LockLostError, UnknownGatewayError
-from holdfast.events import Bus
-from holdfast.gateway.observation import GatewayStatus, observe
+from holdfast.errors import GatewayNotFoundError, HoldfastError, LockLostError
+from holdfast.events import EventBus
+from holdfast.gateway.base_steps import ENGINE_CALL_POLICY
+from holdfast.gateway.connection import refresh_kubeconfig
+from holdfast.gateway.context import GatewayContext
+from holdfast.gateway.image_push import check_gateway_running
 from holdfast.gateway.plan import destroy_steps, push_steps, stop_steps, up_steps
-from holdfast.gateway.push import check_running
-from holdfast.gateway.steps.base import ENGINE_CALLS
-from holdfast.gateway.steps.kubeconfig import refresh_kubeconfig
-from holdfast.gateway.unbroken import cut_short, unbroken
-from holdfast.gateway.upgrade import flow
-from holdfast.gateway.work import Work
-from holdfast.retry import PASSING, Policy, exponential
+from holdfast.gateway.reconnect import as_connection_cut, run_with_reconnect
+from holdfast.gateway.status import GatewayStatus, get_status
+from holdfast.gateway.upgrade import state_machine
+from holdfast.retry import TRANSIENT, Policy, exponential
+from holdfast.workflow import SQLiteStore, Workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from holdfast.engine import Plan, RunResult, Step
-    from holdfast.gateway.settings import Resolved
-    from holdfast.gateway.upgrade.record import UpgradeRecord
-    from holdfast.gateway.work import Asked
+    from holdfast.gateway.context import UpOptions
+    from holdfast.gateway.settings import ResolvedSettings
+    from holdfast.workflow import Plan, RunResult, Step
+
+T = TypeVar("T")
 
 
 class GatewayResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a command left behind; `changed` names the steps that had an effect in its last run."""
+    """The result of a command; `changed` names the steps that had an effect in its last run."""
 
     name: str
     run: str
@@ -47,183 +49,185 @@ class GatewayResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     snapshot: str = ""
 
 
-def up(name: str, bus: Bus, *, resolved: Resolved | None = None, asked: Asked | None = None) -> GatewayResult:
-    """Create, resume or repair a gateway."""
-    return unbroken(lambda: Work(name, resolved, asked), _up, bus)
+def up(
+    name: str, bus: EventBus, *, resolved: ResolvedSettings | None = None, options: UpOptions | None = None
+) -> GatewayResult:
+    """Create, resume or repair a gateway; upgrades it if the settings name another image."""
+
+    def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
+        if _engine_call(gateway, state_machine.is_upgrade_required):
+            return _run_upgrade(gateway, bus, command="up")
+        wipe, recreate = gateway.options.wipe, gateway.options.recreate
+        command = "up --wipe" if wipe else "up --recreate" if recreate else "up"
+        return _up_result(gateway, _run_workflow(command, gateway, up_steps(gateway), bus, scope="up"))
+
+    return run_with_reconnect(lambda: GatewayContext(name, resolved, options), run, bus)
 
 
-def _up(work: Work, bus: Bus) -> GatewayResult:
-    if _takes_upgrade(work):
-        return _upgraded(work, bus, command="up")
-    return _ready(work, _run(_words(work), work, up_steps(work), bus, scope="up"))
+def plan_up(name: str, *, resolved: ResolvedSettings | None = None, options: UpOptions | None = None) -> Plan:
+    """Preview `up`."""
+    gateway = GatewayContext(name, resolved, options)
+    if _engine_call(gateway, state_machine.is_upgrade_required):
+        return plan_upgrade(name, resolved=resolved, options=options)
+    return Workflow("up", up_steps(gateway)).plan(store=SQLiteStore(gateway.files.state))
 
 
-def plan_up(name: str, *, resolved: Resolved | None = None, asked: Asked | None = None) -> Plan:
-    """What `up` would do, and why."""
-    work = Work(name, resolved, asked)
-    if _takes_upgrade(work):
-        return plan_upgrade(name, resolved=resolved, asked=asked)
-    return Workflow("up", up_steps(work)).plan(store=SQLiteStore(work.files.state))
+def start(name: str, bus: EventBus) -> GatewayResult:
+    """Start an existing gateway with the plan of `up`.
 
+    Raises:
+        GatewayNotFoundError: There is no such gateway; a mistyped name must not create one.
+    """
 
-def start(name: str, bus: Bus) -> GatewayResult:
-    """Start a gateway that exists; the same plan as `up`, but never a new gateway by a slip of the pen."""
-    return unbroken(lambda: Work(name), _start, bus)
+    def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
+        if _engine_call(gateway, state_machine.is_upgrade_required):
+            return _run_upgrade(gateway, bus, command="start")
+        _check_exists(gateway, hint=f"Create it with `holdfast up {name}`.")
+        return _up_result(gateway, _run_workflow("start", gateway, up_steps(gateway), bus, scope="up"))
 
-
-def _start(work: Work, bus: Bus) -> GatewayResult:
-    if _takes_upgrade(work):
-        return _upgraded(work, bus, command="start")
-    if not _has_container(work):
-        raise UnknownGatewayError(
-            f"there is no gateway {work.name} to start", hint=f"Bring it up: holdfast up {work.name}"
-        )
-    return _ready(work, _run("start", work, up_steps(work), bus))
+    return run_with_reconnect(lambda: GatewayContext(name), run, bus)
 
 
 def upgrade(
-    name: str, bus: Bus, *, resolved: Resolved | None = None, asked: Asked | None = None
+    name: str, bus: EventBus, *, resolved: ResolvedSettings | None = None, options: UpOptions | None = None
 ) -> GatewayResult:
-    """Bring a gateway to another node image, or back by itself when that does not become healthy."""
-    return unbroken(
-        lambda: Work(name, resolved, asked),
-        lambda work, heard: _upgraded(work, heard, command="upgrade"),
+    """Upgrade a gateway to another node image; roll back if it does not become healthy."""
+    return run_with_reconnect(
+        lambda: GatewayContext(name, resolved, options),
+        lambda gateway, bus: _run_upgrade(gateway, bus, command="upgrade"),
         bus,
     )
 
 
-def plan_upgrade(name: str, *, resolved: Resolved | None = None, asked: Asked | None = None) -> Plan:
-    """What `upgrade` would do, and why."""
-    work, back = _direction(Work(name, resolved, asked))
-    scope, steps = flow.steps_of(work, back)
-    return Workflow(scope, steps, forget=True).plan(store=SQLiteStore(work.files.state))
+def plan_upgrade(
+    name: str, *, resolved: ResolvedSettings | None = None, options: UpOptions | None = None
+) -> Plan:
+    """Preview `upgrade`."""
+    requested = GatewayContext(name, resolved, options)
+    gateway, rollback = _engine_call(requested, state_machine.resolve_direction)
+    scope, steps = state_machine.select_plan(gateway, rollback)
+    return Workflow(scope, steps, forget_on_success=True).plan(store=SQLiteStore(gateway.files.state))
 
 
-def push(name: str, references: Sequence[str], bus: Bus) -> GatewayResult:
-    """Put local images into a gateway that runs; `pushed` names those that had to be sent."""
-    return unbroken(lambda: Work(name), lambda work, heard: _push(work, references, heard), bus)
+def push(name: str, references: Sequence[str], bus: EventBus) -> GatewayResult:
+    """Push local images into a running gateway; `pushed` names those that the node did not have."""
+
+    def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
+        check_gateway_running(gateway)
+        ended = _run_workflow("push", gateway, push_steps(gateway, references), bus)
+        pushed = ended.result("push-images") if "push-images" in ended.changed else ()
+        return GatewayResult(name=name, run=ended.run, changed=ended.changed, pushed=tuple(pushed or ()))
+
+    return run_with_reconnect(lambda: GatewayContext(name), run, bus)
 
 
-def _push(work: Work, references: Sequence[str], bus: Bus) -> GatewayResult:
-    check_running(work)
-    ended = _run("push", work, push_steps(work, references), bus)
-    sent = ended.result("push-images") if "push-images" in ended.changed else ()
-    return GatewayResult(name=work.name, run=ended.run, changed=ended.changed, pushed=tuple(sent or ()))
+def stop(name: str, bus: EventBus) -> GatewayResult:
+    """Stop a gateway; its data stays."""
+
+    def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
+        _check_exists(gateway, hint="Run `holdfast list` to see all gateways.")
+        ended = _run_workflow("stop", gateway, stop_steps(gateway), bus)
+        return GatewayResult(name=name, run=ended.run, changed=ended.changed)
+
+    return run_with_reconnect(lambda: GatewayContext(name), run, bus)
 
 
-def stop(name: str, bus: Bus) -> GatewayResult:
-    """Stop a gateway; what it has stays."""
-    return unbroken(lambda: Work(name), _stop, bus)
-
-
-def _stop(work: Work, bus: Bus) -> GatewayResult:
-    if not _has_container(work):
-        raise UnknownGatewayError(
-            f"there is no gateway {work.name} to stop", hint="`holdfast list` shows all."
-        )
-    ended = _run("stop", work, stop_steps(work), bus)
-    return GatewayResult(name=work.name, run=ended.run, changed=ended.changed)
-
-
-def restart(name: str, bus: Bus) -> GatewayResult:
+def restart(name: str, bus: EventBus) -> GatewayResult:
     """Stop a gateway and start it again."""
     stop(name, bus)
     return start(name, bus)
 
 
-def destroy(name: str, *, with_data: bool, bus: Bus) -> GatewayResult:
-    """Take a gateway away; its data only when it was named."""
-    return unbroken(lambda: Work(name), lambda work, heard: _destroy(work, heard, with_data=with_data), bus)
+def destroy(name: str, *, with_data: bool, bus: EventBus) -> GatewayResult:
+    """Remove a gateway; its data only if `with_data`."""
 
+    def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
+        if not with_data:
+            _engine_call(gateway, state_machine.refuse_unfinished_upgrade)
+        ended = _run_workflow("destroy", gateway, destroy_steps(gateway, with_data=with_data), bus)
+        return GatewayResult(name=name, run=ended.run, changed=ended.changed)
 
-def _destroy(work: Work, bus: Bus, *, with_data: bool) -> GatewayResult:
-    if not with_data:
-        _calls(work).call(flow.refuse_unfinished, work)
-    ended = _run("destroy", work, destroy_steps(work, with_data=with_data), bus)
-    return GatewayResult(name=work.name, run=ended.run, changed=ended.changed)
+    return run_with_reconnect(lambda: GatewayContext(name), run, bus)
 
 
 def status(name: str) -> GatewayStatus:
-    """How a gateway is right now; credentials that its node renewed are fetched on the way."""
-    work = Work(name)
-    _calls(work).call(refresh_kubeconfig, work)
-    return _calls(work).call(observe, work)
+    """Return the current state of a gateway, after fetching credentials that its node has renewed."""
+    gateway = GatewayContext(name)
+    _engine_call(gateway, refresh_kubeconfig)
+    return _engine_call(gateway, get_status)
 
 
-def _words(work: Work) -> str:
-    """`up` as its runs are remembered: one that takes the old gateway away is another command."""
-    return "up --wipe" if work.asked.wipe else "up --recreate" if work.asked.recreate else "up"
+def _engine_call(gateway: GatewayContext, call: Callable[[GatewayContext], T]) -> T:
+    """Call the container engine outside of a run, with the retries of a step."""
+    return ENGINE_CALL_POLICY.replace(attempts=gateway.settings.attempts.engine_call).call(call, gateway)
 
 
-def _has_container(work: Work) -> bool:
-    return _calls(work).call(work.container) is not None
+def _check_exists(gateway: GatewayContext, *, hint: str) -> None:
+    if _engine_call(gateway, GatewayContext.container) is None:
+        raise GatewayNotFoundError(f"gateway {gateway.name}: not found", hint=hint)
 
 
-def _takes_upgrade(work: Work) -> bool:
-    """Never a guess: the way of a plain `up` would be the wrong one in the middle of an upgrade."""
-    return _calls(work).call(flow.is_asked_for, work)
+def _is_retryable(error: Exception) -> bool:
+    """Whether a probe may succeed next time; never after the lock was lost."""
+    return isinstance(error, TRANSIENT) and not isinstance(error, LockLostError)
 
 
-def _direction(work: Work) -> tuple[Work, UpgradeRecord | None]:
-    return _calls(work).call(flow.direction, work)
-
-
-def _may_be_told(error: Exception) -> bool:
-    """Whether a question may be answered the next time; one that a lost lock forbids never is."""
-    return isinstance(error, PASSING) and not isinstance(error, LockLostError)
-
-
-def _calls(work: Work) -> Policy:
-    """How a look at the engine outside of a run is repeated: as those of steps are."""
-    return ENGINE_CALLS.with_(attempts=work.settings.attempts.engine_call)
-
-
-def _upgraded(asked: Work, bus: Bus, *, command: str) -> GatewayResult:
-    failed = flow.FailedStep()
-    heard = Bus(bus.emit, failed)
-    work, back = _direction(asked)
-    done = flow.upgrade(
-        work, back, lambda scope, work, steps: _run(command, work, steps, heard, scope=scope), failed
+def _run_upgrade(requested: GatewayContext, bus: EventBus, *, command: str) -> GatewayResult:
+    failed_step = state_machine.FailedStepRecorder()
+    recording_bus = EventBus(bus.emit, failed_step)
+    gateway, rollback = _engine_call(requested, state_machine.resolve_direction)
+    result = state_machine.run_upgrade(
+        gateway,
+        rollback,
+        lambda scope, gateway, steps: _run_workflow(command, gateway, steps, recording_bus, scope=scope),
+        failed_step,
     )
-    record = done.record if flow.FORWARD_STEPS.intersection(done.ended.changed) else None
+    has_upgraded = state_machine.UPGRADING_STEPS.intersection(result.run_result.changed)
+    record = result.record if has_upgraded else None
     return msgspec.structs.replace(
-        _ready(done.work, done.ended),
-        image=done.work.spec.image,
+        _up_result(result.gateway, result.run_result),
+        image=result.gateway.spec.image,
         upgraded_from=record.kubernetes if record else "",
         upgraded_to=record.target_kubernetes if record else "",
         snapshot=record.id if record else "",
     )
 
 
-def _run(command: str, work: Work, steps: Iterable[Step], bus: Bus, *, scope: str | None = None) -> RunResult:
-    home.private_dir(work.files.state.parent)
-    # `start` walks the same steps as `up`: what either has done, the other goes on from.
-    scope = scope or ("up" if command == "start" else command)
-    patience = Policy(
+def _run_workflow(
+    command: str, gateway: GatewayContext, steps: Iterable[Step], bus: EventBus, *, scope: str = ""
+) -> RunResult:
+    """Run a plan under the gateway's lock.
+
+    `scope` selects the checkpoints. `start` and `up` share theirs, so that each continues what the other
+    began.
+    """
+    home.ensure_private_dir(gateway.files.state.parent)
+    scope = scope or command
+    probe_policy = Policy(
         attempts=None,
-        deadline=work.settings.timeouts.look,
+        deadline=gateway.settings.timeouts.look,
         backoff=exponential(0.2, cap=5.0),
-        retry_on=_may_be_told,
+        retry_on=_is_retryable,
     )
-    forget = scope in ("stop", "destroy", flow.FORWARD, flow.BACK)
-    workflow = Workflow(scope, steps, forget=forget, patience=patience)
-    lock = work.place.lock(work.name)
+    forget = scope in ("stop", "destroy", state_machine.UPGRADE_SCOPE, state_machine.ROLLBACK_SCOPE)
+    workflow = Workflow(scope, steps, forget_on_success=forget, probe_policy=probe_policy)
+    lock = gateway.host.lock(gateway.name)
     try:
         return workflow.run(
-            store=SQLiteStore(work.files.state), lock=lock, bus=bus, command=command, subject=work.name
+            store=SQLiteStore(gateway.files.state), lock=lock, bus=bus, command=command, subject=gateway.name
         )
     except HoldfastError as error:
-        cut = cut_short(error, lock, work)
+        cut = as_connection_cut(error, lock, gateway)
         if cut is None:
             raise
         raise cut from error
 
 
-def _ready(work: Work, ended: RunResult) -> GatewayResult:
+def _up_result(gateway: GatewayContext, ended: RunResult) -> GatewayResult:
     return GatewayResult(
-        name=work.name,
+        name=gateway.name,
         run=ended.run,
         changed=ended.changed,
-        server=work.server,
-        kubeconfig=str(work.files.kubeconfig),
+        server=_engine_call(gateway, lambda gateway: gateway.api_server_url),
+        kubeconfig=str(gateway.files.kubeconfig),
     )

@@ -1,201 +1,220 @@
-"""The ordered plan of each gateway command: the whole way through it, readable in one place.
+"""The ordered steps of each gateway command.
 
-Not here: what the steps do (steps/) and how they are run (the engine floor).
+The order of the list is the order for readers; `needs` of the steps decides what runs when.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.gateway.registries_sources import read_sources
-from holdfast.gateway.steps.container import EnsureContainer
-from holdfast.gateway.steps.data import CheckData
-from holdfast.gateway.steps.engine import CheckEngine
-from holdfast.gateway.steps.health import WaitHealthy
-from holdfast.gateway.steps.image import EnsureImage
-from holdfast.gateway.steps.kubeconfig import WaitApiReady, WriteKubeconfig
-from holdfast.gateway.steps.metadata import WriteMetadata
-from holdfast.gateway.steps.namespace import EnsureNamespace
-from holdfast.gateway.steps.nodes import RemoveStaleNodes, RepinVolumes
-from holdfast.gateway.steps.probe import RunProbe
-from holdfast.gateway.steps.push import CheckImages, PushGatewayImage, PushImages
-from holdfast.gateway.steps.readiness import WaitNodeReady, WaitNodeRegistered, WaitRuntime
-from holdfast.gateway.steps.registries import WriteRegistries
-from holdfast.gateway.steps.removal import (
-    ForgetGateway,
+from holdfast.gateway.cluster import (
+    ApplyWorkloads,
+    EnsureNamespace,
+    ReconcileTls,
+    RunSmokeTest,
+    WaitHealthy,
+    WaitRollout,
+    WriteClientFiles,
+)
+from holdfast.gateway.connection import (
+    CloseTunnel,
+    OpenTunnel,
+    RemoveTunnelState,
+    WaitApiReady,
+    WriteKubeconfig,
+    WriteMetadata,
+)
+from holdfast.gateway.image_push import CheckLocalImages, PushGatewayImage, PushImages
+from holdfast.gateway.node import (
+    CheckDataVersion,
+    CheckEngine,
+    DisableRestart,
+    EnableRestart,
+    EnsureContainer,
+    EnsureImage,
+    EnsureNetwork,
+    EnsureVolume,
+    StartContainer,
+    WaitNodeReady,
+    WaitNodeRegistered,
+    WaitRuntime,
+)
+from holdfast.gateway.pv_migration import MigrateVolumes, RemoveStaleNodes
+from holdfast.gateway.registries import WriteRegistries, read_registry_sources
+from holdfast.gateway.teardown import (
     RemoveContainer,
+    RemoveLocalFiles,
     RemoveNetwork,
     RemoveVolume,
+    ReplaceOldGateway,
     StopContainer,
 )
-from holdfast.gateway.steps.replacement import ReplaceOld
-from holdfast.gateway.steps.restarts import KeepRunning, LetStop
-from holdfast.gateway.steps.rollback import (
+from holdfast.gateway.upgrade import (
+    CheckSpace,
+    CheckUpgrade,
+    CommitUpgrade,
     FinishRollback,
+    FinishUpgrade,
     MarkRollback,
+    ParkOldContainer,
     RemoveNewContainer,
+    RestoreOldContainer,
     RestoreSnapshot,
-    TakeBack,
+    StopOldNode,
+    TakeSnapshot,
 )
-from holdfast.gateway.steps.snapshot import CheckSpace, TakeSnapshot
-from holdfast.gateway.steps.start import StartContainer
-from holdfast.gateway.steps.storage import EnsureNetwork, EnsureVolume
-from holdfast.gateway.steps.tls import ReconcileTls, WriteClientFiles
-from holdfast.gateway.steps.tunnel import CloseTunnel, ForgetTunnel, OpenTunnel
-from holdfast.gateway.steps.upgrade import CheckUpgrade, FinishUpgrade, MarkProved, PutAside, StopOldNode
-from holdfast.gateway.steps.workloads import ApplyWorkloads, WaitRollout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.engine import Step
-    from holdfast.gateway.upgrade.record import UpgradeRecord
-    from holdfast.gateway.work import Work
+    from holdfast.gateway.context import GatewayContext
+    from holdfast.gateway.upgrade import UpgradeRecord
+    from holdfast.workflow import Step
 
 
-def up_steps(work: Work, *, refuses: bool = True) -> list[Step]:
-    """Create, resume and repair are one command: every step looks first and does what is missing.
+def up_steps(gateway: GatewayContext, *, check_images: bool = True) -> list[Step]:
+    """Create, resume or repair a gateway: every step probes first and does what is missing.
 
-    `refuses=False` leaves out the look at images that are pushed later: the way back needs none of them.
+    Args:
+        gateway: the gateway.
+        check_images: check first that the images to push exist; a rollback does not need them.
     """
-    first: list[Step] = [CheckImages(work)] if refuses else []
-    looks = [step.name for step in first]
+    checks: list[Step] = [CheckLocalImages(gateway)] if check_images else []
+    check_names = [step.name for step in checks]
     return [
-        # 1. An engine that can run a node.
-        CheckEngine(work),
-        # 2. The image; after it nothing can be refused any more that could have been refused before.
-        EnsureImage(work),
-        *first,
-        _after(ReplaceOld(work), *looks),
-        # 3. Network and volume.
-        EnsureNetwork(work),
-        _after(EnsureVolume(work), *looks),
-        CheckData(work),
-        # 4. The container, as asked for.
-        EnsureContainer(work),
-        # Read now, written later: a CA file or login that is missing is told before anything is changed.
-        WriteRegistries(work, read_sources(work.settings.registries)),
-        # 5. Started, and kept running by the engine.
-        KeepRunning(work),
-        _after(StartContainer(work), "write-registries"),
-        *([OpenTunnel(work)] if work.place.tunnel else []),
-        # 6. The node and its API, from inside and from here.
-        WaitNodeRegistered(work),
-        WriteKubeconfig(work),
-        WaitApiReady(work),
-        # 7. Nodes that are no members go, their volumes stay; DNS and storage may be waiting for that.
-        RemoveStaleNodes(work),
-        RepinVolumes(work),
-        WaitNodeReady(work),
-        # 10. What runs in it.
-        *(_workload_steps(work) if work.settings.workloads else ()),
-        *([PushImages(work, work.settings.push_images)] if work.settings.push_images else ()),
-        # 11. Healthy, as a client sees it.
-        _after(WaitHealthy(work), "wait-node-ready"),
-        # 12. A pod ran a command and wrote its workspace: that is ready.
-        _after(RunProbe(work), "wait-node-ready"),
-        # 12. Remembered, and the active one from now on.
-        _after(WriteMetadata(work), "wait-healthy", "run-probe"),
+        # Checks: up to here nothing is changed.
+        CheckEngine(gateway),
+        EnsureImage(gateway),
+        *checks,
+        # Container, network and volume.
+        _run_after(ReplaceOldGateway(gateway), *check_names),
+        EnsureNetwork(gateway),
+        _run_after(EnsureVolume(gateway), *check_names),
+        CheckDataVersion(gateway),
+        EnsureContainer(gateway),
+        # The sources are read while the plan is built: a missing CA file or login fails before any change.
+        WriteRegistries(gateway, read_registry_sources(gateway.settings.registries)),
+        EnableRestart(gateway),
+        _run_after(StartContainer(gateway), "write-registries"),
+        *([OpenTunnel(gateway)] if gateway.host.tunnel else []),
+        # The API server, from inside the node and from this machine.
+        WaitNodeRegistered(gateway),
+        WriteKubeconfig(gateway),
+        WaitApiReady(gateway),
+        # Before the node is ready: DNS and storage may wait for volumes that are pinned to a stale node.
+        RemoveStaleNodes(gateway),
+        MigrateVolumes(gateway),
+        WaitNodeReady(gateway),
+        # Workloads and images.
+        *(_workload_steps(gateway) if gateway.settings.workloads else ()),
+        *([PushImages(gateway, gateway.settings.push_images)] if gateway.settings.push_images else ()),
+        # Verification, then the record on this machine.
+        _run_after(WaitHealthy(gateway), "wait-node-ready"),
+        _run_after(RunSmokeTest(gateway), "wait-node-ready"),
+        _run_after(WriteMetadata(gateway), "wait-healthy", "run-probe"),
     ]
 
 
-def _workload_steps(work: Work) -> list[Step]:
-    """8. to 10.: holdfast's own workloads and what they need; the image goes in while Kubernetes starts."""
+def _workload_steps(gateway: GatewayContext) -> list[Step]:
+    """The gateway's own workloads; the image is pushed while Kubernetes starts."""
     return [
-        EnsureNamespace(work),
-        ReconcileTls(work),
-        WriteClientFiles(work),
-        WaitRuntime(work),
-        PushGatewayImage(work),
-        _after(ApplyWorkloads(work), "wait-node-ready"),
-        WaitRollout(work),
+        EnsureNamespace(gateway),
+        ReconcileTls(gateway),
+        WriteClientFiles(gateway),
+        WaitRuntime(gateway),
+        PushGatewayImage(gateway),
+        ApplyWorkloads(gateway),
+        _run_after(WaitRollout(gateway), "wait-node-ready"),
     ]
 
 
-def _after(step: Step, *names: str) -> Step:
-    """The same step, with more to come before it in this plan."""
+def _run_after(step: Step, *names: str) -> Step:
+    """Add dependencies to a step in this plan."""
     step.needs = tuple(dict.fromkeys((*step.needs, *names)))
     return step
 
 
-def upgrade_steps(work: Work) -> list[Step]:
-    """`up` with another image, and in its middle: the old node stopped, copied and put aside first."""
-    way_up = _judged_first(up_steps(work))
-    first, at = _place_of(ReplaceOld, way_up), _place_of(EnsureContainer, way_up)
-    _after(way_up[first], CheckUpgrade.name)
-    _after(way_up[at], PutAside.name)
+def upgrade_steps(gateway: GatewayContext) -> list[Step]:
+    """Upgrade: `up` with another image, after the old node was stopped, copied and parked."""
+    steps = _judge_node_first(up_steps(gateway))
+    replace, create = _index_of(ReplaceOldGateway, steps), _index_of(EnsureContainer, steps)
+    _run_after(steps[replace], CheckUpgrade.name)
+    _run_after(steps[create], ParkOldContainer.name)
     return [
-        *way_up[:first],
-        # 2a. Nothing is changed before the versions are known to fit.
-        CheckUpgrade(work),
-        *way_up[first:at],
-        # 4a. Nothing is stopped before the copies are known to fit.
-        CheckSpace(work),
-        # 4b. What is copied and put aside is the way back.
-        StopOldNode(work),
-        TakeSnapshot(work),
-        PutAside(work),
-        # 4-12. The new container; all that `up` waits for is the health gate.
-        *way_up[at:],
-        MarkProved(work),
-        FinishUpgrade(work),
+        *steps[:replace],
+        # Nothing is changed before the versions are known to be compatible.
+        CheckUpgrade(gateway),
+        *steps[replace:create],
+        # Nothing is stopped before the snapshot is known to fit on the disk.
+        CheckSpace(gateway),
+        # Snapshot and parked container make the rollback possible.
+        StopOldNode(gateway),
+        TakeSnapshot(gateway),
+        ParkOldContainer(gateway),
+        # The new container; the waits of `up` decide whether it is healthy.
+        *steps[create:],
+        CommitUpgrade(gateway),
+        FinishUpgrade(gateway),
     ]
 
 
-def rollback_steps(work: Work, record: UpgradeRecord) -> list[Step]:
-    """The way back from an upgrade: old datastore, old container, and then `up` until it is healthy."""
-    way_up = _judged_first(up_steps(work, refuses=False))
-    at = _place_of(EnsureImage, way_up)
-    _after(way_up[at], TakeBack.name)
+def rollback_steps(gateway: GatewayContext, record: UpgradeRecord) -> list[Step]:
+    """Roll an upgrade back: old datastore, old container, then `up` until it is healthy."""
+    steps = _judge_node_first(up_steps(gateway, check_images=False))
+    first = _index_of(EnsureImage, steps)
+    _run_after(steps[first], RestoreOldContainer.name)
     return [
-        *way_up[:at],
-        MarkRollback(work, record),
-        RemoveNewContainer(work),
-        RestoreSnapshot(work, record),
-        TakeBack(work),
-        *way_up[at:],
-        FinishRollback(work, record),
+        *steps[:first],
+        MarkRollback(gateway, record),
+        RemoveNewContainer(gateway),
+        RestoreSnapshot(gateway, record),
+        RestoreOldContainer(gateway),
+        *steps[first:],
+        FinishRollback(gateway, record),
     ]
 
 
-def _judged_first(way_up: list[Step]) -> list[Step]:
-    """The image waits for the node: one that never comes up is judged by its waits, not by a cut push."""
-    for step in way_up:
+def _judge_node_first(steps: list[Step]) -> list[Step]:
+    """Delay the workloads until the node is up.
+
+    Only a failed wait for the node proves that a new version is unhealthy and triggers the rollback; a
+    failed push or apply on a node that is still starting must not end the run first.
+    """
+    for step in steps:
         if isinstance(step, PushGatewayImage):
-            _after(step, WaitNodeRegistered.name)
-    return way_up
+            _run_after(step, WaitNodeRegistered.name)
+        elif isinstance(step, ApplyWorkloads):
+            _run_after(step, WaitNodeReady.name)
+    return steps
 
 
-def _place_of(kind: type[Step], steps: Sequence[Step]) -> int:
+def _index_of(kind: type[Step], steps: Sequence[Step]) -> int:
     return next(index for index, step in enumerate(steps) if isinstance(step, kind))
 
 
-def push_steps(work: Work, references: Sequence[str]) -> list[Step]:
-    """Put local images into a gateway that runs."""
-    return [CheckEngine(work), PushImages(work, references, needs=("check-engine",))]
+def push_steps(gateway: GatewayContext, references: Sequence[str]) -> list[Step]:
+    """Push local images into a running gateway."""
+    return [CheckEngine(gateway), PushImages(gateway, references, needs=("check-engine",))]
 
 
-def stop_steps(work: Work) -> list[Step]:
-    """Stop the node in order; everything stays where it is."""
+def stop_steps(gateway: GatewayContext) -> list[Step]:
+    """Stop the node; nothing is removed."""
     return [
-        CheckEngine(work),
-        LetStop(work),
-        StopContainer(work),
-        *([CloseTunnel(work)] if work.place.tunnel else []),
+        CheckEngine(gateway),
+        DisableRestart(gateway),
+        StopContainer(gateway),
+        *([CloseTunnel(gateway)] if gateway.host.tunnel else []),
     ]
 
 
-def destroy_steps(work: Work, *, with_data: bool) -> list[Step]:
-    """Take the gateway away; its data only when it was named."""
-    data = ("remove-volume",) if with_data else ()
+def destroy_steps(gateway: GatewayContext, *, with_data: bool) -> list[Step]:
+    """Remove the gateway; its data only if `with_data`."""
+    after = ("remove-volume",) if with_data else ()
     return [
-        CheckEngine(work),
-        LetStop(work),
-        StopContainer(work),
-        *([CloseTunnel(work)] if work.place.tunnel else []),
-        RemoveContainer(work),
-        RemoveNetwork(work),
-        *([RemoveVolume(work)] if with_data else []),
-        ForgetGateway(work),
-        *([ForgetTunnel(work, after=data)] if work.place.tunnel else []),
+        *stop_steps(gateway),
+        RemoveContainer(gateway),
+        RemoveNetwork(gateway),
+        *([RemoveVolume(gateway)] if with_data else []),
+        RemoveLocalFiles(gateway),
+        *([RemoveTunnelState(gateway, after=after)] if gateway.host.tunnel else []),
     ]

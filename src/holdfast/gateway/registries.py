@@ -1,126 +1,271 @@
-"""The setting `registries` as the files that the node's containerd and kubelet read at each pull.
+"""The setting `registries`: read CA files and logins, and write the node's containerd and kubelet files.
 
-A registry `H` gets `H/hosts.toml`: its mirrors in their order, then itself, each with its CA, its login and
-whether its certificate counts. A login goes out in two ways, for registries ask in two: as a header to those
-that take a plain user and password, and through the kubelet's own login file to those that want a token.
-Pure: values in, files out. Not here: reading logins and CA files (registries_sources.py), writing (steps).
+A registry `H` gets `H/hosts.toml`: its mirrors in order, then itself, each with its CA, login and TLS
+settings. A login is written twice, because registries authenticate in two ways: as a header for those that
+accept basic authentication, and in the kubelet's login file for those that require a token.
+
+containerd and the kubelet read these files at each pull, so a running node is not restarted. Logins are read
+when a plan is made, so that a missing file fails before anything is changed. They are written through the
+engine's API into files that only root can read, and stored nowhere else.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
+import stat
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast.containers import read_directory, read_file, replace_directory, write_private_file
+from holdfast.errors import InvalidSettingError
+from holdfast.gateway.base_steps import GatewayStep
+from holdfast.workflow import ProbeResult, Secret, absent, done, partial
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from holdfast.engine.secret import Secret
-    from holdfast.gateway.settings_model import Registries
-
-HUB = "docker.io"
-_HUB_SERVER = "https://registry-1.docker.io"
-_HUB_LOGIN = "https://index.docker.io/v1/"
-NO_LOGINS = b'{"auths": {}}\n'
-_HEAD = "# Written by holdfast from the setting `registries`; changes are lost at the next `up`.\n"
+    from holdfast.gateway.context import GatewayContext
+    from holdfast.gateway.settings import RegistrySettings
+    from holdfast.workflow import StepContext
 
 
-class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """The setting with what it refers to: logins and CA files by registry host."""
+_CREDENTIALS_KEY = "registries.credentials"
+_MAX_LOGIN_BYTES = 16 * 1024
 
-    registries: Registries
+
+def read_login(
+    registries: RegistrySettings, host: str, *, environ: Mapping[str, str] | None = None
+) -> Secret | None:
+    """Read the login of a registry host as `user:password`; None if none is set.
+
+    Raises:
+        InvalidSettingError: The login cannot be read; the message does not contain it.
+    """
+    reference = registries.credentials.get(host)
+    if reference is None:
+        return None
+    kind, _, name = reference.partition(":")
+    if kind == "env":
+        text = (os.environ if environ is None else environ).get(name)
+        if text is None:
+            raise _login_error(host, reference, "the variable is not set")
+    else:
+        text = _read_login_file(host, reference, Path(name))
+    text = text.strip()
+    user, colon, password = text.partition(":")
+    if not user or not colon or not password or not text.isprintable():
+        raise _login_error(host, reference, "it is not one line user:password")
+    return Secret(f"{_CREDENTIALS_KEY}/{host}", text)
+
+
+def _read_login_file(host: str, reference: str, path: Path) -> str:
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
+            raise _login_error(host, reference, f"other users can read the file (mode {mode:04o})")
+        with path.open("rb") as file:
+            return file.read(_MAX_LOGIN_BYTES).decode()
+    except OSError as error:
+        raise _login_error(host, reference, error.strerror or type(error).__name__) from None
+    except UnicodeDecodeError:
+        raise _login_error(host, reference, "it is not a text file") from None
+
+
+def _login_error(host: str, reference: str, reason: str) -> InvalidSettingError:
+    return InvalidSettingError(
+        f"{_CREDENTIALS_KEY}: cannot read the login of {host} from {reference}: {reason}",
+        hint=f"Set {_CREDENTIALS_KEY} to file:PATH (mode 0600) or env:NAME with one line user:password.",
+    )
+
+
+DOCKER_HUB = "docker.io"
+_DOCKER_HUB_SERVER = "https://registry-1.docker.io"
+_DOCKER_HUB_AUTH_KEY = "https://index.docker.io/v1/"
+EMPTY_AUTH_FILE = b'{"auths": {}}\n'
+_FILE_HEADER = "# Written by holdfast from the setting `registries`; `holdfast up` overwrites changes.\n"
+
+
+class RegistrySources(msgspec.Struct, frozen=True, kw_only=True):
+    """The setting, with the logins and CA files that it refers to by registry host."""
+
+    registries: RegistrySettings
     logins: dict[str, Secret] = {}
-    authorities: dict[str, bytes] = {}
+    ca_certificates: dict[str, bytes] = {}
 
 
-class NodeFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be in the node: containerd's host files by relative path, and the kubelet's login file."""
+class NodeRegistryFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """containerd's host files by relative path, and the kubelet's login file."""
 
     hosts: dict[str, bytes]
-    logins: bytes
+    auth_file: bytes
 
     def __repr__(self) -> str:
-        return f"NodeFiles({', '.join(self.hosts)})"
+        return f"NodeRegistryFiles({', '.join(self.hosts)})"
 
 
-def node_files(sources: Sources, folder: str) -> NodeFiles:
-    """All files for the setting; `folder` is where the host files are inside the node."""
-    files: dict[str, bytes] = {}
-    for host in registry_hosts(sources.registries):
-        files[f"{host}/hosts.toml"] = _hosts_file(host, sources, folder).encode()
-    for host, authority in sources.authorities.items():
-        files[f"{host}/ca.crt"] = authority
-    return NodeFiles(hosts=files, logins=_login_file(sources.logins))
+def render_registry_files(sources: RegistrySources, directory: str) -> NodeRegistryFiles:
+    """Render all files; `directory` is the directory of the host files in the node."""
+    files = {
+        f"{host}/hosts.toml": _render_hosts_toml(host, sources, directory).encode()
+        for host in registry_hosts(sources.registries)
+    }
+    files |= {f"{host}/ca.crt": certificate for host, certificate in sources.ca_certificates.items()}
+    return NodeRegistryFiles(hosts=files, auth_file=_render_auth_file(sources.logins))
 
 
-def registry_hosts(registries: Registries) -> list[str]:
-    """Every registry host that anything is set for."""
-    named: Iterable[str] = (
-        *registries.mirrors,
-        *registries.insecure,
-        *registries.ca_files,
-        *registries.credentials,
+def registry_hosts(registries: RegistrySettings) -> list[str]:
+    """Every registry host that the setting mentions, without mirrors."""
+    return list(
+        dict.fromkeys(
+            (*registries.mirrors, *registries.insecure, *registries.ca_files, *registries.credentials)
+        )
     )
-    return list(dict.fromkeys(named))
 
 
-def _hosts_file(host: str, sources: Sources, folder: str) -> str:
-    """One hosts.toml; containerd tries the tables in their order, and `server` last.
+def _render_hosts_toml(host: str, sources: RegistrySources, directory: str) -> str:
+    """Render one hosts.toml; containerd tries the tables in order, and `server` last.
 
-    The registry itself has a table too: containerd 1.6 overlooks a header that stands beside `server`. One
-    whose certificate does not count may have none at all, as with Docker, and is asked without TLS last.
+    The registry itself has a table too, because containerd 1.6 ignores a header next to `server`. An insecure
+    registry may not support TLS at all: like Docker, containerd tries plain HTTP last.
     """
-    own = [_HUB_SERVER if host == HUB else f"https://{host}"]
+    urls = [_DOCKER_HUB_SERVER if host == DOCKER_HUB else f"https://{host}"]
     if host in sources.registries.insecure:
-        own.append(f"http://{host}")
-    server = "\n".join([f"server = {_quoted(own[-1])}", *_trust(host, sources, folder)])
-    tables = [_table(url, _host_of(url), sources, folder) for url in sources.registries.mirrors.get(host, ())]
-    tables += [_table(url, host, sources, folder) for url in own]
-    return f"{_HEAD}{server}\n{''.join(tables)}"
+        urls.append(f"http://{host}")
+    server = "\n".join([f"server = {_toml_string(urls[-1])}", *_tls_lines(host, sources, directory)])
+    tables = [
+        _host_table(url, urlsplit(url).netloc.lower(), sources, directory)
+        for url in sources.registries.mirrors.get(host, ())
+    ]
+    tables += [_host_table(url, host, sources, directory) for url in urls]
+    return f"{_FILE_HEADER}{server}\n{''.join(tables)}"
 
 
-def _host_of(url: str) -> str:
-    """Under which host the settings speak of this mirror."""
-    return urlsplit(url).netloc.lower()
-
-
-def _table(url: str, host: str, sources: Sources, folder: str) -> str:
-    name = f"host.{_quoted(url)}"
+def _host_table(url: str, host: str, sources: RegistrySources, directory: str) -> str:
+    name = f"host.{_toml_string(url)}"
     lines = [f"[{name}]", '  capabilities = ["pull", "resolve"]']
-    lines += [f"  {line}" for line in _trust(host, sources, folder)]
+    lines += [f"  {line}" for line in _tls_lines(host, sources, directory)]
     login = sources.logins.get(host)
     if login is not None:
-        lines += [f"  [{name}.header]", f"    Authorization = {_quoted(_basic(login))}"]
+        lines += [
+            f"  [{name}.header]",
+            f"    Authorization = {_toml_string(f'Basic {_encode_login(login)}')}",
+        ]
     return "\n" + "\n".join(lines) + "\n"
 
 
-def _trust(host: str, sources: Sources, folder: str) -> list[str]:
+def _tls_lines(host: str, sources: RegistrySources, directory: str) -> list[str]:
     lines = []
-    if host in sources.authorities:
-        lines.append(f"ca = {_quoted(f'{folder}/{host}/ca.crt')}")
+    if host in sources.ca_certificates:
+        lines.append(f"ca = {_toml_string(f'{directory}/{host}/ca.crt')}")
     if host in sources.registries.insecure:
         lines.append("skip_verify = true")
     return lines
 
 
-def _login_file(logins: Mapping[str, Secret]) -> bytes:
+def _render_auth_file(logins: Mapping[str, Secret]) -> bytes:
     if not logins:
-        return NO_LOGINS
-    auths = {_HUB_LOGIN if host == HUB else host: {"auth": _encoded(login)} for host, login in logins.items()}
+        return EMPTY_AUTH_FILE
+    auths = {
+        _DOCKER_HUB_AUTH_KEY if host == DOCKER_HUB else host: {"auth": _encode_login(login)}
+        for host, login in logins.items()
+    }
     return (json.dumps({"auths": auths}, indent=2) + "\n").encode()
 
 
-def _basic(login: Secret) -> str:
-    return f"Basic {_encoded(login)}"
-
-
-def _encoded(login: Secret) -> str:
+def _encode_login(login: Secret) -> str:
     return base64.b64encode(login.reveal()).decode()
 
 
-def _quoted(text: str) -> str:
-    """A basic string of TOML; JSON's is one."""
+def _toml_string(text: str) -> str:
+    """A TOML basic string; every JSON string is one."""
     return json.dumps(text)
+
+
+_MAX_CA_FILE_BYTES = 1 << 20
+_PEM_BEGIN = b"-----BEGIN CERTIFICATE-----"
+
+
+def read_registry_sources(registries: RegistrySettings) -> RegistrySources:
+    """Read the CA files and logins of the setting.
+
+    Raises:
+        InvalidSettingError: One of them cannot be read.
+    """
+    logins = {host: read_login(registries, host) for host in registries.credentials}
+    return RegistrySources(
+        registries=registries,
+        logins={host: login for host, login in logins.items() if login is not None},
+        ca_certificates={host: _read_ca_file(host, Path(path)) for host, path in registries.ca_files.items()},
+    )
+
+
+def _read_ca_file(host: str, path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_CA_FILE_BYTES)
+    except OSError as error:
+        raise _ca_file_error(host, path, error.strerror or type(error).__name__) from None
+    if b"PRIVATE KEY-----" in content:
+        raise _ca_file_error(host, path, "it contains a private key; the node needs only the certificate")
+    if _PEM_BEGIN not in content:
+        raise _ca_file_error(host, path, "it contains no PEM certificate")
+    return content
+
+
+def _ca_file_error(host: str, path: Path, reason: str) -> InvalidSettingError:
+    return InvalidSettingError(
+        f"registries.ca_files: cannot read the CA certificate of {host} from {path}: {reason}",
+        hint="Set registries.ca_files to the path of a PEM file with the registry's CA certificate.",
+    )
+
+
+class WriteRegistries(GatewayStep):
+    """Write the node's registry files, and remove those that the setting no longer mentions."""
+
+    name = "write-registries"
+    title = "Registries"
+    needs = ("ensure-container",)
+
+    def __init__(self, gateway: GatewayContext, sources: RegistrySources) -> None:
+        super().__init__(gateway)
+        self.sources = sources
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        if self.gateway.container() is None:
+            return absent("no container yet")
+        if self._desired_files() == self._current_files():
+            return done(self._summary() or "no registries are set")
+        return partial("the node's files differ from the setting")
+
+    def run(self, ctx: StepContext) -> None:
+        for login in self.sources.logins.values():
+            ctx.secret(login.ref, login.reveal())
+            ctx.secret(login.ref, login.text().partition(":")[2])
+        engine, name, contract = self.gateway.engine, self.gateway.object_name, self.gateway.contract
+        desired, current = self._desired_files(), self._current_files()
+        if current.hosts != desired.hosts:
+            directory = PurePosixPath(contract.registries_path)
+            replace_directory(engine, name, str(directory.parent), directory.name, desired.hosts)
+        if current.auth_file != desired.auth_file:
+            path = PurePosixPath(contract.logins_path).relative_to(contract.state_path)
+            write_private_file(engine, name, contract.state_path, str(path), desired.auth_file)
+        ctx.note(self._summary() or "removed the files of earlier settings")
+
+    def _desired_files(self) -> NodeRegistryFiles:
+        return render_registry_files(self.sources, self.gateway.contract.registries_path)
+
+    def _current_files(self) -> NodeRegistryFiles:
+        engine, name, contract = self.gateway.engine, self.gateway.object_name, self.gateway.contract
+        return NodeRegistryFiles(
+            hosts=read_directory(engine, name, contract.registries_path) or {},
+            auth_file=read_file(engine, name, contract.logins_path) or EMPTY_AUTH_FILE,
+        )
+
+    def _summary(self) -> str:
+        return ", ".join(registry_hosts(self.sources.registries))

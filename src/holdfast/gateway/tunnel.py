@@ -1,8 +1,7 @@
-"""The way to the ports of a gateway on another host: a tunnel that outlives the command that opened it.
+"""The ssh tunnel to the ports of a gateway on a remote host.
 
-It is an ssh connection of its own in the background, with one local port for each port over there, on
-loopback alone. Local ports are remembered, so that a kubeconfig stays good. Not here: when it is opened
-(steps/tunnel.py, remote.py).
+The tunnel is a background ssh connection that outlives the command that opened it. It forwards one local
+port on loopback per remote port. Local ports are recorded, so that the kubeconfig stays valid.
 """
 
 from __future__ import annotations
@@ -13,23 +12,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast import home
-from holdfast.containers.ports import free_port, is_taken
-from holdfast.containers.ssh_master import USUAL, Patience, SshMaster
-from holdfast.errors import HostUnreachableError, PortTakenError
-from holdfast.gateway.spec import LOOPBACK, known_gateways, met_at
+from holdfast.containers import free_port, is_port_taken
+from holdfast.errors import HostUnreachableError, PortInUseError
+from holdfast.gateway.registry import known_gateways
+from holdfast.gateway.spec import LOOPBACK, connect_address
+from holdfast.remote import DEFAULT_SSH_TIMEOUTS, ControlMaster, SshTimeouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from holdfast.containers.ssh import SshTarget
+    from holdfast.remote import SshTarget
 
-_FILE = "tunnel.json"
-_OTHER_PORTS = 5
+_STATE_FILE = "tunnel.json"
+_MAX_PORT_ATTEMPTS = 5
 
 
 class TunnelState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is remembered: the host, the local port of each port there, where they lead, which process."""
+    """The recorded tunnel: host, local port by remote port, remote endpoints, and the ssh process."""
 
     remote: str
     ports: dict[int, int] = {}
@@ -41,151 +41,163 @@ class TunnelState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Tunnel:
     """The tunnel of one gateway."""
 
-    def __init__(self, name: str, target: SshTarget, patience: Patience = USUAL) -> None:
+    def __init__(self, name: str, target: SshTarget, timeouts: SshTimeouts = DEFAULT_SSH_TIMEOUTS) -> None:
         self.target = target
-        self.file = _file(name)
-        self.master = SshMaster(target, f"tunnel of {name}", persist="yes", patience=patience)
-        state = _read(self.file)
+        self.state_file = _state_path(name)
+        self.control_master = ControlMaster(target, f"tunnel of {name}", persist="yes", timeouts=timeouts)
+        state = _read_state(self.state_file)
         same = state is not None and state.remote == str(target)
         self.state = state if state is not None and same else TunnelState(remote=str(target))
-        self.was_open = False
-        """Whether it was seen open by this command; one that is down after that was cut."""
-        self.was_cut = False
-        """Whether it had to be opened again after that; for whoever judges by it to set back."""
+        self.seen_open = False
+        """Whether this command has seen the tunnel open: if it is down later, it was lost."""
+        self.was_reopened = False
+        """Whether a lost tunnel was reopened since; the reader resets it."""
 
     def local_port(self, port: int) -> int:
-        """The port here that leads, or will lead, to a port there; the same one every time."""
+        """The local port that forwards, or will forward, to a remote port; always the same one."""
         if port not in self.state.ports:
-            self._choose(port, avoid=())
+            self._choose_local_port(port, avoid=())
         return self.state.ports[port]
 
-    def remember(self) -> None:
-        """Write down where the gateway is being made: a first `up` that fails half-way is found again."""
-        if not self.file.exists():
-            self._write(self.state)
+    def save_if_new(self) -> None:
+        """Record the host of a new gateway, so that a failed first `up` is found again."""
+        if not self.state_file.exists():
+            self._write_state(self.state)
 
     def is_open(self, ports: Iterable[int], listen: str) -> bool:
-        """Whether it is there, answers, and leads to just these ports."""
-        is_open = self.state.ends == _ends(ports, listen) and self._is_ours() and self.master.is_up()
-        self.was_open = self.was_open or is_open
+        """Whether the tunnel responds and forwards exactly these ports."""
+        is_open = (
+            self.state.ends == _remote_endpoints(ports, listen)
+            and self._is_current_process()
+            and self.control_master.is_responsive()
+        )
+        self.seen_open = self.seen_open or is_open
         return is_open
 
-    def has_gone(self) -> bool:
-        """Whether its process is over; asks nobody else, so that a slow line is no line that is cut."""
-        return not self._is_ours()
+    def has_exited(self) -> bool:
+        """Whether the ssh process has ended. Makes no request: a slow connection is not a lost one."""
+        return not self._is_current_process()
 
     def open(self, ports: Iterable[int], listen: str) -> bool:
-        """Open it, or replace one that is dead, hangs or leads elsewhere; False when it was fine."""
+        """Open the tunnel, replacing one that is dead, hangs or forwards other ports.
+
+        Returns:
+            False if the tunnel was already open.
+
+        Raises:
+            HostUnreachableError: The ssh connection cannot be opened.
+            PortInUseError: No local port could be forwarded.
+        """
         wanted = tuple(ports)
-        with self.master.alone("opening"):
-            self.state = _read(self.file) or self.state
+        with self.control_master.lock("opening"):
+            self.state = _read_state(self.state_file) or self.state
             if self.is_open(wanted, listen):
                 return False
-            had_gone = self.has_gone()
-            self.master.close()
-            self.master.ensure()
-            ends = _ends(wanted, listen)
+            had_gone = self.has_exited()
+            self.control_master.close()
+            self.control_master.ensure_connected()
+            ends = _remote_endpoints(wanted, listen)
             for port, end in ends.items():
-                self._lead(port, end)
+                self._forward_port(port, end)
             since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             kept = {port: self.state.ports[port] for port in wanted}
-            self._write(
+            self._write_state(
                 TunnelState(
-                    remote=str(self.target), ports=kept, ends=ends, pid=self.master.pid(), since=since
+                    remote=str(self.target), ports=kept, ends=ends, pid=self.control_master.pid(), since=since
                 )
             )
-            self.was_cut = self.was_cut or (self.was_open and had_gone)
-            self.was_open = True
+            self.was_reopened = self.was_reopened or (self.seen_open and had_gone)
+            self.seen_open = True
         return True
 
     def close(self) -> bool:
-        """Close it; its local ports stay remembered. False when there was none."""
-        self.was_open = self.was_cut = False
-        was_there = self.master.close()
-        if self.file.exists():
-            self._write(msgspec.structs.replace(self.state, ends={}, pid=0, since=""))
+        """Close the tunnel and keep its local ports recorded; False if there was none."""
+        self.seen_open = self.was_reopened = False
+        was_there = self.control_master.close()
+        if self.state_file.exists():
+            self._write_state(msgspec.structs.replace(self.state, ends={}, pid=0, since=""))
         return was_there
 
-    def forget(self) -> None:
-        """Close it, and remember nothing."""
-        self.was_open = self.was_cut = False
-        self.master.close()
-        self.file.unlink(missing_ok=True)
+    def delete(self) -> None:
+        """Close the tunnel and delete its record."""
+        self.seen_open = self.was_reopened = False
+        self.control_master.close()
+        self.state_file.unlink(missing_ok=True)
 
-    def words(self) -> str:
-        """How it is, for people; only asks the process on this machine."""
-        if not self._is_ours():
+    def describe(self) -> str:
+        """The state of the tunnel for users; makes no request."""
+        if not self._is_current_process():
             return "down"
         return f"up since {self.state.since.replace('T', ' ').removesuffix('Z')}"
 
-    def _is_ours(self) -> bool:
-        """Whether the process that runs is the one that was given these ports."""
-        return self.state.pid != 0 and self.master.pid() == self.state.pid
+    def _is_current_process(self) -> bool:
+        """Whether the running ssh process is the recorded one."""
+        return self.state.pid != 0 and self.control_master.pid() == self.state.pid
 
-    def _lead(self, port: int, end: str) -> None:
-        """Open one local port; when another program has it by now, another one is taken and remembered."""
+    def _forward_port(self, port: int, endpoint: str) -> None:
+        """Forward one local port; choose and record another one if a program has taken it."""
         tried: list[int] = []
-        for _ in range(_OTHER_PORTS):
+        for _ in range(_MAX_PORT_ATTEMPTS):
             local = self.local_port(port)
-            if self.master.forward(f"{LOOPBACK}:{local}", end):
+            if self.control_master.forward(f"{LOOPBACK}:{local}", endpoint):
                 return
-            if not self.master.pid():
+            if not self.control_master.pid():
                 raise HostUnreachableError(
-                    f"the ssh connection to {self.target} ended while the tunnel was opened",
+                    f"{self.target}: the ssh connection ended while the tunnel was opened",
                     hint="Run the same command again.",
                 )
             tried.append(local)
-            self._choose(port, avoid=tried)
-        raise PortTakenError(
-            f"no port on this machine could be opened for the tunnel to {self.target}: {self.master.said()}",
-            hint="See that sshd over there has AllowTcpForwarding, and that ports are free here.",
+            self._choose_local_port(port, avoid=tried)
+        raise PortInUseError(
+            f"tunnel to {self.target}: no local port could be forwarded: {self.control_master.read_log()}",
+            hint="Enable AllowTcpForwarding in the sshd_config of that host, and free a local port.",
         )
 
-    def _choose(self, port: int, avoid: Iterable[int]) -> None:
-        """The same number as over there where it is free, else another of our range."""
-        reserved = {*_counted_on(self.file), *self.state.ports.values(), *avoid}
-        usable = port not in reserved and not is_taken(port)
+    def _choose_local_port(self, port: int, avoid: Iterable[int]) -> None:
+        """Choose the number of the remote port if it is free on this machine, else another."""
+        reserved = {*_reserved_local_ports(self.state_file), *self.state.ports.values(), *avoid}
+        usable = port not in reserved and not is_port_taken(port)
         local = port if usable else free_port(reserved=reserved)
         self.state = msgspec.structs.replace(self.state, ports={**self.state.ports, port: local})
 
-    def _write(self, state: TunnelState) -> None:
+    def _write_state(self, state: TunnelState) -> None:
         self.state = state
-        home.write_atomic(self.file, msgspec.json.encode(state))
+        home.write_atomic(self.state_file, msgspec.json.encode(state))
 
 
-def begun_on(name: str) -> str | None:
-    """The host that a gateway was begun on and never finished; None where nothing was begun."""
-    state = _read(_file(name))
+def recorded_host(name: str) -> str | None:
+    """The host that an unfinished `up` recorded for a gateway, or None."""
+    state = _read_state(_state_path(name))
     return state.remote if state is not None else None
 
 
-def _file(name: str) -> Path:
-    return home.state_dir() / "gateways" / name / _FILE
+def _state_path(name: str) -> Path:
+    return home.state_dir() / "gateways" / name / _STATE_FILE
 
 
-def _read(path: Path) -> TunnelState | None:
-    """What is remembered; a damaged file only costs the same local ports."""
+def _read_state(path: Path) -> TunnelState | None:
+    """Read the record; a damaged file only loses the choice of local ports."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=TunnelState)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def _ends(ports: Iterable[int], listen: str) -> dict[int, str]:
-    """Where each port is met over there: on loopback, unless it was opened on one address alone."""
-    host = met_at(listen)
+def _remote_endpoints(ports: Iterable[int], listen: str) -> dict[int, str]:
+    """The address of each port as seen from the remote host."""
+    host = connect_address(listen)
     host = f"[{host}]" if ":" in host else host
     return {port: f"{host}:{port}" for port in ports}
 
 
-def _counted_on(own: Path) -> set[int]:
-    """Local ports that gateways of this machine and other tunnels count on, also while they are stopped."""
-    found: set[int] = set()
+def _reserved_local_ports(own_state_path: Path) -> set[int]:
+    """Local ports of all gateways and tunnels, including stopped ones."""
+    ports: set[int] = set()
     for gateway in known_gateways():
         if not gateway.remote:
-            found |= {gateway.port, gateway.gateway_port}
-    for path in own.parent.parent.glob(f"*/{_FILE}"):
-        state = _read(path) if path != own else None
+            ports |= {gateway.port, gateway.gateway_port}
+    for path in own_state_path.parent.parent.glob(f"*/{_STATE_FILE}"):
+        state = _read_state(path) if path != own_state_path else None
         if state is not None:
-            found |= set(state.ports.values())
-    return found
+            ports |= set(state.ports.values())
+    return ports

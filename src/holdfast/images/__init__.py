@@ -1,1 +1,5 @@
-"""Builds the node, gateway and sandbox images from package registries alone."""
+"""Builds the node, gateway and sandbox images from package registries, without a container build tool."""
+
+from holdfast import lazy_exports
+
+__all__, __getattr__, __dir__ = lazy_exports.attach(__name__, __file__)

@@ -1,6 +1,7 @@
-"""Builds the images: all stages of all images as one workflow, independent stages at the same time.
+"""Builds images: one workflow for all stages of all images, with independent stages in parallel.
 
-The cache and the engine are the truth; nothing else is remembered between builds.
+Each stage is a step that probes the cache, so a killed build continues. The cache and the container engine
+are the only state between builds.
 """
 
 from __future__ import annotations
@@ -10,23 +11,186 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from holdfast.containers.engine import Engine, connect
-from holdfast.containers.images import find_image
-from holdfast.containers.labels import INPUTS
-from holdfast.engine import Workflow
-from holdfast.images.cache import Cache
+from holdfast.containers import INPUTS, ContainerEngine, find_image, load_image, remove_unused_image
+from holdfast.images import python_layer
+from holdfast.images.build_cache import BuildCache, list_files
+from holdfast.images.debian_rootfs import build_rootfs
+from holdfast.images.go_build import build_binaries
+from holdfast.images.image_archive import ImageArchive, LayerWriter, read_tar_member
 from holdfast.images.recipe import Recipe
-from holdfast.images.sources import NAMES
-from holdfast.images.steps import BuildBinaries, BuildDependencies, BuildLayer, BuildRootfs, LoadImage, Stage
+from holdfast.images.sources import IMAGE_NAMES, ImageConfig
+from holdfast.remote import connect
+from holdfast.workflow import ProbeResult, Step, Workflow, absent, done, partial
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
-    from holdfast.engine import Step
-    from holdfast.events import Bus
+    from holdfast.events import EventBus
+    from holdfast.images.sources import EmbeddedImage, GoModule
+    from holdfast.workflow import StepContext
 
 
-class ImageBuilt(msgspec.Struct, frozen=True, kw_only=True):
+EMBEDDED_IMAGES_DIR = "/usr/share/holdfast/images"
+LAYER_FILE, ROOTFS_FILE = "layer.tar", "rootfs.tar"
+
+
+class BuildStage(Step):
+    """A stage whose output is a directory in the cache."""
+
+    def __init__(
+        self, recipe: Recipe, cache: BuildCache, *, kind: str, title: str, key: str, image: str = ""
+    ) -> None:
+        super().__init__(f"build-{kind}-{image or recipe.variant_name}", title=title)
+        self.recipe = recipe
+        self.cache = cache
+        self.key = key
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        return done("cached") if self.cache.find(self.name, self.key) else absent("not built yet")
+
+    def run(self, ctx: StepContext) -> None:
+        with self.cache.build_stage(self.name, self.key) as target:
+            self.build(ctx, target)
+            ctx.note(f"{sum(path.stat().st_size for path in list_files(target)) / 1e6:.0f} MB")
+
+    def build(self, ctx: StepContext, target: Path) -> None:
+        """Write the output of the stage into a directory."""
+        raise NotImplementedError
+
+    def output_dir(self) -> Path:
+        """Return the output of the finished stage."""
+        output = self.cache.find(self.name, self.key)
+        if output is None:
+            raise FileNotFoundError(f"stage {self.name} is not in the cache")
+        return output
+
+
+class BuildRootfs(BuildStage):
+    """The root filesystem: Debian packages, unpacked and configured."""
+
+    def __init__(self, recipe: Recipe, cache: BuildCache) -> None:
+        title = f"{recipe.variant_name.capitalize()}: Debian packages"
+        super().__init__(recipe, cache, kind="rootfs", title=title, key=recipe.rootfs_key, image=recipe.image)
+
+    def build(self, ctx: StepContext, target: Path) -> None:
+        build_rootfs(
+            self.recipe.source.debian,
+            target / ROOTFS_FILE,
+            log=self.cache.log_path(self.name),
+            on_progress=ctx.progress,
+            stop=ctx.stop,
+        )
+
+
+class BuildBinaries(BuildStage):
+    """The Go programs; the longest stage of a first build."""
+
+    def __init__(self, recipe: Recipe, cache: BuildCache) -> None:
+        title = f"{recipe.variant_name.capitalize()}: Kubernetes programs"
+        super().__init__(recipe, cache, kind="binaries", title=title, key=recipe.binaries_key)
+
+    def build(self, ctx: StepContext, target: Path) -> None:
+        assert self.recipe.source.go is not None  # noqa: S101 (image_steps adds it only for images with a Go module)
+        build_binaries(
+            self.recipe.folder,
+            self.recipe.source.go,
+            target,
+            log=self.cache.log_path(self.name),
+            on_progress=ctx.progress,
+            stop=ctx.stop,
+        )
+
+
+class BuildDependencies(BuildStage):
+    """The locked Python packages."""
+
+    def __init__(self, recipe: Recipe, cache: BuildCache) -> None:
+        title = f"{recipe.variant_name.capitalize()}: Python packages"
+        super().__init__(recipe, cache, kind="dependencies", title=title, key=recipe.dependencies_key)
+
+    def build(self, ctx: StepContext, target: Path) -> None:
+        assert self.recipe.source.python is not None  # noqa: S101 (image_steps adds it only for images with Python)
+        python_layer.install_dependencies(
+            self.recipe.source.python,
+            target,
+            architecture=self.recipe.architecture,
+            log=self.cache.log_path(self.name),
+            stop=ctx.stop,
+        )
+
+
+class BuildLayer(BuildStage):
+    """The layer with holdfast's own files, above the root filesystem."""
+
+    def __init__(self, recipe: Recipe, cache: BuildCache, stages: list[BuildStage]) -> None:
+        title = f"{recipe.variant_name.capitalize()}: own files"
+        super().__init__(recipe, cache, kind="layer", title=title, key=recipe.layer_key)
+        self.needs = tuple(stage.name for stage in stages)
+        self._stages = stages
+
+    def build(self, ctx: StepContext, target: Path) -> None:
+        del ctx
+        write_layer(
+            self.recipe,
+            target,
+            rootfs=self._output_of(BuildRootfs) or target,
+            binaries=self._output_of(BuildBinaries),
+        )
+
+    def _output_of(self, kind: type[BuildStage]) -> Path | None:
+        return next((stage.output_dir() for stage in self._stages if isinstance(stage, kind)), None)
+
+
+class LoadImage(Step):
+    """The image, loaded into the container engine."""
+
+    def __init__(self, recipe: Recipe, engine: ContainerEngine, stages: list[BuildStage]) -> None:
+        title = f"{recipe.variant_name.capitalize()}: {recipe.reference}"
+        super().__init__(
+            f"load-{recipe.variant_name}", title=title, needs=tuple(stage.name for stage in stages)
+        )
+        self._recipe = recipe
+        self._engine = engine
+        self._stages = stages
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        image = find_image(self._engine, self._recipe.reference)
+        if image is None:
+            return absent("not loaded")
+        if image.labels.get(INPUTS) != self._recipe.key:
+            return partial("an older image is loaded")
+        return done("up to date")
+
+    def run(self, ctx: StepContext) -> None:
+        outputs = {type(stage): stage.output_dir() for stage in self._stages}
+        archive = create_image_archive(
+            self._recipe,
+            rootfs=outputs[BuildRootfs],
+            layer=outputs[BuildLayer],
+            dependencies=outputs.get(BuildDependencies),
+        )
+        replaced = find_image(self._engine, self._recipe.reference)
+        load_image(self._engine, _stream_with_progress(archive, ctx))
+        if replaced is not None:
+            remove_unused_image(self._engine, replaced.id)
+        ctx.note("loaded into the container engine")
+
+
+def _stream_with_progress(archive: ImageArchive, ctx: StepContext) -> Iterator[bytes]:
+    total, sent, reported = archive.size(), 0, 0.0
+    for chunk in archive.stream():
+        yield chunk
+        sent += len(chunk)
+        fraction = min(sent / total, 1.0)
+        if fraction - reported >= 0.01:  # noqa: PLR2004 (a progress bar needs no more)
+            reported = fraction
+            ctx.progress(f"{sent / 1e6:.0f} of {total / 1e6:.0f} MB", fraction)
+
+
+class BuiltImage(msgspec.Struct, frozen=True, kw_only=True):
     """One image after a build."""
 
     image: str
@@ -36,7 +200,7 @@ class ImageBuilt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageState(msgspec.Struct, frozen=True, kw_only=True):
-    """One image as the engine has it."""
+    """One image in the container engine."""
 
     image: str
     reference: str
@@ -46,55 +210,137 @@ class ImageState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_images(
-    names: Sequence[str] = (), *, refresh: bool = False, kubernetes: str = "", bus: Bus | None = None
-) -> list[ImageBuilt]:
-    """Build the named images, or all; what is up to date is left alone.
+    names: Sequence[str] = (), *, refresh: bool = False, kubernetes: str = "", bus: EventBus | None = None
+) -> list[BuiltImage]:
+    """Build images that are not up to date.
 
-    With another version of Kubernetes than the usual one, the node image alone is meant.
+    Args:
+        names: the images; all by default, or only the node image if `kubernetes` is set.
+        refresh: download current Debian packages.
+        kubernetes: another Kubernetes version of the node image, for example 1.33.
+        bus: receives the events of the build.
     """
-    names = names or (("node",) if kubernetes else NAMES)
-    engine, cache = connect(timeout=600), Cache()
-    with cache.locked(), cache.refreshing() if refresh else nullcontext():
+    names = names or (("node",) if kubernetes else IMAGE_NAMES)
+    engine, cache = connect(timeout=600), BuildCache()
+    with cache.lock(), cache.refresh() if refresh else nullcontext():
         recipes = [Recipe(name, kubernetes) for name in dict.fromkeys(names)]
         steps = [step for recipe in recipes for step in image_steps(recipe, engine, cache)]
-        ended = Workflow("image-build", steps).run(bus=bus, command="image build")
+        result = Workflow("image-build", steps).run(bus=bus, command="image build")
     return [
-        ImageBuilt(
-            image=recipe.short,
+        BuiltImage(
+            image=recipe.variant_name,
             reference=recipe.reference,
             inputs=recipe.key,
-            changed=f"load-{recipe.short}" in ended.changed,
+            changed=f"load-{recipe.variant_name}" in result.changed,
         )
         for recipe in recipes
     ]
 
 
-def image_steps(recipe: Recipe, engine: Engine, cache: Cache) -> list[Step]:
-    """The stages of one image in order."""
-    below: list[Stage] = [BuildRootfs(recipe, cache)]
+def image_steps(recipe: Recipe, engine: ContainerEngine, cache: BuildCache) -> list[Step]:
+    """Return the build steps of one image in order."""
+    stages: list[BuildStage] = [BuildRootfs(recipe, cache)]
     if recipe.source.go is not None:
-        below.append(BuildBinaries(recipe, cache))
+        stages.append(BuildBinaries(recipe, cache))
     if recipe.source.python is not None and not recipe.source.python.only:
-        below.append(BuildDependencies(recipe, cache))
-    layer = BuildLayer(recipe, cache, below)
-    return [*below, layer, LoadImage(recipe, engine, [*below, layer])]
+        stages.append(BuildDependencies(recipe, cache))
+    layer = BuildLayer(recipe, cache, stages)
+    return [*stages, layer, LoadImage(recipe, engine, [*stages, layer])]
 
 
 def image_states() -> list[ImageState]:
-    """How the engine's images stand against their sources."""
+    """Compare the images in the container engine with their sources."""
     engine = connect()
-    return [_state(Recipe(name), engine) for name in NAMES]
+    return [_image_state(Recipe(name), engine) for name in IMAGE_NAMES]
 
 
-def _state(recipe: Recipe, engine: Engine) -> ImageState:
-    found = find_image(engine, recipe.reference)
-    if found is None:
-        return ImageState(image=recipe.short, reference=recipe.reference, state="missing")
-    current = found.labels.get(INPUTS) == recipe.key
+def _image_state(recipe: Recipe, engine: ContainerEngine) -> ImageState:
+    image = find_image(engine, recipe.reference)
+    if image is None:
+        return ImageState(image=recipe.variant_name, reference=recipe.reference, state="missing")
     return ImageState(
-        image=recipe.short,
+        image=recipe.variant_name,
         reference=recipe.reference,
-        state="up to date" if current else "outdated",
-        id=found.id,
-        size=found.size,
+        state="up to date" if image.labels.get(INPUTS) == recipe.key else "outdated",
+        id=image.id,
+        size=image.size,
     )
+
+
+def write_layer(recipe: Recipe, target: Path, *, rootfs: Path, binaries: Path | None) -> None:
+    """Write the layer with holdfast's own files; it is the last layer, because it changes most often."""
+    source = recipe.source
+    with LayerWriter(target / LAYER_FILE) as layer:
+        for folder in source.directories:
+            layer.add_directory(folder, owner=_parse_owner(source.config.user))
+        if binaries is not None and source.go is not None:
+            _add_binaries(layer, source.go, binaries)
+        for path, file_target in source.files.items():
+            _add_files(layer, recipe.folder / path, file_target)
+        for link, destination in source.links.items():
+            layer.add_symlink(link, destination)
+        for image in source.baked:
+            archive = _write_embedded_image(image, recipe, target, rootfs=rootfs, binaries=binaries)
+            layer.add_file(f"{EMBEDDED_IMAGES_DIR}/{image.archive}", archive, mode=0o644)
+            archive.unlink()
+        if source.python is not None:
+            python_layer.add_package(layer, source.python)
+
+
+def create_image_archive(
+    recipe: Recipe, *, rootfs: Path, layer: Path, dependencies: Path | None = None
+) -> ImageArchive:
+    """Return the image as an archive for the container engine; layers that rarely change come first."""
+    between = [] if dependencies is None else [dependencies / python_layer.DEPENDENCIES_LAYER_FILE]
+    return ImageArchive(
+        recipe.reference,
+        [rootfs / ROOTFS_FILE, *between, layer / LAYER_FILE],
+        recipe.source.config,
+        architecture=recipe.architecture,
+        labels={INPUTS: recipe.key},
+    )
+
+
+def _parse_owner(user: str) -> tuple[int, int]:
+    """Return uid and gid of the image's user, which owns the image's directories."""
+    number, _, group = user.partition(":")
+    return (int(number), int(group or number)) if number.isdigit() else (0, 0)
+
+
+def _add_binaries(layer: LayerWriter, module: GoModule, binaries: Path) -> None:
+    for binary in module.binaries:
+        if binary.install:
+            layer.add_file(binary.install, binaries / binary.output, mode=0o755)
+
+
+def _add_files(layer: LayerWriter, source: Path, target: str) -> None:
+    if source.is_dir():
+        for path in list_files(source):
+            layer.add_file(f"{target}/{path.relative_to(source)}", path)
+    else:
+        layer.add_file(target, source)
+
+
+def _write_embedded_image(
+    image: EmbeddedImage, recipe: Recipe, target: Path, *, rootfs: Path, binaries: Path | None
+) -> Path:
+    """Write a small image as an archive and return its path."""
+    layer_path = target / f"{image.archive}.layer.tar"
+    with LayerWriter(layer_path) as layer:
+        for folder in image.directories:
+            layer.add_directory(folder)
+        for path, origin in image.files.items():
+            kind, _, name = origin.partition(":")
+            if kind == "bin" and binaries is not None:
+                layer.add_file(path, binaries / name, mode=0o755)
+            else:
+                layer.add_bytes(path, read_tar_member(rootfs / ROOTFS_FILE, name), mode=0o755)
+        for applet in image.applets:
+            layer.add_symlink(f"/bin/{applet}", "busybox")
+    config = ImageConfig(entrypoint=image.entrypoint, environment={"PATH": "/bin"})
+    archive = ImageArchive(image.name, [layer_path], config, architecture=recipe.architecture, labels={})
+    archive_path = target / image.archive
+    archive.write(archive_path)
+    layer_path.unlink()
+    layer_path.with_suffix(".sha256").unlink()
+    return archive_path

@@ -1,8 +1,7 @@
-"""holdfast itself and its locked dependencies, as layers of an image; or one part of it that needs no others.
+"""Layers with holdfast and its locked dependencies.
 
-The package is copied as it is installed here, from a clone or a wheel alike; dependencies come from the
-hashed lock, and have a layer of their own: a change of our own code moves a small layer only. Not here:
-Debian's Python; that is in the root filesystem.
+The package is copied from where it is installed (clone or wheel). Dependencies come from the hashed lock file
+and have their own layer, so that a change of holdfast's code changes a small layer only.
 """
 
 from __future__ import annotations
@@ -12,44 +11,49 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.errors import BuildFailedError
-from holdfast.images.digest import files_below, key_of, tree
-from holdfast.images.layers import Layer
+from holdfast.errors import ImageBuildError
+from holdfast.images.build_cache import cache_key, list_files, tree_hashes
+from holdfast.images.build_tools import find_uv, run_tool
+from holdfast.images.image_archive import LayerWriter
 from holdfast.images.sources import requirements_file
-from holdfast.images.tools import find_uv, run_tool
 
 if TYPE_CHECKING:
     import threading
 
-    from holdfast.images.sources import Python
+    from holdfast.images.sources import PythonPackages
 
-LAYER = "dependencies.tar"
+DEPENDENCIES_LAYER_FILE = "dependencies.tar"
 _PLATFORMS = {"amd64": "x86_64-unknown-linux-gnu", "arm64": "aarch64-unknown-linux-gnu"}
-_RECIPE = 3
-"""Raised when the way of making the layer changes."""
+# Increase it when the layer is built differently.
+_LAYER_BUILD_VERSION = 3
 
 
-def package_folder() -> Path:
+def package_directory() -> Path:
     """The installed holdfast package."""
     return Path(__file__).resolve().parents[1]
 
 
-def dependencies_key(python: Python, architecture: str) -> str:
-    """What decides which dependencies are installed, and how."""
-    return key_of(
-        "python", _RECIPE, python, architecture, requirements_file().read_text(), _can_compile(python)
+def dependencies_key(python: PythonPackages, architecture: str) -> str:
+    """Return the cache key of the dependencies layer."""
+    return cache_key(
+        "python",
+        _LAYER_BUILD_VERSION,
+        python,
+        architecture,
+        requirements_file().read_text(),
+        _can_compile(python),
     )
 
 
-def package_key(python: Python) -> str:
-    """A hash of holdfast's own sources, as far as they are in the image."""
-    return key_of(tree(package_folder() / python.only, _is_source))
+def package_key(python: PythonPackages) -> str:
+    """Return a hash of holdfast's sources that are copied into the image."""
+    return cache_key(tree_hashes(package_directory() / python.only, _is_source))
 
 
 def install_dependencies(
-    python: Python, target: Path, *, architecture: str, log: Path, stop: threading.Event | None = None
+    python: PythonPackages, target: Path, *, architecture: str, log: Path, stop: threading.Event | None = None
 ) -> None:
-    """Install the locked dependencies for the image's Python, and pack them as one layer into a folder."""
+    """Install the locked dependencies for the Python of the image, and write them as one layer."""
     installed = target / "installed"
     argv = [
         find_uv(), "pip", "install", "--no-config", "--require-hashes", "--only-binary=:all:", "--no-deps",
@@ -57,81 +61,81 @@ def install_dependencies(
         _PLATFORMS[architecture], "--requirements", str(requirements_file()),
     ]  # fmt: skip
     run_tool(argv, log=log, environment={"UV_NO_PROGRESS": "1"}, stop=stop)
-    pack_dependencies(python, installed, target / LAYER)
+    pack_dependencies(python, installed, target / DEPENDENCIES_LAYER_FILE)
     shutil.rmtree(installed)
 
 
-def pack_dependencies(python: Python, installed: Path, target: Path) -> None:
-    """Make a layer of what is installed and wanted, as bytecode alone.
+def pack_dependencies(python: PythonPackages, installed: Path, target: Path) -> None:
+    """Write the layer of the installed dependencies, as bytecode without sources.
 
-    Every file costs time when a node takes the image in, and nobody edits these.
+    Fewer files make the import of the image on the node faster.
     """
     for pattern in python.left_out:
-        _leave_out(installed, pattern)
-    with Layer(target) as layer:
-        for path in files_below(installed):
-            place = f"{python.prefix}/{path.relative_to(installed)}"
+        _remove_excluded(installed, pattern)
+    with LayerWriter(target) as layer:
+        for path in list_files(installed):
+            image_path = f"{python.prefix}/{path.relative_to(installed)}"
             if path.suffix == ".py" and _can_compile(python):
-                layer.content(f"{place}c", _bytecode(path, place))
+                layer.add_bytes(f"{image_path}c", _compile_bytecode(path, image_path))
             elif path.suffix != ".pyi":
-                layer.file(place, path)
+                layer.add_file(image_path, path)
 
 
-def _leave_out(installed: Path, pattern: str) -> None:
-    """Remove what the pattern names; one that names nothing is out of date."""
-    found = list(installed.glob(pattern))
-    if not found:
-        raise BuildFailedError(
-            f"nothing that is installed matches {pattern}, which is to be left out of the image",
-            hint="Take it out of `left_out` in the image's image.toml.",
+def _remove_excluded(installed: Path, pattern: str) -> None:
+    """Remove the files that match a pattern; a pattern without a match is out of date."""
+    paths = list(installed.glob(pattern))
+    if not paths:
+        raise ImageBuildError(
+            f"`left_out` pattern {pattern}: no installed file matches",
+            hint="Remove it from `left_out` in the image.toml of the image.",
         )
-    for path in found:
+    for path in paths:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def add_package(layer: Layer, python: Python) -> None:
-    """Put holdfast's own package, or the one part of it that is wanted, below the prefix."""
-    root = package_folder()
-    for path in files_below(root / python.only):
+def add_package(layer: LayerWriter, python: PythonPackages) -> None:
+    """Add the holdfast package, or the one subpackage that is configured, below the prefix."""
+    root = package_directory()
+    for path in list_files(root / python.only):
         if _is_source(path):
-            place = f"{python.prefix}/holdfast/{path.relative_to(root)}"
-            layer.file(place, path)
+            image_path = f"{python.prefix}/holdfast/{path.relative_to(root)}"
+            layer.add_file(image_path, path)
             if path.suffix == ".py" and _can_compile(python):
-                layer.content(_beside(place, python), _bytecode(path, place))
+                layer.add_bytes(_bytecode_path(image_path, python), _compile_bytecode(path, image_path))
 
 
-def _beside(place: str, python: Python) -> str:
-    """Where Python looks for the bytecode of a source that is there too."""
-    folder, _, name = place.rpartition("/")
+def _bytecode_path(source_path: str, python: PythonPackages) -> str:
+    """Return where Python looks for the bytecode of a source file."""
+    folder, _, name = source_path.rpartition("/")
     tag = f"cpython-{python.version.replace('.', '')}"
     return f"{folder}/__pycache__/{name.removesuffix('.py')}.{tag}.pyc"
 
 
-def _bytecode(path: Path, place: str) -> bytes:
-    """Compile here what cannot be compiled there: the image's files are read-only when they run.
+def _compile_bytecode(path: Path, image_path: str) -> bytes:
+    """Compile a source file for the image, whose files are read-only at run time.
 
-    Without it each start compiles everything anew; with another Python than the image's it has to do without.
+    Without bytecode, every start would compile everything again.
     """
     import py_compile
     import tempfile
 
     with tempfile.TemporaryDirectory() as scratch:
-        made = Path(scratch) / "made.pyc"
+        bytecode = Path(scratch) / "bytecode.pyc"
         py_compile.compile(
             str(path),
-            cfile=str(made),
-            dfile=place,
+            cfile=str(bytecode),
+            dfile=image_path,
             doraise=True,
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
-        return made.read_bytes()
+        return bytecode.read_bytes()
 
 
-def _can_compile(python: Python) -> bool:
+def _can_compile(python: PythonPackages) -> bool:
     return python.version == f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def _is_source(path: Path) -> bool:
-    return path.suffix in (".py", ".typed", ".html", ".css", ".js", ".yaml", ".json", ".toml") and (
+    return path.suffix in (".py", ".pyi", ".typed", ".html", ".css", ".js", ".yaml", ".json", ".toml") and (
         "_images" not in path.parts
     )

@@ -1,7 +1,6 @@
-"""What has to be built for each image, and under which key: pure, from the sources and this machine.
+"""The recipe of an image: cache keys of its stages, computed from the sources and this machine.
 
-An image is its Debian root filesystem, one layer of holdfast's own files above it, and a configuration.
-Not here: building (steps.py).
+An image is a Debian root filesystem, one layer with holdfast's own files, and a configuration.
 """
 
 from __future__ import annotations
@@ -11,47 +10,51 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from holdfast import __version__
-from holdfast.errors import PermanentError
+from holdfast.errors import BuildToolNotFoundError, PermanentError
 from holdfast.images import python_layer
-from holdfast.images.cache import Cache
-from holdfast.images.debian import rootfs_key
-from holdfast.images.digest import key_of, tree
-from holdfast.images.golang import binaries_key
-from holdfast.images.sources import load_source
+from holdfast.images.build_cache import BuildCache, cache_key, tree_hashes
+from holdfast.images.debian_rootfs import rootfs_key
+from holdfast.images.go_build import binaries_key
+from holdfast.images.sources import load_image_source
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
-_ASSEMBLY = 1
-"""Raised when layers or archives are put together in another way."""
+# Increase it when layers or archives are assembled differently.
+_ASSEMBLY_VERSION = 1
 
 
-def architecture() -> str:
-    """This machine's architecture in the words of Debian, Go and OCI."""
+def host_architecture() -> str:
+    """Return the architecture of this machine as Debian, Go and OCI name it."""
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
-        raise PermanentError(f"images cannot be built on a {machine} machine", hint="amd64 and arm64 can.")
+        raise PermanentError(
+            f"images cannot be built on a {machine} machine", hint="Use an amd64 or arm64 machine."
+        )
     return _ARCHITECTURES[machine]
 
 
 class Recipe:
-    """One image and the keys of its stages; keys are worked out on first use.
+    """One image and the cache keys of its stages, computed on first use.
 
-    `kubernetes` chooses a variant (1.33, say), which has a name and a tag of its own.
+    Args:
+        name: the image.
+        kubernetes: a Kubernetes variant (for example 1.33), which has its own name and tag.
     """
 
     def __init__(self, name: str, kubernetes: str = "") -> None:
         self.image = name
-        self.short = f"{name}-{kubernetes}" if kubernetes else name
-        self.folder, self.source = load_source(name, kubernetes)
+        self.variant_name = f"{name}-{kubernetes}" if kubernetes else name
+        self.folder, self.source = load_image_source(name, kubernetes)
         self.reference = f"{self.source.name}:{__version__}" + (f"-k{kubernetes}" if kubernetes else "")
-        self.architecture = architecture()
+        self.architecture = host_architecture()
 
     @cached_property
     def rootfs_key(self) -> str:
-        key, refreshed = rootfs_key(self.source.debian, self.architecture), Cache().refreshed
-        return key_of(key, refreshed) if refreshed else key
+        key, refreshed = rootfs_key(self.source.debian, self.architecture), BuildCache().refreshed_at
+        return cache_key(key, refreshed) if refreshed else key
 
     @cached_property
     def binaries_key(self) -> str:
@@ -64,18 +67,28 @@ class Recipe:
 
     @cached_property
     def layer_key(self) -> str:
-        """Everything above the root filesystem; baked images also read from it."""
+        """Key of everything above the root filesystem, from which embedded images read too."""
         package = python_layer.package_key(self.source.python) if self.source.python else ""
-        files = [tree(path) if path.is_dir() else path.read_text() for path in self._own_files()]
-        return key_of(
-            "layer", _ASSEMBLY, self.source, files, self.binaries_key, self.dependencies_key, package,
+        files = [tree_hashes(path) if path.is_dir() else path.read_text() for path in self._source_files()]
+        return cache_key(
+            "layer", _ASSEMBLY_VERSION, self.source, files, self.binaries_key, self.dependencies_key, package,
             self.rootfs_key if self.source.baked else "",
         )  # fmt: skip
 
     @cached_property
     def key(self) -> str:
-        """The whole image: what its label says."""
-        return key_of("image", self.rootfs_key, self.layer_key, self.reference)
+        """Key of the whole image, stored in a label."""
+        return cache_key("image", self.rootfs_key, self.layer_key, self.reference)
 
-    def _own_files(self) -> list[Path]:
+    def _source_files(self) -> list[Path]:
         return [self.folder / path for path in sorted(self.source.files)]
+
+
+def node_binary_path() -> Path:
+    """Return the path of the node's multi-call program (etcd, kube-apiserver, kubectl and others)."""
+    folder = BuildCache().find("build-binaries-node", Recipe("node").binaries_key)
+    if folder is None:
+        raise BuildToolNotFoundError(
+            "the programs of the node are not built", hint="Run: holdfast image build"
+        )
+    return folder / "holdfast-node"

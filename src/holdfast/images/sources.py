@@ -1,8 +1,4 @@
-"""Where the image sources are (a clone's `images/`, or inside the installed package) and what they say.
-
-Each image has a folder with an `image.toml`; the models below are its whole vocabulary.
-Not here: building anything.
-"""
+"""Image sources: one directory per image with an `image.toml`, in a clone or in the installed package."""
 
 from __future__ import annotations
 
@@ -10,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.errors import DamagedFileError, UsageError
+from holdfast.errors import CorruptFileError, UsageError
 
-NAMES = ("node", "gateway", "sandbox")
+IMAGE_NAMES = ("node", "gateway", "sandbox")
 
 
 class GoBinary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One program of the Go module, and where it goes in the image (nowhere: only into a baked image)."""
+    """One program of the Go module and its path in the image; without `install`, only for embedded images."""
 
     package: str
     output: str
@@ -24,7 +20,7 @@ class GoBinary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GoVariant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The same programs with another Kubernetes: its requirements and the build tags that tell it apart."""
+    """The same programs with another Kubernetes version, which has its own go.mod and build tags."""
 
     kubernetes: str
     modfile: str
@@ -32,9 +28,9 @@ class GoVariant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GoModule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Programs that are compiled from the image's own Go module.
+    """Programs that are compiled from the Go module of the image.
 
-    `{kubernetes}` and `{minor}` in flags, and in the image's labels, stand for the version that is built.
+    `{kubernetes}` and `{minor}` in flags and image labels are replaced by the Kubernetes version.
     """
 
     kubernetes: str
@@ -45,31 +41,31 @@ class GoModule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     variants: dict[str, GoVariant] = {}
 
 
-class Debian(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The root filesystem: a Debian suite and the packages in it."""
+class DebianRootfs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The root filesystem: a Debian suite and its packages."""
 
     suite: str
     packages: tuple[str, ...]
+    # Paths (shell patterns) that are removed after the installation.
     trimmed: tuple[str, ...] = ()
-    """paths (shell patterns) that are removed when all is installed: nothing in the image uses them"""
 
 
-class Python(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """holdfast and its locked dependencies, put under one directory for Debian's own Python."""
+class PythonPackages(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """holdfast and its locked dependencies in one directory, for the Python of Debian."""
 
     version: str
     prefix: str
+    # Patterns of installed files that nothing in the image imports; they are removed.
     left_out: tuple[str, ...] = ()
-    """patterns of packages and files that others ask for and that nothing in the image imports"""
+    # The only subpackage of holdfast to copy, without dependencies.
     only: str = ""
-    """one part of holdfast that needs nothing else: it alone is put there, without dependencies"""
 
 
-class Baked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An image inside the image, imported by the node when it boots.
+class EmbeddedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An image inside the node image; the node imports it when it boots.
 
-    `files` maps where a file goes to where it comes from: `bin:NAME` (a Go binary) or `rootfs:PATH`.
-    `applets` are names under which its /bin/busybox answers.
+    `files` maps target paths to `bin:NAME` (a Go binary) or `rootfs:PATH`. `applets` are links to
+    /bin/busybox.
     """
 
     name: str
@@ -80,8 +76,8 @@ class Baked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     directories: tuple[str, ...] = ()
 
 
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a container of this image starts."""
+class ImageConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The container configuration of the image."""
 
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
@@ -95,50 +91,50 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ImageSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that `image.toml` says. `files` maps paths of the sources to paths in the image."""
+    """The content of `image.toml`. `files` maps source paths to paths in the image."""
 
     name: str
-    debian: Debian
-    config: Config
+    debian: DebianRootfs
+    config: ImageConfig
     go: GoModule | None = None
-    python: Python | None = None
-    baked: tuple[Baked, ...] = ()
+    python: PythonPackages | None = None
+    baked: tuple[EmbeddedImage, ...] = ()
     files: dict[str, str] = {}
     links: dict[str, str] = {}
     directories: tuple[str, ...] = ()
 
 
-def sources_root() -> Path:
-    """The folder with one folder per image: inside the installed package, or beside a clone's `src`."""
+def sources_dir() -> Path:
+    """Return the directory of the image sources, in the installed package or in the clone."""
     package = Path(__file__).resolve().parents[1]
     for candidate in (package / "_images", package.parents[1] / "images"):
         if (candidate / "node" / "image.toml").is_file():
             return candidate
-    raise DamagedFileError(
-        "this installation of holdfast has no image sources", hint="Install holdfast again, or use a clone."
+    raise CorruptFileError(
+        "this installation of holdfast has no image sources", hint="Reinstall holdfast, or use a clone."
     )
 
 
-def load_source(name: str, kubernetes: str = "") -> tuple[Path, ImageSource]:
-    """The folder and the `image.toml` of one image, settled on one version of Kubernetes (1.33, say)."""
-    if name not in NAMES:
-        raise UsageError(f"there is no image {name!r}", hint=f"Images: {', '.join(NAMES)}.")
-    folder = sources_root() / name
+def load_image_source(name: str, kubernetes: str = "") -> tuple[Path, ImageSource]:
+    """Return the directory and `image.toml` of an image for a Kubernetes version (for example 1.33)."""
+    if name not in IMAGE_NAMES:
+        raise UsageError(f"unknown image {name!r}", hint=f"Use one of: {', '.join(IMAGE_NAMES)}.")
+    folder = sources_dir() / name
     try:
         source = msgspec.toml.decode((folder / "image.toml").read_bytes(), type=ImageSource)
     except (OSError, msgspec.MsgspecError) as error:
-        raise DamagedFileError(f"{folder / 'image.toml'} cannot be read: {error}") from error
-    return folder, _settled(name, source, kubernetes)
+        raise CorruptFileError(f"{folder / 'image.toml'} cannot be read: {error}") from error
+    return folder, _resolve_variant(name, source, kubernetes)
 
 
-def _settled(name: str, source: ImageSource, kubernetes: str) -> ImageSource:
-    """Put the chosen variant in place of the usual version, and versions in place of their marks."""
+def _resolve_variant(name: str, source: ImageSource, kubernetes: str) -> ImageSource:
+    """Apply the chosen Kubernetes variant and replace the version placeholders."""
     go = source.go
     if kubernetes and (go is None or kubernetes not in go.variants):
-        others = ", ".join(go.variants) if go is not None else ""
+        variants = ", ".join(go.variants) if go is not None else ""
         raise UsageError(
             f"the {name} image cannot be built with Kubernetes {kubernetes}",
-            hint=f"Besides its usual one there is: {others}." if others else "It has no Kubernetes in it.",
+            hint=f"Use one of: {variants}." if variants else "Build it without a Kubernetes version.",
         )
     if go is None:
         return source
@@ -147,24 +143,24 @@ def _settled(name: str, source: ImageSource, kubernetes: str) -> ImageSource:
         go = msgspec.structs.replace(
             go, kubernetes=variant.kubernetes, modfile=variant.modfile, tags=variant.tags
         )
-    marks = {"{kubernetes}": go.kubernetes, "{minor}": go.kubernetes.split(".")[1]}
-    labels = {key: _marked(value, marks) for key, value in source.config.labels.items()}
+    placeholders = {"{kubernetes}": go.kubernetes, "{minor}": go.kubernetes.split(".")[1]}
+    labels = {key: _substitute(value, placeholders) for key, value in source.config.labels.items()}
     return msgspec.structs.replace(
         source,
         go=msgspec.structs.replace(
-            go, ldflags=tuple(_marked(flag, marks) for flag in go.ldflags), variants={}
+            go, ldflags=tuple(_substitute(flag, placeholders) for flag in go.ldflags), variants={}
         ),
         config=msgspec.structs.replace(source.config, labels=labels),
     )
 
 
-def _marked(text: str, marks: dict[str, str]) -> str:
-    for mark, value in marks.items():
-        text = text.replace(mark, value)
+def _substitute(text: str, replacements: dict[str, str]) -> str:
+    for placeholder, value in replacements.items():
+        text = text.replace(placeholder, value)
     return text
 
 
 def requirements_file() -> Path:
-    """The hashed lock of holdfast's own dependencies, in the package or in the clone."""
-    packaged = sources_root() / "requirements.txt"
-    return packaged if packaged.is_file() else sources_root().parent / "requirements" / "runtime.txt"
+    """Return the file with holdfast's locked, hashed dependencies, in the package or in the clone."""
+    packaged = sources_dir() / "requirements.txt"
+    return packaged if packaged.is_file() else sources_dir().parent / "requirements" / "runtime.txt"

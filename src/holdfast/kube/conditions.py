@@ -1,7 +1,7 @@
-"""What can be waited for: pure readings of an object as the server shows it.
+"""Conditions for `Objects.wait`: pure functions of an object.
 
-Each takes the object, or None while there is none, and says whether the wait is over, can no longer succeed,
-or what it sees meanwhile. Not here: the waiting (`watch`).
+A condition receives the object, or None while it does not exist. It returns whether it is met or can no
+longer be met, and what it observed. `watch` does the waiting.
 """
 
 from __future__ import annotations
@@ -12,134 +12,139 @@ from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """One reading."""
+class WaitResult:
+    """The result of evaluating a condition."""
 
     done: bool = False
     failed: str = ""
-    """why it can no longer come true"""
-    seen: str = ""
-    """what is there instead, in few words"""
+    """why the condition can no longer be met"""
+    observed: str = ""
+    """the current state, for error messages"""
 
 
-Until: TypeAlias = Callable[["dict[str, Any] | None"], Sight]
-UntilMany: TypeAlias = Callable[[list[dict[str, Any]]], Sight]
+WaitCondition: TypeAlias = Callable[["dict[str, Any] | None"], WaitResult]
+WaitListCondition: TypeAlias = Callable[[list[dict[str, Any]]], WaitResult]
 
-_ABSENT = Sight(seen="it is not there")
+_ABSENT = WaitResult(observed="does not exist")
 
 
-def _at(value: Any, *path: str) -> Any:
+def _get_path(value: Any, *path: str) -> Any:
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
-def _conditions(obj: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    found = _at(obj, "status", "conditions")
-    rows = found if isinstance(found, list) else []
+def _conditions_by_type(obj: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    conditions = _get_path(obj, "status", "conditions")
+    rows = conditions if isinstance(conditions, list) else []
     return {str(row.get("type")): row for row in rows if isinstance(row, dict)}
 
 
-def condition(kind: str, status: str = "True") -> Until:
-    """Any condition of any object: `condition("Established")`."""
+def condition(kind: str, status: str = "True") -> WaitCondition:
+    """A status condition of any object, such as `condition("Established")`."""
 
-    def until(obj: dict[str, Any] | None) -> Sight:
+    def until(obj: dict[str, Any] | None) -> WaitResult:
         if obj is None:
             return _ABSENT
-        row = _conditions(obj).get(kind)
+        row = _conditions_by_type(obj).get(kind)
         if row is None:
-            return Sight(seen=f"no condition {kind} yet")
+            return WaitResult(observed=f"no condition {kind} yet")
         reason = f" ({row['reason']})" if row.get("reason") else ""
-        return Sight(done=row.get("status") == status, seen=f"{kind} is {row.get('status')}{reason}")
+        return WaitResult(done=row.get("status") == status, observed=f"{kind} is {row.get('status')}{reason}")
 
     return until
 
 
-def pod_ready(obj: dict[str, Any] | None) -> Sight:
-    """The pod's containers are ready; a pod that has ended will never be."""
+def pod_ready(obj: dict[str, Any] | None) -> WaitResult:
+    """The pod is ready; fails if the pod has ended."""
     if obj is None:
         return _ABSENT
-    phase = _at(obj, "status", "phase")
-    if phase in ("Failed", "Succeeded"):  # a tuple: the server may have put anything there
-        return Sight(failed=f"the pod has ended: {phase}{_reason(_at(obj, 'status'))}")
-    sight = condition("Ready")(obj)
-    return Sight(done=sight.done, seen=f"{phase or 'no phase'}{_container_trouble(obj)}")
+    phase = _get_path(obj, "status", "phase")
+    if phase in ("Failed", "Succeeded"):  # a tuple: the value may be unhashable
+        return WaitResult(failed=f"the pod has ended: {phase}{_format_reason(_get_path(obj, 'status'))}")
+    ready = condition("Ready")(obj)
+    return WaitResult(done=ready.done, observed=f"{phase or 'no phase'}{_container_waiting_reason(obj)}")
 
 
-def pod_done(obj: dict[str, Any] | None) -> Sight:
-    """The pod has succeeded."""
+def pod_succeeded(obj: dict[str, Any] | None) -> WaitResult:
+    """The pod has succeeded; fails if it has failed."""
     if obj is None:
         return _ABSENT
-    phase = _at(obj, "status", "phase")
+    phase = _get_path(obj, "status", "phase")
     if phase == "Failed":
-        return Sight(failed=f"the pod failed{_reason(_at(obj, 'status'))}")
-    return Sight(done=phase == "Succeeded", seen=f"{phase or 'no phase'}{_container_trouble(obj)}")
+        return WaitResult(failed=f"the pod failed{_format_reason(_get_path(obj, 'status'))}")
+    return WaitResult(
+        done=phase == "Succeeded", observed=f"{phase or 'no phase'}{_container_waiting_reason(obj)}"
+    )
 
 
-def job_done(obj: dict[str, Any] | None) -> Sight:
-    """The job is complete; one that has failed will never be."""
+def job_complete(obj: dict[str, Any] | None) -> WaitResult:
+    """The job is complete; fails if it has failed."""
     if obj is None:
         return _ABSENT
-    rows = _conditions(obj)
-    if _at(rows, "Failed", "status") == "True":
-        return Sight(failed=f"the job failed{_reason(rows['Failed'])}")
-    done = _at(rows, "Complete", "status") == "True"
-    return Sight(done=done, seen=f"{_at(obj, 'status', 'succeeded') or 0} succeeded")
+    rows = _conditions_by_type(obj)
+    if _get_path(rows, "Failed", "status") == "True":
+        return WaitResult(failed=f"the job failed{_format_reason(rows['Failed'])}")
+    done = _get_path(rows, "Complete", "status") == "True"
+    return WaitResult(done=done, observed=f"{_get_path(obj, 'status', 'succeeded') or 0} succeeded")
 
 
-def rollout_done(obj: dict[str, Any] | None) -> Sight:
-    """The newest version of a Deployment, StatefulSet or DaemonSet runs on all of its replicas."""
+def rollout_complete(obj: dict[str, Any] | None) -> WaitResult:
+    """All replicas of a Deployment, StatefulSet or DaemonSet are updated and available."""
     if obj is None:
         return _ABSENT
-    status = _at(obj, "status") or {}
-    if (_at(status, "observedGeneration") or 0) < (_at(obj, "metadata", "generation") or 0):
-        # Nor do the conditions say anything about this version until then.
-        return Sight(seen="the controller has not seen the change yet")
-    progressing = _conditions(obj).get("Progressing", {})
+    status = _get_path(obj, "status") or {}
+    if (_get_path(status, "observedGeneration") or 0) < (_get_path(obj, "metadata", "generation") or 0):
+        # Until then the status conditions belong to an older generation.
+        return WaitResult(observed="the controller has not observed the change yet")
+    progressing = _conditions_by_type(obj).get("Progressing", {})
     if progressing.get("reason") == "ProgressDeadlineExceeded":
-        return Sight(failed="the rollout made no progress in its time")
+        return WaitResult(failed="the rollout exceeded its progress deadline")
     if obj.get("kind") == "DaemonSet":
         want = status.get("desiredNumberScheduled") or 0
         have = (status.get("updatedNumberScheduled") or 0, status.get("numberAvailable") or 0, want)
     else:
-        wanted = _at(obj, "spec", "replicas")
+        wanted = _get_path(obj, "spec", "replicas")
         want = 1 if wanted is None else wanted
         ready = status.get("availableReplicas" if obj.get("kind") == "Deployment" else "readyReplicas") or 0
         have = (status.get("updatedReplicas") or 0, ready, status.get("replicas") or 0)
-    return Sight(done=have == (want, want, want), seen=f"{have[0]} updated, {have[1]} available of {want}")
+    return WaitResult(
+        done=have == (want, want, want), observed=f"{have[0]} updated, {have[1]} available of {want}"
+    )
 
 
-def namespace_active(obj: dict[str, Any] | None) -> Sight:
-    """The namespace is there and active; one that is going away will not come back under its uid."""
+def namespace_active(obj: dict[str, Any] | None) -> WaitResult:
+    """The namespace is active."""
     if obj is None:
         return _ABSENT
-    phase = _at(obj, "status", "phase")
-    return Sight(done=phase == "Active", seen=f"phase {phase}")
+    phase = _get_path(obj, "status", "phase")
+    return WaitResult(done=phase == "Active", observed=f"phase {phase}")
 
 
-def deleted(uid: str | None = None) -> Until:
-    """The object, or the one with this uid, is gone."""
+def object_deleted(uid: str | None = None) -> WaitCondition:
+    """The object, or the one with this uid, no longer exists."""
 
-    def until(obj: dict[str, Any] | None) -> Sight:
-        if obj is None or (uid is not None and _at(obj, "metadata", "uid") != uid):
-            return Sight(done=True)
-        going = "is going away" if _at(obj, "metadata", "deletionTimestamp") else "is there"
-        held = _at(obj, "metadata", "finalizers")
-        return Sight(seen=going + (f", held by {', '.join(map(str, held))}" if held else ""))
+    def until(obj: dict[str, Any] | None) -> WaitResult:
+        if obj is None or (uid is not None and _get_path(obj, "metadata", "uid") != uid):
+            return WaitResult(done=True)
+        state = "is being deleted" if _get_path(obj, "metadata", "deletionTimestamp") else "exists"
+        finalizers = _get_path(obj, "metadata", "finalizers")
+        suffix = f", finalizers: {', '.join(map(str, finalizers))}" if finalizers else ""
+        return WaitResult(observed=state + suffix)
 
     return until
 
 
-def _reason(row: Any) -> str:
-    reason = _at(row, "reason")
+def _format_reason(row: Any) -> str:
+    reason = _get_path(row, "reason")
     return f" ({reason})" if isinstance(reason, str) and reason else ""
 
 
-def _container_trouble(obj: dict[str, Any]) -> str:
-    """Why a container waits: ImagePullBackOff, CrashLoopBackOff, …"""
-    rows = _at(obj, "status", "containerStatuses")
+def _container_waiting_reason(obj: dict[str, Any]) -> str:
+    """The reason of a waiting container, such as ImagePullBackOff."""
+    rows = _get_path(obj, "status", "containerStatuses")
     for row in rows if isinstance(rows, list) else []:
-        reason = _at(row, "state", "waiting", "reason")
+        reason = _get_path(row, "state", "waiting", "reason")
         if isinstance(reason, str):
-            return f", a container waits ({reason})"
+            return f", a container is waiting ({reason})"
     return ""

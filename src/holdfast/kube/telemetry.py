@@ -1,7 +1,7 @@
-"""Counters and spans of attempts, for those who have the libraries installed; nothing is imported before.
+"""Observers that count attempts (Prometheus) and trace them (OpenTelemetry); both libraries are optional.
 
-An observer is told when an attempt begins and returns what is to be told when it has ended. Labels are verbs,
-resources and outcome classes: few values, and never a name, a namespace or a message.
+An observer is called when an attempt begins and returns a function that is called with the outcome. Labels
+are verbs, resources and failure classes: few values, never a name, a namespace or a message.
 """
 
 from __future__ import annotations
@@ -13,31 +13,37 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# (verb, resource) → (outcome) → None; the outcome is "ok" or an outcome class.
+# (verb, resource) → (outcome) → None; the outcome is "ok", "cancelled" or a failure class.
 Observer: TypeAlias = "Callable[[str, str], Callable[[str], None]]"
 
 
-# A registry takes a name once, and every API object may want to be counted.
-_counted: weakref.WeakKeyDictionary[Any, Observer] = weakref.WeakKeyDictionary()
+# A registry accepts each metric name once, but every API object may have an observer.
+_observer_by_registry: weakref.WeakKeyDictionary[Any, Observer] = weakref.WeakKeyDictionary()
 
 
 def prometheus(registry: Any = None) -> Observer:
-    """Counts attempts and their seconds by verb, resource and outcome (extra `metrics`)."""
+    """Create an observer that counts attempts and measures their duration (extra `metrics`)."""
     from prometheus_client import REGISTRY, Counter, Histogram
 
-    where = REGISTRY if registry is None else registry
-    if where not in _counted:
-        _counted[where] = _counting(where, Counter, Histogram)
-    return _counted[where]
+    registry = REGISTRY if registry is None else registry
+    if registry not in _observer_by_registry:
+        _observer_by_registry[registry] = _create_metrics_observer(registry, Counter, Histogram)
+    return _observer_by_registry[registry]
 
 
-def _counting(where: Any, counter: Any, histogram: Any) -> Observer:
+def _create_metrics_observer(registry: Any, counter: Any, histogram: Any) -> Observer:
     labels = ("verb", "resource", "outcome")
     attempts = counter(
-        "holdfast_kube_attempts", "Requests to the API server, repetitions included.", labels, registry=where
+        "holdfast_kube_attempts",
+        "Requests to the API server, including retries.",
+        labels,
+        registry=registry,
     )
     seconds = histogram(
-        "holdfast_kube_attempt_seconds", "How long they took.", ("verb", "outcome"), registry=where
+        "holdfast_kube_attempt_seconds",
+        "Duration of a request.",
+        ("verb", "outcome"),
+        registry=registry,
     )
 
     def begin(verb: str, resource: str) -> Callable[[str], None]:
@@ -53,7 +59,7 @@ def _counting(where: Any, counter: Any, histogram: Any) -> Observer:
 
 
 def opentelemetry(tracer_provider: Any = None) -> Observer:
-    """One client span for each attempt (extra `tracing`)."""
+    """Create an observer that starts a client span for each attempt (extra `tracing`)."""
     from opentelemetry import trace
 
     tracer = trace.get_tracer("holdfast.kube", tracer_provider=tracer_provider)

@@ -1,7 +1,7 @@
-"""Waits by watching: one list, then events, until a condition holds or one deadline has passed.
+"""Waits for conditions by watching: one list, then events, until the condition is met or a deadline expires.
 
-A dropped connection is resumed at the last version seen; "too old" (410) lists again, after a backoff; an
-error inside the stream is an answer like any other. Not here: what is waited for (`conditions`) and sleeping.
+A dropped connection resumes at the last resource version; "too old" (410) lists again after a backoff; an
+error event is handled like an error response. `conditions` has the conditions.
 """
 
 from __future__ import annotations
@@ -9,216 +9,215 @@ from __future__ import annotations
 import math
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.errors import ArgumentError, CancelledError, TemporaryError, WaitFailedError
-from holdfast.kube.conditions import Sight, Until
-from holdfast.kube.exchange import Link, exchange
-from holdfast.kube.policy_table import may_repeat
-from holdfast.kube.request import Request
-from holdfast.kube.status import http_status, read_status
-from holdfast.kube.verbs import Verb
+from holdfast.errors import (
+    InvalidArgumentError,
+    OperationCancelledError,
+    WaitFailedError,
+    WatchDroppedError,
+    WatchStreamError,
+)
+from holdfast.kube.client_limits import clip_to_deadline
+from holdfast.kube.conditions import WaitResult
+from holdfast.kube.failures import http_status, parse_status
+from holdfast.kube.rest_client import ApiRequest
+from holdfast.kube.retry_table import Verb, retry_predicate
+from holdfast.kube.transport import ApiSession, send_request
 from holdfast.retry import current_deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from holdfast.kube.kinds import Home
-    from holdfast.kube.manifest import Target
-    from holdfast.kube.steps import Steps
+    from holdfast.kube.rest_mapping import ObjectReference, RestMapping
+    from holdfast.kube.transport import Flow
 
     # Takes the type of an event and its object.
-    Told: TypeAlias = Callable[[str, dict[str, Any]], None]
+    EventCallback: TypeAlias = Callable[[str, dict[str, Any]], None]
 
 _GONE = 410
-# A connection on which nothing comes for this long, bookmarks included, is taken for dead.
-_SILENCE = 90.0
-# A stream that ends sooner than this was refused rather than used up.
-_REFUSED = 1.0
-_LONGEST_STREAM = 3600
-# A timeout of nothing would be taken for none.
-_LEAST = 0.001
+# A connection without any event for this long, bookmarks included, is considered dead.
+_IDLE_TIMEOUT = 90.0
+# A stream that ends sooner than this was rejected; the next one needs a backoff.
+_MIN_STREAM_SECONDS = 1.0
+_MAX_STREAM_SECONDS = 3600
 
 
-class StreamError(TemporaryError):
-    """The server ended a watch with an error event."""
-
-    code = "watch-stream"
-
-    def __init__(self, status: int, reason: str, retry_after: float | None) -> None:
-        super().__init__(f"the watch ended with {status} {reason}".rstrip())
-        self.status = status
-        self.headers = {"Retry-After": f"{retry_after:.3f}"} if retry_after else {}
-
-
-class StreamDroppedError(TemporaryError):
-    """The watch ended as soon as it had begun."""
-
-    code = "watch-dropped"
-
-
-def goes_on(error: Exception) -> bool:
-    """Whether a wait survives this error."""
-    if http_status(error) == _GONE or isinstance(error, StreamDroppedError):
+def is_recoverable(error: Exception) -> bool:
+    """Whether a wait continues after this error."""
+    if http_status(error) == _GONE or isinstance(error, WatchDroppedError):
         return True
-    return may_repeat(Verb.READ)(error)
+    return retry_predicate(Verb.READ)(error)
 
 
-class Watching:
+class WatchTarget(NamedTuple):
+    """What is watched, and through which client."""
+
+    session: ApiSession
+    rest_client: Any
+    mapping: RestMapping
+    reference: ObjectReference
+    label_selector: str | None = None
+
+
+class ObjectWaiter:
     """One wait for one object, over all of its connections."""
 
-    def __init__(self, link: Link, wire: Any, home: Home, where: Target, until: Until) -> None:
-        self._link, self._wire, self._until = link, wire, until
-        self._path, self._name, self._where = home.path(where.namespace), where.name, where
-        self._plural = home.plural
-        self._version: str | None = None
+    def __init__(self, target: WatchTarget, until: Any) -> None:
+        self._session, self._rest_client, mapping, self._reference, self._label_selector = target
+        self._until = until
+        self._path, self._plural = mapping.path(self._reference.namespace), mapping.plural
+        self._resource_version: str | None = None
         self.object: dict[str, Any] | None = None
-        self.sight = Sight(seen="nothing was seen yet")
+        self.result = WaitResult(observed="nothing yet")
 
-    def attempt(self) -> Steps[dict[str, Any] | None]:
-        """List if needed, then watch until it is over; raises what `goes_on` judges."""
+    def attempt(self) -> Flow[dict[str, Any] | None]:
+        """List unless a resource version is known, then watch until the condition is met."""
         try:
-            if self._version is None:
+            if self._resource_version is None:
                 yield from self._list()
-            while not self.sight.done:
-                self._check_time()
+            while not self.result.done:
+                self._check_deadline()
                 yield from self._stream()
         except Exception as error:
             if http_status(error) == _GONE:
-                self._version = None
+                self._resource_version = None
             raise
         return self.object
 
-    def _list(self) -> Steps[None]:
+    def _list(self) -> Flow[None]:
         request = self._request({})
-        answer = yield from exchange(self._link, request.method, partial(self._wire.send, request))
-        items = answer.get("items") if isinstance(answer.get("items"), list) else []
-        version = answer.get("metadata", {}).get("resourceVersion")
-        self._version = version if isinstance(version, str) else None
-        self._listed([item for item in items if isinstance(item, dict)])
+        response = yield from send_request(
+            self._session, request.method, partial(self._rest_client.send, request)
+        )
+        items = response.get("items") if isinstance(response.get("items"), list) else []
+        version = response.get("metadata", {}).get("resourceVersion")
+        self._resource_version = version if isinstance(version, str) else None
+        self._handle_list([item for item in items if isinstance(item, dict)])
 
-    def _stream(self) -> Steps[None]:
+    def _stream(self) -> Flow[None]:
         began = time.monotonic()
         request = self._request(
             {
                 "watch": "true",
-                "resourceVersion": self._version,
+                "resourceVersion": self._resource_version,
                 "allowWatchBookmarks": "true",
-                "timeoutSeconds": self._seconds(),
+                "timeoutSeconds": self._stream_timeout(),
             }
         )
-        stop = self._link.policy.stop
-        open_stream = partial(self._wire.stream, request, silence=self._silence(), stop=stop)
-        stream = yield from exchange(self._link, request.method, lambda timeout: open_stream(timeout=timeout))
+        stop = self._session.policy.stop
+        open_stream = partial(self._rest_client.stream, request, idle_timeout=self._idle_timeout(), stop=stop)
+        stream = yield from send_request(
+            self._session, request.method, lambda timeout: open_stream(timeout=timeout)
+        )
         try:
-            while not self.sight.done:
-                # A server that goes on sending, or goes silent, does not make the wait any longer.
-                self._check_time()
-                event = yield partial(stream.next, self._silence())
+            while not self.result.done:
+                # Checked for each event: neither frequent events nor silence may extend the wait.
+                self._check_deadline()
+                event = yield partial(stream.next, self._idle_timeout())
                 if event is None:
                     break
-                self._take(event)
+                self._handle_event(event)
         finally:
             stream.close()
-        if not self.sight.done and time.monotonic() - began < _REFUSED:
-            raise StreamDroppedError("the watch ended as soon as it had begun")
+        if not self.result.done and time.monotonic() - began < _MIN_STREAM_SECONDS:
+            raise WatchDroppedError("the watch ended immediately")
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def _handle_event(self, event: dict[str, Any]) -> None:
         kind, obj = event.get("type"), event["object"]
         if kind == "ERROR":
-            status, code = read_status(obj), obj.get("code")
-            raise StreamError(code if isinstance(code, int) else 500, status.reason, status.retry_after)
+            status, code = parse_status(obj), obj.get("code")
+            raise WatchStreamError(code if isinstance(code, int) else 500, status.reason, status.retry_after)
         version = obj.get("metadata", {}).get("resourceVersion")
         if isinstance(version, str):
-            self._version = version
+            self._resource_version = version
         if kind in {"ADDED", "MODIFIED", "DELETED"}:
-            self._changed(obj, there=kind != "DELETED")
+            self._handle_change(obj, exists=kind != "DELETED")
 
-    def _listed(self, items: list[dict[str, Any]]) -> None:
-        self._look(items[0] if items else None)
+    def _handle_list(self, items: list[dict[str, Any]]) -> None:
+        self._evaluate_object(items[0] if items else None)
 
-    def _changed(self, obj: dict[str, Any], *, there: bool) -> None:
-        self._look(obj if there else None)
+    def _handle_change(self, obj: dict[str, Any], *, exists: bool) -> None:
+        self._evaluate_object(obj if exists else None)
 
-    def _look(self, obj: dict[str, Any] | None) -> None:
-        # Items of a list do not say what they are.
-        self.object = obj if obj is None else self._named(obj)
-        self._judge(self.object)
+    def _evaluate_object(self, obj: dict[str, Any] | None) -> None:
+        # The items of a list have neither kind nor apiVersion.
+        self.object = obj if obj is None else self._with_type(obj)
+        self._evaluate(self.object)
 
-    def _named(self, obj: dict[str, Any]) -> dict[str, Any]:
-        return {**obj, "kind": self._where.kind, "apiVersion": self._where.api_version}
+    def _with_type(self, obj: dict[str, Any]) -> dict[str, Any]:
+        return {**obj, "kind": self._reference.kind, "apiVersion": self._reference.api_version}
 
-    def _judge(self, seen: Any) -> None:
+    def _evaluate(self, observed: Any) -> None:
         try:
-            sight = self._until(seen)
+            result = self._until(observed)
         except Exception as broken:
-            raise ArgumentError("until", f"raised {type(broken).__name__} on {self._where}") from broken
-        self.sight = sight if isinstance(sight, Sight) else Sight(done=bool(sight), seen="not so yet")
-        if self.sight.failed:
-            raise WaitFailedError(f"{self._where}: {self.sight.failed}")
+            raise InvalidArgumentError(
+                "until", f"raised {type(broken).__name__} on {self._reference}"
+            ) from broken
+        self.result = (
+            result
+            if isinstance(result, WaitResult)
+            else WaitResult(done=bool(result), observed="not met yet")
+        )
+        if self.result.failed:
+            raise WaitFailedError(f"{self._reference}: {self.result.failed}")
 
-    def _request(self, query: dict[str, Any]) -> Request:
-        selector = {"fieldSelector": f"metadata.name={self._name}"}
-        return Request(Verb.READ, self._path, self._plural, query={**selector, **query})
+    def _request(self, query: dict[str, Any]) -> ApiRequest:
+        name = self._reference.name
+        selectors = {
+            "fieldSelector": None if name is None else f"metadata.name={name}",
+            "labelSelector": self._label_selector,
+        }
+        return ApiRequest(Verb.READ, self._path, self._plural, query={**selectors, **query})
 
-    def _check_time(self) -> None:
-        stop, deadline = self._link.policy.stop, current_deadline()
+    def _check_deadline(self) -> None:
+        stop, deadline = self._session.policy.stop, current_deadline()
         if stop is not None and stop.is_set():
-            raise CancelledError(f"watching {self._where} was stopped")
+            raise OperationCancelledError(f"watch {self._reference}: stopped")
         if deadline is not None:
-            deadline.check(f"watching {self._where}")
+            deadline.check(f"watch {self._reference}")
 
-    def _seconds(self) -> int:
-        """How long the server is asked to keep the stream open; it knows whole seconds only."""
-        deadline = current_deadline()
-        left = _LONGEST_STREAM if deadline is None else deadline.clip(_LONGEST_STREAM)
-        return max(1, math.ceil(left))
+    def _stream_timeout(self) -> int:
+        """The `timeoutSeconds` of the watch, in whole seconds."""
+        return max(1, math.ceil(clip_to_deadline(_MAX_STREAM_SECONDS)))
 
-    def _silence(self) -> float:
-        """How long nothing may come: never beyond the deadline."""
-        deadline = current_deadline()
-        return _SILENCE if deadline is None else max(_LEAST, deadline.clip(_SILENCE))
+    def _idle_timeout(self) -> float:
+        """Seconds without an event after which the connection is considered dead."""
+        return clip_to_deadline(_IDLE_TIMEOUT)
 
 
-class WatchingMany(Watching):
-    """One wait for all objects of a kind with certain labels; the condition is given the list of them."""
+class ObjectListWaiter(ObjectWaiter):
+    """One wait for all objects with certain labels; the condition receives the list of them."""
 
-    def __init__(self, link: Link, wire: Any, home: Home, where: Target, labels: str, until: Any) -> None:
-        super().__init__(link, wire, home, where, until)
-        self._labels = labels
-        self._there: dict[str, dict[str, Any]] = {}
+    def __init__(self, target: WatchTarget, until: Any) -> None:
+        super().__init__(target, until)
+        self._objects_by_uid: dict[str, dict[str, Any]] = {}
 
-    def _listed(self, items: list[dict[str, Any]]) -> None:
-        self._there = {_uid(item): self._named(item) for item in items}
-        self._judge(list(self._there.values()))
+    def _handle_list(self, items: list[dict[str, Any]]) -> None:
+        self._objects_by_uid = {_uid(item): self._with_type(item) for item in items}
+        self._evaluate(list(self._objects_by_uid.values()))
 
-    def _changed(self, obj: dict[str, Any], *, there: bool) -> None:
-        if there:
-            self._there[_uid(obj)] = self._named(obj)
+    def _handle_change(self, obj: dict[str, Any], *, exists: bool) -> None:
+        if exists:
+            self._objects_by_uid[_uid(obj)] = self._with_type(obj)
         else:
-            self._there.pop(_uid(obj), None)
-        self._judge(list(self._there.values()))
-
-    def _request(self, query: dict[str, Any]) -> Request:
-        selector = {"labelSelector": self._labels}
-        return Request(Verb.READ, self._path, self._plural, query={**selector, **query})
+            self._objects_by_uid.pop(_uid(obj), None)
+        self._evaluate(list(self._objects_by_uid.values()))
 
 
-class Following(Watching):
-    """All changes of a kind since a version, told one by one for as long as one connection lasts."""
+class ChangeWatcher(ObjectWaiter):
+    """Reports all changes of a kind since a resource version, for the duration of one connection."""
 
-    def __init__(
-        self, link: Link, wire: Any, home: Home, where: Target, labels: str | None, version: str, told: Told
-    ) -> None:
-        super().__init__(link, wire, home, where, lambda _: Sight(seen="changes"))
-        if not where.namespace:
-            self._path = f"{home.root}/{home.plural}"
-        self._labels, self._told = labels, told
-        self._version = version
+    def __init__(self, target: WatchTarget, resource_version: str, on_event: EventCallback) -> None:
+        super().__init__(target, lambda _: WaitResult(observed="changes"))
+        self._path = target.mapping.list_path(self._reference.namespace)
+        self._on_event = on_event
+        self._resource_version = resource_version
 
-    def attempt(self) -> Steps[Any]:
-        """True when the stream has ended; False when the version is too old to go on from."""
+    def attempt(self) -> Flow[Any]:
+        """Return True when the stream has ended, and False when the resource version is too old."""
         try:
             yield from self._stream()
         except Exception as error:
@@ -227,13 +226,10 @@ class Following(Watching):
             return False
         return True
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def _handle_event(self, event: dict[str, Any]) -> None:
         if event["type"] == "ERROR":
-            super()._take(event)
-        self._told(event["type"], event["object"])
-
-    def _request(self, query: dict[str, Any]) -> Request:
-        return Request(Verb.READ, self._path, self._plural, query={"labelSelector": self._labels, **query})
+            super()._handle_event(event)
+        self._on_event(event["type"], event["object"])
 
 
 def _uid(obj: dict[str, Any]) -> str:

@@ -1,13 +1,13 @@
-"""A private CA and the two certificates that it signs: the gateway server's, and its client's.
+"""A private CA and the certificates that it issues: one for the gateway's server, one for its client.
 
-The CA's key lives in memory only, for as long as the two are made. All keys are on the curve P-256.
-Not here: when new ones are due (judgement.py), and where they are kept.
+The key of the CA exists in memory only, while the two are issued. All keys use the curve P-256.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import re
 from typing import TYPE_CHECKING
 
 from cryptography import x509
@@ -15,71 +15,79 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from holdfast.errors import ArgumentError
-from holdfast.pki.material import Bundle, Pair
-from holdfast.pki.names import address, server_names
+from holdfast.errors import InvalidArgumentError
+from holdfast.pki.bundle import CertificateBundle, KeyPair
+from holdfast.pki.server_names import normalize_server_names, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LIFE = dt.timedelta(days=365)
-"""How long a bundle is valid; it is renewed long before (judgement.RENEW_BELOW)."""
+# Validity of a bundle; it is renewed earlier (see `validation.RENEW_BELOW`).
+BUNDLE_LIFETIME = dt.timedelta(days=365)
 
-BACKDATED = dt.timedelta(hours=1)
-"""Certificates begin a little in the past: the clocks of two machines never agree."""
+# Certificates are valid from a time in the past, because clocks of machines differ.
+CLOCK_SKEW_ALLOWANCE = dt.timedelta(hours=1)
 
-CLIENT_NAME = "holdfast-client"
-_SERVER_NAME = "holdfast-server"
-_LONGEST_COMMON_NAME = 64
-_SHORTEST_LIFE = dt.timedelta(minutes=1)
-
-
-def issue(
-    names: Iterable[str], *, at: dt.datetime, life: dt.timedelta = LIFE, client: str = CLIENT_NAME
-) -> Bundle:
-    """Make a whole new bundle for a server of these names; its CA can sign nothing more afterwards."""
-    authority = Authority(at=at, life=life)
-    return Bundle(ca=authority.certificate, server=authority.server(names), client=authority.client(client))
+DEFAULT_CLIENT_NAME = "holdfast-client"
+_SERVER_COMMON_NAME = "holdfast-server"
+_CLIENT_NAME = re.compile(r"(?=.*[A-Za-z0-9])[A-Za-z0-9._-]{1,64}")
+_MIN_LIFETIME = dt.timedelta(minutes=1)
 
 
-class Authority:
-    """A CA whose key never leaves this object; what it signs ends when it ends."""
+def issue_bundle(
+    names: Iterable[str],
+    *,
+    at: dt.datetime,
+    lifetime: dt.timedelta = BUNDLE_LIFETIME,
+    client_name: str = DEFAULT_CLIENT_NAME,
+) -> CertificateBundle:
+    """Issue a new bundle for a server with these names; the key of its CA is discarded."""
+    authority = CertificateAuthority(at=at, lifetime=lifetime)
+    return CertificateBundle(
+        ca=authority.certificate,
+        server=authority.issue_server(names),
+        client=authority.issue_client(client_name),
+    )
 
-    __slots__ = ("_begin", "_certificate", "_end", "_key", "certificate")
 
-    def __init__(self, *, at: dt.datetime, life: dt.timedelta = LIFE) -> None:
-        self._begin, self._end = _span(at, life)
+class CertificateAuthority:
+    """A CA whose key never leaves this object; what it signs expires together with it."""
+
+    __slots__ = ("_certificate", "_key", "_not_after", "_not_before", "certificate")
+
+    def __init__(self, *, at: dt.datetime, lifetime: dt.timedelta = BUNDLE_LIFETIME) -> None:
+        self._not_before, self._not_after = _validity_period(at, lifetime)
         self._key = ec.generate_private_key(ec.SECP256R1())
-        # Each CA has a name of its own, so that no program takes a new one for the old one.
+        # A unique subject: TLS libraries would confuse two CAs with the same subject.
         serial = x509.random_serial_number()
-        name = _subject(f"holdfast CA {serial:040x}"[:28])
+        name = _subject_name(f"holdfast CA {serial:040x}"[:28])
         builder = self._builder(name, name, self._key.public_key(), serial=serial)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
+        builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
         self._certificate = builder.sign(self._key, hashes.SHA256())
-        self.certificate = _pem(self._certificate)
+        self.certificate = _certificate_pem(self._certificate)
 
-    def server(self, names: Iterable[str]) -> Pair:
-        """A pair for a server that is reached under these names and addresses."""
-        return self._leaf(_SERVER_NAME, _general_names(names), ExtendedKeyUsageOID.SERVER_AUTH)
+    def issue_server(self, names: Iterable[str]) -> KeyPair:
+        """Issue a key pair for a server with these DNS names and IP addresses."""
+        return self._issue_leaf(_SERVER_COMMON_NAME, _general_names(names), ExtendedKeyUsageOID.SERVER_AUTH)
 
-    def client(self, name: str = CLIENT_NAME) -> Pair:
-        """A pair for a client; the server finds its name in the subject."""
-        if not 1 <= len(name) <= _LONGEST_COMMON_NAME or not name.isascii() or not name.isprintable():
-            raise ArgumentError("client", f"{name!r} is no client name: 1 to 64 printable ASCII characters")
-        if not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
-            raise ArgumentError("client", f"{name!r} is no client name: letters, digits and - _ . only")
-        held = x509.UniformResourceIdentifier(f"holdfast://client/{name}")
-        return self._leaf(name, [held], ExtendedKeyUsageOID.CLIENT_AUTH)
+    def issue_client(self, name: str = DEFAULT_CLIENT_NAME) -> KeyPair:
+        """Issue a key pair for a client; its name is the subject's common name."""
+        if not _CLIENT_NAME.fullmatch(name):
+            raise InvalidArgumentError(
+                "client", f"{name!r} is not a client name: 1 to 64 ASCII letters, digits and - _ . only"
+            )
+        uri = x509.UniformResourceIdentifier(f"holdfast://client/{name}")
+        return self._issue_leaf(name, [uri], ExtendedKeyUsageOID.CLIENT_AUTH)
 
-    def _leaf(self, name: str, names: list[x509.GeneralName], use: x509.ObjectIdentifier) -> Pair:
+    def _issue_leaf(self, name: str, names: list[x509.GeneralName], use: x509.ObjectIdentifier) -> KeyPair:
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = self._builder(_subject(name), self._certificate.subject, key.public_key())
+        builder = self._builder(_subject_name(name), self._certificate.subject, key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
+        builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
         builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        return Pair(_pem(builder.sign(self._key, hashes.SHA256())), _private_pem(key))
+        return KeyPair(_certificate_pem(builder.sign(self._key, hashes.SHA256())), _private_key_pem(key))
 
     def _builder(
         self,
@@ -89,48 +97,50 @@ class Authority:
         *,
         serial: int | None = None,
     ) -> x509.CertificateBuilder:
-        own = x509.SubjectKeyIdentifier.from_public_key(key)
-        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        subject_key = x509.SubjectKeyIdentifier.from_public_key(key)
+        authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(issuer)
             .public_key(key)
             .serial_number(serial or x509.random_serial_number())
-            .not_valid_before(self._begin)
-            .not_valid_after(self._end)
-            .add_extension(own, critical=False)
-            .add_extension(signer, critical=False)
+            .not_valid_before(self._not_before)
+            .not_valid_after(self._not_after)
+            .add_extension(subject_key, critical=False)
+            .add_extension(authority_key, critical=False)
         )
 
     def __repr__(self) -> str:
-        return f"Authority(until {self._end:%Y-%m-%d})"
+        return f"CertificateAuthority(until {self._not_after:%Y-%m-%d})"
 
 
-def _span(at: dt.datetime, life: dt.timedelta) -> tuple[dt.datetime, dt.datetime]:
+def _validity_period(at: dt.datetime, lifetime: dt.timedelta) -> tuple[dt.datetime, dt.datetime]:
     if at.tzinfo is None:
-        raise ArgumentError("at", "needs a time zone: datetime.now(datetime.UTC)")
-    if life < _SHORTEST_LIFE:
-        raise ArgumentError("life", f"{life} is too short: at least {_SHORTEST_LIFE}")
+        raise InvalidArgumentError("at", "has no time zone; use datetime.now(datetime.UTC)")
+    if lifetime < _MIN_LIFETIME:
+        raise InvalidArgumentError("lifetime", f"{lifetime} is shorter than {_MIN_LIFETIME}")
     at = at.astimezone(dt.UTC)
     try:
-        return at - BACKDATED, at + life
+        return at - CLOCK_SKEW_ALLOWANCE, at + lifetime
     except OverflowError as error:
-        raise ArgumentError("life", f"{life} from {at:%Y-%m-%d} on is beyond the calendar") from error
+        raise InvalidArgumentError(
+            "lifetime", f"{lifetime} from {at:%Y-%m-%d} exceeds the largest date"
+        ) from error
 
 
 def _general_names(names: Iterable[str]) -> list[x509.GeneralName]:
     return [
-        x509.DNSName(name) if address(name) is None else x509.IPAddress(ipaddress.ip_address(name))
-        for name in server_names(names)
+        x509.DNSName(name) if parse_address(name) is None else x509.IPAddress(ipaddress.ip_address(name))
+        for name in normalize_server_names(names)
     ]
 
 
-def _subject(common_name: str) -> x509.Name:
+def _subject_name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         key_cert_sign=signs_certificates,
@@ -144,11 +154,11 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _pem(certificate: x509.Certificate) -> bytes:
+def _certificate_pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _private_key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

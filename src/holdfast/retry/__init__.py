@@ -1,19 +1,18 @@
-"""Retry: policies, backoffs, one deadline, a shared budget. No product word in it.
+"""Retries: policies, backoffs, deadlines and a shared budget; independent of the rest of the product.
 
     from holdfast.retry import Policy, exponential, retry
 
     @retry(Policy(attempts=4, backoff=exponential(0.2, cap=10), deadline=60, retry_on=ConnectionError))
     def fetch() -> bytes: ...
 
-    policy.call(fetch)                       # the same, at the place of the call
+    policy.call(fetch)                       # without a decorator
     await policy.acall(afetch)
-    for attempt in policy.tries("fetch"):    # the same, for a block
+    for attempt in policy.retry_context("fetch"):    # for a block of code
         with attempt:
             ...
 
-Only this package sleeps. The module itself can be called like the decorator, so that
-`from holdfast import retry` gives both (docs/decisions/0010-retry-is-a-callable-module.md).
-Not here: what is transient at any boundary.
+Only this package sleeps. The module is callable like the decorator, so that `from holdfast import retry`
+gives both (docs/decisions/0010-retry-is-a-callable-module.md).
 """
 
 from __future__ import annotations
@@ -24,28 +23,27 @@ from typing import TYPE_CHECKING
 
 from holdfast.retry.backoff import Backoff, constant, decorrelated, exponential, linear
 from holdfast.retry.budget import Budget
-from holdfast.retry.causes import causes
-from holdfast.retry.clock import VirtualClock, apause, pause, testing_mode
+from holdfast.retry.clock import VirtualClock, asleep, sleep, testing_mode
 from holdfast.retry.deadline import Deadline, current_deadline
-from holdfast.retry.decorator import Decorator, retry
-from holdfast.retry.policy import PASSING, Policy, describe
-from holdfast.retry.retry_after import parse_retry_after
-from holdfast.retry.tries import Attempt, Tries
+from holdfast.retry.policy import TRANSIENT, Policy, describe
+from holdfast.retry.retry_decision import parse_retry_after
+from holdfast.retry.runner import Attempt, RetryContext, RetryDecorator, retry
+from holdfast.retry.state import causes
 
 if TYPE_CHECKING:
-    from holdfast.retry.policy import Sink
+    from holdfast.retry.policy import RetryListener
 
 __all__ = [
-    "PASSING",
+    "TRANSIENT",
     "Attempt",
     "Backoff",
     "Budget",
     "Deadline",
-    "Decorator",
     "Policy",
-    "Tries",
+    "RetryContext",
+    "RetryDecorator",
     "VirtualClock",
-    "apause",
+    "asleep",
     "causes",
     "constant",
     "current_deadline",
@@ -54,8 +52,8 @@ __all__ = [
     "exponential",
     "linear",
     "parse_retry_after",
-    "pause",
     "retry",
+    "sleep",
     "testing_mode",
 ]
 
@@ -64,8 +62,13 @@ class _CallableModule(ModuleType):
     """This package, callable as its decorator."""
 
     def __call__(
-        self, policy: Policy | None = None, /, *, operation: str | None = None, on_retry: Sink | None = None
-    ) -> Decorator:
+        self,
+        policy: Policy | None = None,
+        /,
+        *,
+        operation: str | None = None,
+        on_retry: RetryListener | None = None,
+    ) -> RetryDecorator:
         return retry(policy, operation=operation, on_retry=on_retry)
 
 

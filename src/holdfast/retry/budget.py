@@ -1,76 +1,74 @@
-"""A token bucket shared by all callers of one endpoint, so that an outage is not answered with a storm.
+"""A token bucket shared by all callers of one endpoint, so that an outage does not cause a retry storm.
 
-Every repeated attempt takes a turn. So does a first attempt, once the endpoint has failed several times in a
-row without a success between. A Retry-After closes the gate for everybody. A well endpoint is not slowed.
-Not here: sleeping. A budget says how long to wait; the drivers do it.
+Every retry takes a token. So does a first attempt after several consecutive failures of the endpoint. A
+Retry-After blocks all callers. The budget computes waits; `runner` sleeps.
 """
 
 from __future__ import annotations
 
 import threading
 
-from holdfast.retry import checks
+from holdfast.retry import argument_checks
 
-# Failures in a row, over all callers, from which on new calls queue up too.
-_STREAK = 5
+# After this many consecutive failures, over all callers, first attempts need a token too.
+_FAILING_THRESHOLD = 5
 
 
 class Budget:
-    """At most `burst` turns at once and `rate` a second after that: in any t seconds at most burst + rate·t.
+    """A token bucket: at most burst + rate·t retries in any t seconds.
 
-    A policy with a fixed number of attempts gives up rather than wait longer than `max_wait` for a turn; one
-    that goes on until its deadline waits for as long as the deadline allows. A gate that a Retry-After has
-    closed is waited for besides.
+    A policy with a fixed number of attempts gives up when it would wait longer than `max_wait` for a token; a
+    policy without one waits until its deadline. Waiting for a Retry-After is not part of `max_wait`.
     """
 
     def __init__(self, rate: float, *, burst: int = 10, max_wait: float = 30.0) -> None:
-        self.rate = checks.seconds("rate", rate)
-        self.burst = checks.count("burst", burst)
-        self.max_wait = checks.seconds("max_wait", max_wait)
-        self._apart = 1.0 / self.rate
-        self._slack = (self.burst - 1) * self._apart
+        self.rate = argument_checks.check_seconds("rate", rate)
+        self.burst = argument_checks.check_count("burst", burst)
+        self.max_wait = argument_checks.check_seconds("max_wait", max_wait)
+        self._interval = 1.0 / self.rate
+        self._burst_window = (self.burst - 1) * self._interval
         self._lock = threading.Lock()
-        self._next = float("-inf")
-        self._opens = float("-inf")
-        self._streak = 0
+        self._next_token = float("-inf")
+        self._blocked_until = float("-inf")
+        self._consecutive_failures = 0
 
-    def take(self, now: float, *, longest: float) -> float | None:
-        """Reserve the next turn: seconds until it comes; None (and no turn) if that is over `longest`."""
+    def reserve(self, now: float, *, max_wait: float) -> float | None:
+        """Reserve a token and return the seconds until it is available; None if that exceeds `max_wait`."""
         with self._lock:
-            turn = max(now, self._next - self._slack)
-            if turn - now > longest:
+            available = max(now, self._next_token - self._burst_window)
+            if available - now > max_wait:
                 return None
-            self._next = max(self._next, turn) + self._apart
-            return turn - now
+            self._next_token = max(self._next_token, available) + self._interval
+            return available - now
 
-    def close(self, until: float) -> None:
-        """Let nobody through before `until`: the server asked for it."""
+    def block_until(self, moment: float) -> None:
+        """Block all callers until a moment that the server has requested."""
         with self._lock:
-            self._opens = max(self._opens, until)
+            self._blocked_until = max(self._blocked_until, moment)
 
-    def closed_for(self, now: float) -> float:
-        """Seconds until the gate opens; zero if it is open."""
-        return max(0.0, self._opens - now)
+    def blocked_for(self, now: float) -> float:
+        """Seconds until callers are no longer blocked."""
+        return max(0.0, self._blocked_until - now)
 
-    def holds_up(self, now: float) -> bool:
-        """Whether a first attempt has anything to wait for. Asked by each call: one look, and no lock."""
-        return self._streak >= _STREAK or self._opens > now
+    def must_wait(self, now: float) -> bool:
+        """Whether a first attempt has to wait; lock-free, since each call asks."""
+        return self._consecutive_failures >= _FAILING_THRESHOLD or self._blocked_until > now
 
     @property
-    def ailing(self) -> bool:
-        """Whether the endpoint has lately done nothing but fail."""
-        return self._streak >= _STREAK
+    def is_failing(self) -> bool:
+        """Whether the last calls of all callers have failed."""
+        return self._consecutive_failures >= _FAILING_THRESHOLD
 
-    def failed(self) -> None:
-        """Count a failure that may pass."""
+    def record_failure(self) -> None:
+        """Count a transient failure."""
         with self._lock:
-            self._streak += 1
+            self._consecutive_failures += 1
 
-    def answered(self) -> None:
-        """The endpoint is there: it did what was asked, or refused it for good."""
-        if self._streak:
+    def record_success(self) -> None:
+        """Reset the failure count: the endpoint succeeded, or rejected a call permanently."""
+        if self._consecutive_failures:
             with self._lock:
-                self._streak = 0
+                self._consecutive_failures = 0
 
     def __repr__(self) -> str:
         return f"Budget(rate={self.rate:g}, burst={self.burst})"

@@ -1,7 +1,6 @@
-"""The clock that deadlines are read from, and the only sleep in the product.
+"""The clock for deadlines, and the only sleep functions of the product.
 
-Both can be replaced by a virtual pair (`testing_mode`), so that tests of retrying code take no time and still
-see their deadlines pass. Not here: how long to sleep (`decision`).
+`testing_mode` replaces both, so that tests of retries take no time and deadlines still expire.
 """
 
 from __future__ import annotations
@@ -11,111 +10,111 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.retry import checks
+from holdfast.retry import argument_checks
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
 
-Stop: TypeAlias = "threading.Event | asyncio.Event"
+StopEvent: TypeAlias = "threading.Event | asyncio.Event"
 
-# Read as `clock.monotonic()` by the drivers: a module attribute, so that the common case is one C call.
+# A module attribute, which `testing_mode` replaces: the common case is one C call.
 monotonic: Callable[[], float] = time.monotonic
 
-# How often a sleeping task looks at an event that belongs to threads; asyncio has no way to wait for one.
-_GLANCE = 0.02
+# asyncio cannot wait for a threading.Event, and a thread cannot wait for an asyncio.Event.
+_STOP_POLL_SECONDS = 0.02
 
 
 class VirtualClock:
-    """Time that passes only when somebody sleeps, on top of the time that really passes."""
+    """Real time plus all virtual sleeps."""
 
     def __init__(self, attempts: int | None) -> None:
         self.attempts = attempts
-        self.slept: list[float] = []
-        self._ahead = 0.0
+        self.sleeps: list[float] = []
+        self._offset = 0.0
         self._lock = threading.Lock()
 
     def monotonic(self) -> float:
-        return time.monotonic() + self._ahead
+        return time.monotonic() + self._offset
 
     def advance(self, seconds: float) -> None:
-        """Move on by `seconds` without anybody sleeping, as a slow call would."""
+        """Advance the clock without a sleep, as a slow call does."""
         with self._lock:
-            self._ahead += seconds
+            self._offset += seconds
 
     def sleep(self, seconds: float) -> None:
         with self._lock:
-            self._ahead += seconds
-            self.slept.append(seconds)
+            self._offset += seconds
+            self.sleeps.append(seconds)
 
 
-_virtual: VirtualClock | None = None
-_switching = threading.Lock()
+_virtual_clock: VirtualClock | None = None
+_switch_lock = threading.Lock()
 
 
 @contextmanager
 def testing_mode(*, attempts: int | None = None) -> Iterator[VirtualClock]:  # noqa: PT028 - not a test
-    """Sleep in no time: every delay is skipped, kept in `slept`, and has passed for every deadline.
+    """Skip all sleeps in this process: each is recorded in `sleeps` and advances the virtual clock.
 
-    `attempts` lowers the number of attempts of every policy, so that a test need not script four failures.
-    Holds for the whole process, threads and tasks alike, until the block ends.
+    Args:
+        attempts: Limits the attempts of every policy, so that a test does not need to script four failures.
     """
-    global monotonic, _virtual
-    clock = VirtualClock(attempts if attempts is None else checks.count("attempts", attempts))
-    with _switching:
-        before = (monotonic, _virtual)
-        monotonic, _virtual = clock.monotonic, clock
+    global monotonic, _virtual_clock
+    clock = VirtualClock(attempts if attempts is None else argument_checks.check_count("attempts", attempts))
+    with _switch_lock:
+        before = (monotonic, _virtual_clock)
+        monotonic, _virtual_clock = clock.monotonic, clock
     try:
         yield clock
     finally:
-        with _switching:
-            monotonic, _virtual = before
+        with _switch_lock:
+            monotonic, _virtual_clock = before
 
 
-testing_mode.__test__ = False  # type: ignore[attr-defined]  # pytest: the name is no test
+testing_mode.__test__ = False  # type: ignore[attr-defined]  # pytest would collect it
 
 
-def attempts_allowed(attempts: int | None) -> int | None:
-    """The number of attempts after `testing_mode` had its say."""
-    limit = None if _virtual is None else _virtual.attempts
+def effective_attempts(attempts: int | None) -> int | None:
+    """The number of attempts, limited by `testing_mode`."""
+    limit = None if _virtual_clock is None else _virtual_clock.attempts
     if limit is None:
         return attempts
     return limit if attempts is None else min(attempts, limit)
 
 
-def pause(seconds: float, stop: Stop | None = None) -> bool:
-    """Sleep; a set `stop` ends it at once. Returns whether `stop` is set. Ctrl-C passes through."""
+def sleep(seconds: float, stop: StopEvent | None = None) -> bool:
+    """Sleep until `stop` is set, at most `seconds`; return whether `stop` is set."""
     if stop is not None and stop.is_set():
         return True
     if seconds <= 0:
         return False
-    if _virtual is not None:
-        _virtual.sleep(seconds)
+    if _virtual_clock is not None:
+        _virtual_clock.sleep(seconds)
     elif isinstance(stop, threading.Event):
         return stop.wait(seconds)
     elif stop is None:
         time.sleep(seconds)
     else:
-        _glance(seconds, stop)
+        _sleep_polling(seconds, stop)
     return stop is not None and stop.is_set()
 
 
-def _glance(seconds: float, stop: asyncio.Event) -> None:
+def _sleep_polling(seconds: float, stop: asyncio.Event) -> None:
     until = time.monotonic() + seconds
     while not stop.is_set() and (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, _GLANCE))
+        time.sleep(min(left, _STOP_POLL_SECONDS))
 
 
-async def apause(seconds: float, stop: Stop | None = None) -> bool:
-    """Sleep in a task; cancellation passes through, a set `stop` ends it."""
+async def asleep(seconds: float, stop: StopEvent | None = None) -> bool:
+    """`sleep` for asyncio; can be cancelled."""
     import asyncio
 
     if stop is not None and stop.is_set():
         return True
     if seconds <= 0:
         return False
-    if _virtual is not None:
-        _virtual.sleep(seconds)
+    if _virtual_clock is not None:
+        _virtual_clock.sleep(seconds)
         await asyncio.sleep(0)
     elif stop is None:
         await asyncio.sleep(seconds)
@@ -127,6 +126,6 @@ async def apause(seconds: float, stop: Stop | None = None) -> bool:
             return False
     else:
         until = time.monotonic() + seconds
-        while not stop.is_set() and (left := until - time.monotonic()) > 0:  # noqa: ASYNC110 - a thread's event
-            await asyncio.sleep(min(left, _GLANCE))
+        while not stop.is_set() and (left := until - time.monotonic()) > 0:  # noqa: ASYNC110 - threading.Event
+            await asyncio.sleep(min(left, _STOP_POLL_SECONDS))
     return stop is not None and stop.is_set()

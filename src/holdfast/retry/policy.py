@@ -1,7 +1,6 @@
-"""What to retry, how often, how fast and until when: one immutable value, checked when it is made.
+"""Retry policies: what to retry, how often, how fast and until when.
 
-A policy holds no state of any call, so that one policy may serve every thread and task. Not here: the
-decision itself (`decision`) and the loops that carry it out (`drivers`).
+A policy is immutable, validated on creation, and has no state: threads and tasks can share it.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
-from holdfast.errors import ArgumentError, ArgumentKindError, TemporaryError
-from holdfast.retry import checks
+from holdfast.errors import ArgumentTypeError, InvalidArgumentError, TemporaryError
+from holdfast.retry import argument_checks
 from holdfast.retry.backoff import Backoff, exponential
 from holdfast.retry.budget import Budget
 from holdfast.retry.deadline import Deadline
@@ -21,112 +20,114 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast.events import RetryScheduled
-    from holdfast.retry.clock import Stop
-    from holdfast.retry.tries import Tries
+    from holdfast.retry.clock import StopEvent
+    from holdfast.retry.runner import RetryContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 RetryOn: TypeAlias = "type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]"
-Sink: TypeAlias = "Callable[[RetryScheduled], None]"
+RetryListener: TypeAlias = "Callable[[RetryScheduled], None]"
 
-# What may pass by itself, whoever raised it.
-PASSING: tuple[type[Exception], ...] = (TemporaryError, ConnectionError, TimeoutError)
+# Errors that are transient regardless of their origin.
+TRANSIENT: tuple[type[Exception], ...] = (TemporaryError, ConnectionError, TimeoutError)
 
-_LONGEST_REASON = 200
+_MAX_REASON_LENGTH = 200
 
 
 def describe(error: BaseException) -> str:
-    """An error in one short line: its type and the first line of what it says."""
+    """Describe an error in one line: its type and the first line of its message."""
     try:
         text = str(error).strip().split("\n", 1)[0]
-    except Exception:  # noqa: BLE001 - an error that cannot even be printed still has a type
+    except Exception:  # noqa: BLE001 - `__str__` of an exception may raise
         text = ""
     name = type(error).__name__
-    return (f"{name}: {text}" if text else name)[:_LONGEST_REASON]
+    return (f"{name}: {text}" if text else name)[:_MAX_REASON_LENGTH]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a call that may fail is made again.
+    """How a failed call is retried.
 
-    - `attempts`: how often at most, the first one included; None goes on until the deadline.
-    - `backoff`: how long to wait between two attempts.
-    - `deadline`: seconds for the whole call, sleeps included, or a `Deadline` shared with others. An
-      enclosing deadline is never exceeded.
-    - `retry_on`: exception types, or a predicate, that say which errors may pass.
-    - `retry_after`: finds in an error how many seconds the server asked for (see `parse_retry_after`).
-    - `budget`: shared with all other callers of the same endpoint.
-    - `on_retry`: is told of every retry.
-    - `stop`: an event that ends a wait at once, with CancelledError.
-    - `describe`: an error in one line, for events and notes; replace it where messages may hold secrets.
-    - `operation`: what events and notes call the call; by default the function's qualified name.
+    Attributes:
+        attempts: The maximum number of attempts, including the first; None means until the deadline.
+        backoff: The delay between attempts.
+        deadline: Seconds for the whole call, including sleeps, or a shared `Deadline`. An enclosing deadline
+            is never exceeded.
+        retry_on: Exception types, or a predicate, for errors that are retried.
+        retry_after: Returns the seconds that the server requested with an error; see `parse_retry_after`.
+        budget: Shared with other callers of the same endpoint.
+        on_retry: Called before each retry.
+        stop: An event that ends a wait immediately, with OperationCancelledError.
+        describe: Describes an error in one line for events and notes; replace it if messages contain secrets.
+        operation: The name of the call in events and notes; by default the qualified name of the function.
     """
 
     attempts: int | None = 4
     backoff: Backoff = field(default_factory=exponential)
     deadline: float | Deadline | None = None
-    retry_on: RetryOn = PASSING
+    retry_on: RetryOn = TRANSIENT
     retry_after: Callable[[Exception], float | None] | None = None
     budget: Budget | None = None
-    on_retry: Sink | None = None
-    stop: Stop | None = None
+    on_retry: RetryListener | None = None
+    stop: StopEvent | None = None
     describe: Callable[[BaseException], str] = describe
     operation: str | None = None
-    # Derived from the above: seconds, moment, and whether a first attempt must ask before it begins.
-    span: float = field(init=False, repr=False, compare=False, default=math.inf)
-    until: float = field(init=False, repr=False, compare=False, default=math.inf)
-    guarded: bool = field(init=False, repr=False, compare=False, default=False)
+    # Derived: relative and absolute deadline, and whether a first attempt must call `is_gated_now`.
+    total_timeout: float = field(init=False, repr=False, compare=False, default=math.inf)
+    expires: float = field(init=False, repr=False, compare=False, default=math.inf)
+    is_gated: bool = field(init=False, repr=False, compare=False, default=False)
 
     def __post_init__(self) -> None:
         if self.attempts is not None:
-            checks.count("attempts", self.attempts)
+            argument_checks.check_count("attempts", self.attempts)
         elif self.deadline is None and self.stop is None:
-            raise ArgumentError(
-                "attempts", "None means until the deadline, and there is no deadline (nor a stop)"
-            )
+            raise InvalidArgumentError("attempts", "must be a number if neither deadline nor stop is set")
         if isinstance(self.deadline, Deadline):
-            object.__setattr__(self, "until", self.deadline.expires)
+            object.__setattr__(self, "expires", self.deadline.expires)
         elif self.deadline is not None:
-            object.__setattr__(self, "span", checks.seconds("deadline", self.deadline))
+            object.__setattr__(
+                self, "total_timeout", argument_checks.check_seconds("deadline", self.deadline)
+            )
         _check_parts(self)
         asks = self.budget is not None or self.stop is not None or isinstance(self.deadline, Deadline)
-        object.__setattr__(self, "guarded", asks)
+        object.__setattr__(self, "is_gated", asks)
 
-    def must_ask(self, now: float) -> bool:
-        """Whether a first attempt has anything to wait for, or may not be made at all."""
-        if self.stop is not None or self.until < now:
+    def is_gated_now(self, now: float) -> bool:
+        """Whether a first attempt has to wait, or must not be made."""
+        if self.stop is not None or self.expires < now:
             return True
-        return self.budget is not None and self.budget.holds_up(now)
+        return self.budget is not None and self.budget.must_wait(now)
 
-    def with_(self, **changes: Any) -> Policy:
-        """The same policy with some of its values replaced."""
+    def replace(self, **changes: Any) -> Policy:
+        """Copy the policy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
     def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call `fn` under this policy."""
-        from holdfast.retry.decorator import is_async
-        from holdfast.retry.drivers import driven
+        from holdfast.retry.runner import is_async, wrap_sync
 
         if is_async(fn):
-            raise ArgumentKindError("fn", f"{name_of(fn)} is asynchronous: await policy.acall(…) of it")
-        return driven(self, self.operation or name_of(fn), fn)(*args, **kwargs)
+            raise ArgumentTypeError(
+                "fn", f"{operation_name(fn)} is a coroutine function: use `await policy.acall(...)`"
+            )
+        return wrap_sync(self, self.operation or operation_name(fn), fn)(*args, **kwargs)
 
     async def acall(self, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call and await `fn` under this policy."""
-        from holdfast.retry.drivers import adriven
+        from holdfast.retry.runner import wrap_async
 
-        return await adriven(self, self.operation or name_of(fn), fn)(*args, **kwargs)
+        return await wrap_async(self, self.operation or operation_name(fn), fn)(*args, **kwargs)
 
-    def tries(self, operation: str | None = None) -> Tries:
-        """The attempts one by one: `for attempt in policy.tries("read it"):`, inside it `with attempt:`."""
-        from holdfast.retry.tries import Tries
+    def retry_context(self, operation: str | None = None) -> RetryContext:
+        """Iterate over attempts: `for attempt in policy.retry_context("read"):`, then `with attempt:`."""
+        from holdfast.retry.runner import RetryContext
 
-        return Tries(self, operation or self.operation or "block")
+        return RetryContext(self, operation or self.operation or "block")
 
 
-def name_of(fn: Any) -> str:
-    """What a call of `fn` is called in events."""
+def operation_name(fn: Any) -> str:
+    """The name of `fn` in events."""
     while hasattr(fn, "func") and not hasattr(fn, "__qualname__"):  # functools.partial
         fn = fn.func
     module = getattr(fn, "__module__", None)
@@ -137,30 +138,30 @@ def name_of(fn: Any) -> str:
 
 def _check_parts(policy: Policy) -> None:
     if not callable(getattr(policy.backoff, "delay", None)):
-        raise ArgumentKindError("backoff", f"must be a backoff such as exponential(), not {policy.backoff!r}")
+        raise ArgumentTypeError("backoff", f"must be a backoff such as exponential(), not {policy.backoff!r}")
     _check_retry_on(policy.retry_on)
     if policy.budget is not None and not isinstance(policy.budget, Budget):
-        raise ArgumentKindError("budget", f"must be a Budget, not {policy.budget!r}")
+        raise ArgumentTypeError("budget", f"must be a Budget, not {policy.budget!r}")
     for name in ("retry_after", "on_retry"):
         value = getattr(policy, name)
         if value is not None and not callable(value):
-            raise ArgumentKindError(name, f"must be callable, not {value!r}")
+            raise ArgumentTypeError(name, f"must be callable, not {value!r}")
     if policy.stop is not None and not callable(getattr(policy.stop, "is_set", None)):
-        raise ArgumentKindError("stop", f"must be an event, not {policy.stop!r}")
+        raise ArgumentTypeError("stop", f"must be an event, not {policy.stop!r}")
     if not callable(policy.describe):
-        raise ArgumentKindError("describe", f"must be callable, not {policy.describe!r}")
+        raise ArgumentTypeError("describe", f"must be callable, not {policy.describe!r}")
 
 
 def _check_retry_on(retry_on: Any) -> None:
     types = retry_on if isinstance(retry_on, tuple) else (retry_on,)
     if isinstance(retry_on, tuple) and not retry_on:
-        raise ArgumentError("retry_on", "is empty, so nothing would ever be retried; use attempts=1 for that")
+        raise InvalidArgumentError("retry_on", "is empty; use attempts=1 to disable retries")
     for each in types:
         if isinstance(each, type):
             if not issubclass(each, Exception):
-                raise ArgumentKindError(
+                raise ArgumentTypeError(
                     "retry_on",
                     f"{each.__name__} is not an Exception; Ctrl-C and cancellation are never retried",
                 )
         elif isinstance(retry_on, tuple) or not callable(each):
-            raise ArgumentKindError("retry_on", f"must be exception types or a predicate, not {retry_on!r}")
+            raise ArgumentTypeError("retry_on", f"must be exception types or a predicate, not {retry_on!r}")

@@ -1,6 +1,5 @@
-"""The programs inside the sandbox image: the runtime HTTP server on port 8888, and a router in front of many.
+"""The programs of the sandbox image: the runtime HTTP server on port 8888, and a router for many sandboxes.
 
-They speak what the published `k8s-agent-sandbox` client expects. Copied into the image by itself, so that
-nothing here imports another part of holdfast, or anything that is not in Python's standard library. Not here:
-making sandboxes, and holdfast's own API (the server floor).
+They are compatible with the published `k8s-agent-sandbox` client. The package is copied into the image alone,
+so it imports only the standard library and itself.
 """

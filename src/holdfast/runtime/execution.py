@@ -1,6 +1,6 @@
-"""One shell command with its output: bounded in memory, ended with its whole group when its time is over.
+"""Runs one shell command: bounded output, and its process group is terminated at the timeout.
 
-What a command leaves running in the background goes on when the shell ends by itself. Not here: HTTP.
+Background processes that a command starts survive if the shell ends before the timeout.
 """
 
 from __future__ import annotations
@@ -14,71 +14,74 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast.runtime.refusal import Refusal
+from holdfast.runtime.http_request import HTTPError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TIMED_OUT = 124
-_GRACE = 2.0
-"""How long a command may take to end itself before it is killed."""
-_PIECE = 64 * 1024
+TIMEOUT_EXIT_CODE = 124
+# Time between SIGTERM and SIGKILL.
+_GRACE_SECONDS = 2.0
+_CHUNK_SIZE = 64 * 1024
 
 
-class Output:
-    """The beginning of what a command writes; the rest is counted and let go."""
+class CapturedOutput:
+    """The first bytes of an output stream; the rest is only counted."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._kept = bytearray()
+        self._buffer = bytearray()
         self.dropped = 0
 
-    def add(self, data: bytes) -> None:
-        room = self._limit - len(self._kept)
-        self._kept += data[:room]
+    def append(self, data: bytes) -> None:
+        room = self._limit - len(self._buffer)
+        self._buffer += data[:room]
         self.dropped += max(0, len(data) - room)
 
     def text(self) -> str:
-        return self._kept.decode("utf-8", "replace")
+        return self._buffer.decode("utf-8", "replace")
 
 
-class Execution:
-    """A command that runs; `peer` is the connection of who waits for it, and ends it by leaving."""
+class CommandExecution:
+    """A running shell command; it is terminated if `client`, the connection that waits for it, is closed."""
 
-    def __init__(self, command: str, *, folder: Path, limit: int, peer: socket.socket | None = None) -> None:
+    def __init__(
+        self, command: str, *, cwd: Path, output_limit: int, client: socket.socket | None = None
+    ) -> None:
         if "\0" in command:
-            raise Refusal(400, "a command has no zero bytes in it")
+            raise HTTPError(400, "the command contains a null byte")
         try:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", command], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                ["/bin/sh", "-c", command], cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            raise Refusal(400, f"the command cannot be started: {error.strerror}") from error
-        self._out, self._err = Output(limit), Output(limit)
-        self._peer = peer
-        self._end_by = float("inf")
+            raise HTTPError(400, f"the command cannot be started: {error.strerror}") from error
+        self._out, self._err = CapturedOutput(output_limit), CapturedOutput(output_limit)
+        self._client = client
+        self._deadline = float("inf")
         self._timed_out = self._signalled = False
 
-    def result(self, seconds: float | None) -> dict[str, Any]:
-        """Wait for its end, no longer than that; then what the client is told."""
-        if seconds is not None:
-            self._end_by = time.monotonic() + seconds
-        with self._closing(), selectors.DefaultSelector() as selector:
-            self._watch(selector)
+    def wait(self, timeout: float | None) -> dict[str, Any]:
+        """Wait for the command to end, terminate it after `timeout` seconds, and return the response."""
+        if timeout is not None:
+            self._deadline = time.monotonic() + timeout
+        with self._close_pipes(), selectors.DefaultSelector() as selector:
+            self._read_output(selector)
         if self._signalled:
-            # The shell may have gone before those of its group that did not listen. Until it is waited for,
-            # the number is still the group's.
-            self._signal(signal.SIGKILL)
+            # Processes of the group that ignored SIGTERM may outlive the shell. Until wait(), the pid of the
+            # shell is not reused, so it still identifies the group.
+            self._signal_group(signal.SIGKILL)
         code = self._process.wait()
         stderr = self._err.text()
         for name, output in (("stdout", self._out), ("stderr", self._err)):
             if output.dropped:
-                stderr += f"\n[{output.dropped} more bytes of {name} were left out]"
+                stderr += f"\n[{output.dropped} more bytes of {name} were omitted]"
         if self._timed_out:
-            stderr += f"\n[ended after {seconds:g} seconds]" if seconds else "\n[ended: nobody waits for it]"
-            code = TIMED_OUT
+            cause = f" after {timeout:g} seconds" if timeout else ": the client disconnected"
+            stderr += f"\n[terminated{cause}]"
+            code = TIMEOUT_EXIT_CODE
         return {
             "stdout": self._out.text(),
             "stderr": stderr,
@@ -87,84 +90,84 @@ class Execution:
         }
 
     @contextlib.contextmanager
-    def _closing(self) -> Iterator[None]:
-        assert self._process.stdout is not None  # noqa: S101 (asked for above)
+    def _close_pipes(self) -> Iterator[None]:
+        assert self._process.stdout is not None  # noqa: S101
         assert self._process.stderr is not None  # noqa: S101
         try:
             yield
         except BaseException:
-            self._signal(signal.SIGKILL)
+            self._signal_group(signal.SIGKILL)
             self._process.wait()
             raise
         finally:
             self._process.stdout.close()
             self._process.stderr.close()
 
-    def _watch(self, selector: selectors.BaseSelector) -> None:
-        """Read until the shell has ended, and then what is still in the pipes."""
+    def _read_output(self, selector: selectors.BaseSelector) -> None:
+        """Read until the shell ends, then what is left in the pipes."""
         pipes = {self._process.stdout: self._out, self._process.stderr: self._err}
         for pipe in pipes:
-            assert pipe is not None  # noqa: S101 (asked for above)
+            assert pipe is not None  # noqa: S101
             os.set_blocking(pipe.fileno(), False)
             selector.register(pipe, selectors.EVENT_READ)
-        if self._peer is not None:
-            selector.register(self._peer, selectors.EVENT_READ)
-        ended = os.pidfd_open(self._process.pid)
+        if self._client is not None:
+            selector.register(self._client, selectors.EVENT_READ)
+        pidfd = os.pidfd_open(self._process.pid)
         try:
-            selector.register(ended, selectors.EVENT_READ)
-            over = False
-            while not over:
-                for key, _ in selector.select(self._patience()):
-                    if key.fileobj == ended:
-                        over = True
-                    elif key.fileobj is self._peer:
-                        self._listen(selector)
+            selector.register(pidfd, selectors.EVENT_READ)
+            has_ended = False
+            while not has_ended:
+                for key, _ in selector.select(self._time_left()):
+                    if key.fileobj == pidfd:
+                        has_ended = True
+                    elif key.fileobj is self._client:
+                        self._check_client(selector)
                     elif not _drain(key.fd, pipes[key.fileobj]):  # type: ignore[index]
                         selector.unregister(key.fileobj)
-                self._end_in_time()
+                self._enforce_deadline()
             for pipe, output in pipes.items():
-                assert pipe is not None  # noqa: S101 (asked for above)
-                _drain(pipe.fileno(), output, whole=True)
+                assert pipe is not None  # noqa: S101
+                _drain(pipe.fileno(), output, until_empty=True)
         finally:
-            os.close(ended)
+            os.close(pidfd)
 
-    def _patience(self) -> float | None:
-        left = self._end_by - time.monotonic()
+    def _time_left(self) -> float | None:
+        left = self._deadline - time.monotonic()
         return None if left == float("inf") else max(0.0, left)
 
-    def _end_in_time(self) -> None:
-        if time.monotonic() < self._end_by:
+    def _enforce_deadline(self) -> None:
+        if time.monotonic() < self._deadline:
             return
-        self._signal(signal.SIGKILL if self._signalled else signal.SIGTERM)
+        self._signal_group(signal.SIGKILL if self._signalled else signal.SIGTERM)
         self._timed_out = True
-        self._end_by = float("inf") if self._signalled else time.monotonic() + _GRACE
+        self._deadline = float("inf") if self._signalled else time.monotonic() + _GRACE_SECONDS
         self._signalled = True
 
-    def _listen(self, selector: selectors.BaseSelector) -> None:
-        """Whoever asked has said something: goodbye, or a next request that has to wait."""
-        assert self._peer is not None  # noqa: S101 (only called for one)
-        selector.unregister(self._peer)
+    def _check_client(self, selector: selectors.BaseSelector) -> None:
+        """Terminate the command if the client disconnected; a further request of the client has to wait."""
+        assert self._client is not None  # noqa: S101
+        selector.unregister(self._client)
         try:
-            gone = self._peer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+            is_closed = self._client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except OSError:
-            gone = True
-        if gone:
-            self._end_by = time.monotonic()
+            is_closed = True
+        if is_closed:
+            self._deadline = time.monotonic()
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
 
-def _drain(descriptor: int, output: Output, *, whole: bool = False) -> bool:
-    """Read what is there, once or until nothing is; whether more may come."""
+def _drain(descriptor: int, output: CapturedOutput, *, until_empty: bool = False) -> bool:
+    """Read available data, once or until there is none; return whether more may come."""
     while True:
         try:
-            data = os.read(descriptor, _PIECE)
+            data = os.read(descriptor, _CHUNK_SIZE)
         except BlockingIOError:
             return True
-        output.add(data)
+        output.append(data)
         if not data:
             return False
-        if not whole:
+        if not until_empty:
             return True

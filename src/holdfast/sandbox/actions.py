@@ -1,4 +1,4 @@
-"""The few things a decision may ask for; each names the very object it means, by uid."""
+"""API writes that a reconciliation may decide on. Each names its object by UID."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from holdfast.sandbox.names import tracking
-from holdfast.sandbox.ownership import owner_reference
+from holdfast.sandbox.ownership import owner_reference, tracking_labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """One object, and no other that may come under its name."""
+class ActionTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """One object, identified by name and UID."""
 
     api_version: str
     kind: str
@@ -28,11 +27,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind, self.namespace, self.name
 
     @classmethod
-    def named(cls, found: Mapping[str, Any]) -> Target:
-        metadata = found["metadata"]
+    def from_object(cls, obj: Mapping[str, Any]) -> ActionTarget:
+        metadata = obj["metadata"]
         return cls(
-            api_version=found.get("apiVersion") or "v1",
-            kind=found["kind"],
+            api_version=obj.get("apiVersion") or "v1",
+            kind=obj["kind"],
             name=metadata["name"],
             namespace=metadata["namespace"],
             uid=metadata["uid"],
@@ -40,56 +39,56 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Make an object; one that is there already is for the next look."""
+    """Create an object. If it exists already, the next reconciliation handles it."""
 
     manifest: dict[str, Any]
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Change an object's metadata by a merge patch."""
+    """Apply a merge patch to an object."""
 
-    target: Target
+    target: ActionTarget
     patch: dict[str, Any]
 
     @classmethod
-    def of(cls, found: Mapping[str, Any], patch: dict[str, Any]) -> Patch:
-        return cls(target=Target.named(found), patch=patch)
+    def of(cls, obj: Mapping[str, Any], patch: dict[str, Any]) -> Patch:
+        return cls(target=ActionTarget.from_object(obj), patch=patch)
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Become the owner of an object that has none, as it is at this version and not later."""
+    """Make a sandbox the controller of an object, if the object is still at the observed version."""
 
-    target: Target
+    target: ActionTarget
     patch: dict[str, Any]
 
     @classmethod
-    def of(cls, found: Mapping[str, Any], sandbox: Mapping[str, Any]) -> Adopt:
-        metadata = found["metadata"]
-        references = [*(metadata.get("ownerReferences") or ()), owner_reference(sandbox)]
+    def of(cls, obj: Mapping[str, Any], sandbox: Mapping[str, Any]) -> Adopt:
+        metadata = obj["metadata"]
         patch = {
-            "metadata": {
-                "resourceVersion": metadata.get("resourceVersion"),
-                "ownerReferences": references,
-                "labels": tracking(sandbox["metadata"]["name"]),
-            }
+            "resourceVersion": metadata.get("resourceVersion"),
+            "ownerReferences": [*(metadata.get("ownerReferences") or ()), owner_reference(sandbox)],
+            "labels": tracking_labels(sandbox["metadata"]["name"]),
         }
-        return cls(target=Target.named(found), patch=patch)
+        return cls(target=ActionTarget.from_object(obj), patch={"metadata": patch})
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Delete this very object; with a version only as it was then, and not if somebody took it since."""
+    """Delete an object; with `resource_version`, only if it is still at that version."""
 
-    target: Target
+    target: ActionTarget
     propagation: str | None = None
-    version: str | None = None
+    resource_version: str | None = None
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Delete:
-        return cls(target=Target.named(found))
+    def of(cls, obj: Mapping[str, Any]) -> Delete:
+        return cls(target=ActionTarget.from_object(obj))
 
     @classmethod
-    def as_seen(cls, found: Mapping[str, Any]) -> Delete:
-        return cls(target=Target.named(found), version=found["metadata"].get("resourceVersion"))
+    def if_unchanged(cls, obj: Mapping[str, Any]) -> Delete:
+        """Delete the object unless another writer has changed it since it was observed."""
+        return cls(
+            target=ActionTarget.from_object(obj), resource_version=obj["metadata"].get("resourceVersion")
+        )
 
 
 Action: TypeAlias = Create | Patch | Adopt | Delete

@@ -1,7 +1,4 @@
-"""A sandbox's status: its conditions, kept steady, and what is read off its pod.
-
-Not here: which condition holds (decide.py).
-"""
+"""Conditions of sandboxes, and what a pod's status says about readiness and termination."""
 
 from __future__ import annotations
 
@@ -9,155 +6,148 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.sandbox.api import Condition, Reason
+from holdfast.api import ConditionType, SandboxReason, format_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-Truth: TypeAlias = Literal["True", "False", "Unknown"]
-_LONGEST_MESSAGE = 1024
-_LONGEST_LAST_WORDS = 400
+ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
+_MAX_MESSAGE_LENGTH = 1024
+_MAX_LAST_LINE_LENGTH = 400
 
 
-class Said(msgspec.Struct, frozen=True):
-    """One condition, before it has a time."""
+class ConditionUpdate(msgspec.Struct, frozen=True):
+    """A condition without its transition time."""
 
-    type: Condition
-    status: Truth
+    type: ConditionType
+    status: ConditionStatus
     reason: str
     message: str = ""
 
 
-def condition(found: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """One condition of an object; empty where it has none of that kind."""
-    conditions = (found.get("status") or {}).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == kind), {})
+def find_condition(obj: Mapping[str, Any], condition_type: str) -> Mapping[str, Any]:
+    """The condition of that type; empty if the object has none."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((condition for condition in conditions if condition.get("type") == condition_type), {})
 
 
-def merged(
-    old: Iterable[Mapping[str, Any]], said: Iterable[Said], *, generation: int, now: datetime
+def has_condition(obj: Mapping[str, Any], condition_type: str) -> bool:
+    """Whether the condition of that type has status True."""
+    return find_condition(obj, condition_type).get("status") == "True"
+
+
+def updated_conditions(
+    obj: Mapping[str, Any], updates: Iterable[ConditionUpdate], now: datetime
 ) -> list[dict[str, Any]]:
-    """The conditions as they are to be: one that still says the same keeps the time of its last change.
+    """Conditions for the status of an object.
 
-    A condition of our types that is not said any more goes; those of other people stay.
+    A condition keeps its transition time while its status is the same. Conditions of holdfast's types that
+    are not in `updates` are removed; conditions of other controllers are kept.
     """
-    before = {condition["type"]: condition for condition in old}
-    ours = {member.value for member in Condition}
-    kept = [dict(condition) for kind, condition in before.items() if kind not in ours]
-    return kept + [_condition(one, before.get(one.type), generation, now) for one in said]
+    old = (obj.get("status") or {}).get("conditions") or ()
+    own_types = {member.value for member in ConditionType}
+    kept = [dict(condition) for condition in old if condition["type"] not in own_types]
+    return kept + [_build_condition(update, obj, now) for update in updates]
 
 
-def _condition(
-    said: Said, before: Mapping[str, Any] | None, generation: int, now: datetime
-) -> dict[str, Any]:
-    since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    if before is not None and before.get("status") == said.status:
-        since = before.get("lastTransitionTime") or since
+def _build_condition(update: ConditionUpdate, obj: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    previous = find_condition(obj, update.type)
+    unchanged = previous.get("status") == update.status
     return {
-        "type": said.type.value,
-        "status": said.status,
-        "reason": str(said.reason),
-        "message": said.message[:_LONGEST_MESSAGE],
-        "observedGeneration": generation,
-        "lastTransitionTime": since,
+        "type": update.type.value,
+        "status": update.status,
+        "reason": str(update.reason),
+        "message": update.message[:_MAX_MESSAGE_LENGTH],
+        "observedGeneration": obj["metadata"].get("generation", 0),
+        "lastTransitionTime": (unchanged and previous.get("lastTransitionTime")) or format_timestamp(now),
     }
 
 
-def scheduled(pod: Mapping[str, Any]) -> Said:
-    """The pod's own word on where it is, with a reason even where it gives none."""
-    found = _pod_condition(pod, "PodScheduled")
-    if found is None:
-        return Said(Condition.POD_SCHEDULED, "Unknown", Reason.POD_SCHEDULING_UNKNOWN)
-    truth = found.get("status", "Unknown")
-    fallback = Reason.POD_SCHEDULED if truth == "True" else Reason.POD_SCHEDULING_UNKNOWN
-    return Said(Condition.POD_SCHEDULED, truth, found.get("reason") or fallback, found.get("message") or "")
-
-
-def is_ready(pod: Mapping[str, Any]) -> bool:
-    """Running, with an address, and ready by its own probes."""
-    status = pod.get("status") or {}
-    ready = _pod_condition(pod, "Ready")
-    return (
-        status.get("phase") == "Running"
-        and bool(addresses(pod))
-        and ready is not None
-        and ready.get("status") == "True"
+def pod_scheduled_condition(pod: Mapping[str, Any]) -> ConditionUpdate:
+    """The pod's PodScheduled condition, with a reason even if the pod gives none."""
+    scheduled = find_condition(pod, "PodScheduled")
+    status = scheduled.get("status", "Unknown")
+    fallback = SandboxReason.POD_SCHEDULED if status == "True" else SandboxReason.POD_SCHEDULING_UNKNOWN
+    return ConditionUpdate(
+        ConditionType.POD_SCHEDULED,
+        status,
+        scheduled.get("reason") or fallback,
+        scheduled.get("message") or "",
     )
 
 
-def phase(pod: Mapping[str, Any]) -> str:
-    """The pod's phase, `Pending` as long as nobody said."""
+def is_pod_ready(pod: Mapping[str, Any]) -> bool:
+    """Whether the pod runs, has an IP address and passes its readiness probes."""
+    return pod_phase(pod) == "Running" and bool(pod_ips(pod)) and has_condition(pod, "Ready")
+
+
+def pod_phase(pod: Mapping[str, Any]) -> str:
+    """The pod's phase; `Pending` until the kubelet reports one."""
     return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
-def is_leaving(found: Mapping[str, Any]) -> bool:
-    """Whether somebody has asked to delete it."""
-    return bool(found["metadata"].get("deletionTimestamp"))
+def is_being_deleted(obj: Mapping[str, Any]) -> bool:
+    """Whether the object has a deletion timestamp."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
 
 
-def addresses(pod: Mapping[str, Any]) -> list[str]:
-    """All addresses of a pod, the main one first."""
+def pod_ips(pod: Mapping[str, Any]) -> list[str]:
+    """All IP addresses of a pod, the primary one first."""
     status = pod.get("status") or {}
-    many = [entry["ip"] for entry in status.get("podIPs") or () if entry.get("ip")]
-    return many or ([status["podIP"]] if status.get("podIP") else [])
+    ips = [entry["ip"] for entry in status.get("podIPs") or () if entry.get("ip")]
+    return ips or ([status["podIP"]] if status.get("podIP") else [])
 
 
-def what_is_missing(pod: Mapping[str, Any]) -> str:
-    """Why a pod is not ready yet, in the words of whoever knows best: its containers, else its conditions."""
+def not_ready_message(pod: Mapping[str, Any]) -> str:
+    """Explain why a pod is not ready: by its containers if possible, else by its conditions."""
     status = pod.get("status") or {}
-    first = [(each, True) for each in status.get("initContainerStatuses") or ()]
-    for container, is_first in (*first, *((each, False) for each in status.get("containerStatuses") or ())):
-        if words := _trouble(container, may_end=is_first):
-            return f"container {container['name']}: {words}"
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(field) or ():
+            if problem := _container_problem(container, may_exit=field == "initContainerStatuses"):
+                return f"container {container['name']}: {problem}"
     for condition in status.get("conditions") or ():
         if condition.get("type") in ("PodScheduled", "Ready") and condition.get("status") != "True":
-            said = condition.get("message") or condition.get("reason")
-            if said:
-                return str(said)
-    return f"the pod is {phase(pod)}"
+            message = condition.get("message") or condition.get("reason")
+            if message:
+                return str(message)
+    return f"the pod is {pod_phase(pod)}"
 
 
-def how_it_ended(pod: Mapping[str, Any]) -> str:
-    """What a pod that is over says of its end."""
+def termination_message(pod: Mapping[str, Any]) -> str:
+    """Explain how a finished pod ended."""
     status = pod.get("status") or {}
     for container in status.get("containerStatuses") or ():
-        ended = (container.get("state") or {}).get("terminated")
-        if ended:
-            words = f"container {container['name']} ended with exit code {ended.get('exitCode')}"
-            return f"{words} ({ended['reason']})" if ended.get("reason") else words
+        terminated = (container.get("state") or {}).get("terminated")
+        if terminated:
+            message = f"container {container['name']} exited with code {terminated.get('exitCode')}"
+            return f"{message} ({terminated['reason']})" if terminated.get("reason") else message
     return str(status.get("message") or status.get("reason") or "")
 
 
-def _trouble(container: Mapping[str, Any], *, may_end: bool) -> str:
-    """What keeps a container from running: the reason in one word first; nothing where it is just beginning.
+def _container_problem(container: Mapping[str, Any], *, may_exit: bool) -> str:
+    """Describe why a container does not run, starting with the reason; empty if it is starting normally.
 
-    One that is to stay has ended too soon whatever its code was; one that prepares the others may end well.
+    Only an init container may exit with code 0.
     """
     state = container.get("state") or {}
-    waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
-    if ended and (ended.get("exitCode") or not may_end):
-        return f"{ended.get('reason') or 'Error'}: {_end(ended, container)}"
+    waiting, terminated = state.get("waiting") or {}, state.get("terminated") or {}
+    if terminated and (terminated.get("exitCode") or not may_exit):
+        return f"{terminated.get('reason') or 'Error'}: {_describe_exit(terminated, container)}"
     reason = waiting.get("reason")
     if not reason or reason in ("ContainerCreating", "PodInitializing"):
         return ""
-    before = (container.get("lastState") or {}).get("terminated") or {}
-    if reason == "CrashLoopBackOff" and before:
-        return f"{reason}: {_end(before, container)}"
+    previous = (container.get("lastState") or {}).get("terminated") or {}
+    if reason == "CrashLoopBackOff" and previous:
+        return f"{reason}: {_describe_exit(previous, container)}"
     return f"{reason}: {waiting.get('message', '')}".rstrip(": ")
 
 
-def _end(ended: Mapping[str, Any], container: Mapping[str, Any]) -> str:
-    """How a program ended, how often by now, and its last words."""
+def _describe_exit(terminated: Mapping[str, Any], container: Mapping[str, Any]) -> str:
+    """Exit code, number of starts and last line of output of a container."""
     starts = int(container.get("restartCount") or 0) + 1
-    often = f", started {starts} times" if starts > 1 else ""
-    lines = str(ended.get("message") or "").split("\n")
+    count = f", started {starts} times" if starts > 1 else ""
+    lines = str(terminated.get("message") or "").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f"it ended with exit code {ended.get('exitCode')}{often}: {last[:_LONGEST_LAST_WORDS]}".rstrip(
-        ": "
-    )
-
-
-def _pod_condition(pod: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return next((condition for condition in conditions if condition.get("type") == kind), None)
+    message = f"exited with code {terminated.get('exitCode')}{count}: {last[:_MAX_LAST_LINE_LENGTH]}"
+    return message.rstrip(": ")

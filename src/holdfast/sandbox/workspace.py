@@ -1,9 +1,9 @@
-"""A sandbox's workspace: the claim that holds it, how pods mount it, and its first filling from the image.
+"""The workspace of a sandbox: its volume claim template, its mount, and the init container that seeds it.
 
-The data is in one folder of the claim. An init container from the sandbox's own image copies the image's
-`/sandbox` beside it and renames the copy: that folder is there whole or not at all, so that its being there
-is the sign that nothing is left to do. Needs `/bin/sh`, `cp`, `mv`, `rm`, `mkdir`, `chmod` and `sync` in the
-image. Not here: the rest of the pod (creation.py), and making the claim (parts.py).
+The data is in one directory of the PVC. The init container copies the image's `/sandbox` directory to a
+temporary directory of the PVC and renames the copy. So the data directory either is complete or does not
+exist, and its existence means that there is nothing left to do. The image needs `/bin/sh`, `cp`, `mv`, `rm`,
+`mkdir`, `chmod` and `sync`.
 """
 
 from __future__ import annotations
@@ -13,78 +13,78 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.sandbox.wire import Workspace
+    from holdfast.api import Workspace
 
-VOLUME = "workspace"
-"""The name of the volume and of its claim template; the claim is `workspace-<sandbox>`."""
+# Name of the volume and of its volume claim template; the PVC is `workspace-<sandbox>`.
+VOLUME_NAME = "workspace"
 MOUNT_PATH = "/sandbox"
-FOLDER = "data"
-"""Where the workspace is in its claim: beside it is room for a copy that is not finished."""
+# The workspace is a subdirectory of the PVC, so that unfinished copies have a place outside it.
+DATA_DIR = "data"
 SEED_CONTAINER = "seed-workspace"
-_CLAIM_PATH = "/holdfast/workspace"
-_POD_UID = "HOLDFAST_POD_UID"
+_PVC_MOUNT_PATH = "/holdfast/workspace"
+_POD_UID_ENV = "HOLDFAST_POD_UID"
 
 SEED_SCRIPT = r"""
 set -u
 from=$1 claim=$2 stage=.seeding.${HOLDFAST_POD_UID:-0} copy= copied=
 cd "$claim" || exit 1
-fail() { echo "the workspace could not be filled: $1" >&2; rm -rf "$stage"; exit 1; }
+fail() { echo "cannot seed the workspace: $1" >&2; rm -rf "$stage"; exit 1; }
 trap '[ -n "$copy" ] && kill "$copy" 2>/dev/null; exit 143' TERM INT
-something() { for entry do { [ -e "$entry" ] || [ -L "$entry" ]; } && return 0; done; return 1; }
+exists() { for entry do { [ -e "$entry" ] || [ -L "$entry" ]; } && return 0; done; return 1; }
 flush() { sync -f . 2>/dev/null || sync; }
 
-# What others left is renamed before it is removed: one that still runs must not put it in place half removed.
-for left in .seeding.*; do
-  [ -e "$left" ] || continue
-  mv "$left" ".trash.$left" || fail "what is left of $left cannot be put away"
+# Rename leftovers before removing them: a concurrent run must not move a half-removed copy into place.
+for old in .seeding.*; do
+  [ -e "$old" ] || continue
+  mv "$old" ".trash.$old" || fail "cannot rename the leftover $old"
 done
-something .trash.* && { rm -rf .trash.* || fail "what was left there cannot be removed"; }
+exists .trash.* && { rm -rf .trash.* || fail "cannot remove leftovers"; }
 [ -e data ] && exit 0
 
-mkdir "$stage" || fail "no folder can be made in it"
-if something "$from"/* "$from"/.[!.]* "$from"/..?*; then
+mkdir "$stage" || fail "cannot create a directory on the volume"
+if exists "$from"/* "$from"/.[!.]* "$from"/..?*; then
   cp -a "$from/." "$stage/" & copy=$!
-  wait "$copy" || fail "copying the image's $from failed"
+  wait "$copy" || fail "cannot copy $from of the image"
   copy= copied=yes
 fi
-# Whoever the image runs as, the workspace is theirs to write.
-chmod a+rwx "$stage" || fail "its mode cannot be set"
+# The workspace is writable for every user that the image may run as.
+chmod a+rwx "$stage" || fail "cannot set the mode of the workspace"
 [ -z "$copied" ] || flush
-[ -e data ] || mv "$stage" data || fail "the copy cannot be put in place"
+[ -e data ] || mv "$stage" data || fail "cannot move the copy into place"
 rm -rf "data/$stage" "$stage"
 [ -z "$copied" ] || flush
 """
 
 
-def claim_template(workspace: Workspace) -> dict[str, Any]:
-    """What the claim of a workspace asks for."""
+def volume_claim_template(workspace: Workspace) -> dict[str, Any]:
+    """Volume claim template of a workspace."""
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": workspace.size}},
     }
     if workspace.storage_class is not None:
         spec["storageClassName"] = workspace.storage_class
-    return {"metadata": {"name": VOLUME}, "spec": spec}
+    return {"metadata": {"name": VOLUME_NAME}, "spec": spec}
 
 
-def mount() -> dict[str, Any]:
-    """How the sandbox's own container sees the workspace."""
-    return {"name": VOLUME, "mountPath": MOUNT_PATH, "subPath": FOLDER}
+def volume_mount() -> dict[str, Any]:
+    """Mount of the workspace in the sandbox's container."""
+    return {"name": VOLUME_NAME, "mountPath": MOUNT_PATH, "subPath": DATA_DIR}
 
 
 def seed_container(
     image: str, *, security: Mapping[str, Any], resources: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The init container that fills an empty workspace, and leaves any other alone."""
+    """Init container that seeds an empty workspace and leaves any other unchanged."""
     return {
         "name": SEED_CONTAINER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-c", SEED_SCRIPT, SEED_CONTAINER, MOUNT_PATH, _CLAIM_PATH],
-        "env": [{"name": _POD_UID, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}],
+        "command": ["/bin/sh", "-c", SEED_SCRIPT, SEED_CONTAINER, MOUNT_PATH, _PVC_MOUNT_PATH],
+        "env": [{"name": _POD_UID_ENV, "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}],
         "workingDir": "/",
         "resources": dict(resources),
         "securityContext": dict(security),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": VOLUME, "mountPath": _CLAIM_PATH}],
+        "volumeMounts": [{"name": VOLUME_NAME, "mountPath": _PVC_MOUNT_PATH}],
     }

@@ -1,5 +1,8 @@
-"""The gateway's own HTTPS API, as it runs in the cluster: mutual TLS only, so no cluster-admin is needed.
+"""The HTTPS API of a gateway, which runs in its cluster and authenticates clients by certificate.
 
-Names are loaded by whoever uses them: importing this package imports no web framework.
-Not here: what puts the server into a cluster (`gateway/workloads`).
+Importing this package does not import the web framework. `holdfast.gateway.cluster` deploys it.
 """
+
+from holdfast import lazy_exports
+
+__all__, __getattr__, __dir__ = lazy_exports.attach(__name__, __file__)

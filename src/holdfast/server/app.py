@@ -1,54 +1,140 @@
-"""The API's routes together, and the health answer beside them.
+"""The Litestar application, its OpenAPI document and the health endpoint.
 
-Not here: listening and TLS (serve.py). Whoever gets as far as a route has shown a client certificate.
+Litestar's rendering of the models omits key patterns and bounded unions, so msgspec renders them: the
+published document describes exactly what is validated.
 """
 
-# No `from __future__ import annotations`: the framework reads the handlers' annotations as they stand.
 import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from litestar import Litestar, Response, get
 from litestar.openapi.config import OpenAPIConfig
 from litestar.routes import HTTPRoute
 
 from holdfast import __version__
+from holdfast.api import DeletionResult, Problem, SandboxList, SandboxRequest, SandboxView, UploadResult
 from holdfast.errors import HoldfastError
-from holdfast.server.document import document
-from holdfast.server.models import GatewayInfo
-from holdfast.server.problems import ApiError, answer
-from holdfast.server.routes import Sandboxes, problems, provided
-from holdfast.server.service import Service
-from holdfast.server.socket_routes import execute, forward
-from holdfast.server.stream_routes import Streams
+from holdfast.server.errors import ApiError, problem_response
+from holdfast.server.sandboxes import SandboxRoutes, SandboxService, problem_responses, static_dependency
+from holdfast.server.streams import PATH_PATTERN, StreamRoutes, exec_in_sandbox, forward_port
 
 
-def api(name: str, service: Service) -> Litestar:
-    """The application that clients talk to."""
+class GatewayInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The gateway that serves this API."""
+
+    name: str
+    version: str
+    """version of holdfast"""
+
+
+_MODELS = (GatewayInfo, SandboxRequest, SandboxView, SandboxList, DeletionResult, UploadResult, Problem)
+_REF_TEMPLATE = "#/components/schemas/{name}"
+_BINARY_CONTENT = {"schema": {"type": "string", "format": "binary"}}
+_TEXT_CONTENT = {"schema": {"type": "string"}}
+_PARAMETER_PATTERNS = {"path": {"pattern": PATH_PATTERN}}
+"""Patterns of parameters that the handlers validate themselves, with better messages."""
+_REQUEST_BODIES = {
+    "uploadFiles": {"application/x-tar": _BINARY_CONTENT, "application/octet-stream": _BINARY_CONTENT},
+    "createSandbox": {"application/json": {"schema": {"$ref": _REF_TEMPLATE.format(name="SandboxRequest")}}},
+}
+_STREAM_CONTENT = {
+    "application/x-tar": _BINARY_CONTENT,
+    "text/event-stream": _TEXT_CONTENT,
+    "text/plain": _TEXT_CONTENT,
+}
+
+
+def complete_openapi(schema: dict[str, Any]) -> dict[str, Any]:
+    """Replace Litestar's schemas with those of msgspec, and add the security scheme."""
+    _, models = msgspec.json.schema_components(_MODELS, ref_template=_REF_TEMPLATE)
+    for path in schema["paths"].values():
+        for operation in path.values():
+            if isinstance(operation, dict) and "responses" in operation:
+                _complete_operation(operation)
+    schema["paths"].pop("/schema/openapi.json", None)
+    schema["components"] = {
+        "schemas": {name: models[name] for name in sorted(models)},
+        "securitySchemes": {
+            "clientCertificate": {
+                "type": "mutualTLS",
+                "description": "A client certificate that the CA of this gateway issued.",
+            }
+        },
+    }
+    schema["security"] = [{"clientCertificate": []}]
+    return schema
+
+
+def _complete_operation(operation: dict[str, Any]) -> None:
+    success = operation["responses"].get("200") or {}
+    for kind, schema in _STREAM_CONTENT.items():
+        if any(media_type.startswith(kind) for media_type in success.get("content") or ()):
+            success["content"] = {kind: schema}
+    for parameter in operation.get("parameters") or ():
+        parameter["schema"] = _parameter_schema(parameter["schema"]) | _PARAMETER_PATTERNS.get(
+            parameter["name"], {}
+        )
+    body = _REQUEST_BODIES.get(operation.get("operationId", ""))
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": body}
+    for status, response in operation["responses"].items():
+        if status in ("429", "503"):
+            about = "Seconds after which to retry."
+            response["headers"] = {
+                "Retry-After": {"description": about, "schema": {"type": "string", "pattern": "^[0-9]+$"}}
+            }
+
+
+def _parameter_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Make an optional parameter non-nullable, and give integers their implicit minimum."""
+    kinds = [kind for kind in schema.get("oneOf") or () if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        schema = {**kinds[0], **{key: value for key, value in schema.items() if key != "oneOf"}}
+    if schema.get("type") == "integer":
+        schema.setdefault("minimum", 0)
+    return schema
+
+
+# No `from __future__ import annotations`: Litestar reads the handlers' annotations at run time.
+
+
+def create_app(name: str, service: SandboxService) -> Litestar:
+    """Create the application for clients.
+
+    Args:
+        name: Name of the gateway.
+        service: The sandboxes of the gateway.
+    """
 
     @get(
         "/v1/gateway",
-        summary="The gateway behind this API",
+        summary="Get the gateway",
         operation_id="getGateway",
-        responses=problems(),
+        responses=problem_responses(),
         sync_to_thread=False,
     )
     def gateway() -> GatewayInfo:
         return GatewayInfo(name=name, version=__version__)
 
-    made: dict[str, Any] = {}
+    document: dict[str, Any] = {}
 
     @get("/schema/openapi.json", include_in_schema=False, sync_to_thread=False)
-    def describe() -> Response[dict[str, Any]]:
-        if not made:
-            made.update(document(app.openapi_schema.to_schema()))
-        return Response(made, media_type="application/json")
+    def openapi() -> Response[dict[str, Any]]:
+        if not document:
+            document.update(complete_openapi(app.openapi_schema.to_schema()))
+        return Response(document, media_type="application/json")
 
     app = Litestar(
-        route_handlers=[gateway, describe, Sandboxes, Streams, execute, forward],
-        dependencies={"service": provided(service)},
-        # The framework answers a few things before any route; all of them look alike.
-        exception_handlers={ApiError: answer, HoldfastError: answer, Exception: answer},
+        route_handlers=[gateway, openapi, SandboxRoutes, StreamRoutes, exec_in_sandbox, forward_port],
+        dependencies={"service": static_dependency(service)},
+        # Litestar rejects some requests before any route runs; these answers have the same form.
+        exception_handlers={
+            ApiError: problem_response,
+            HoldfastError: problem_response,
+            Exception: problem_response,
+        },
         openapi_config=OpenAPIConfig(title="holdfast gateway", version=__version__, path="/_framework"),
         logging_config=None,
         request_max_body_size=1 << 20,
@@ -56,28 +142,28 @@ def api(name: str, service: Service) -> Litestar:
     return app
 
 
-def answering_options(app: Litestar) -> Any:
-    """The application, with an answer to OPTIONS that knows all methods of a path."""
+def options_middleware(app: Litestar) -> Any:
+    """Wrap an application so that OPTIONS returns every method of a path."""
     allowed = [
-        (re.compile(re.sub(r"\{[^}]*\}", "[^/]+", each.path)), ", ".join(sorted(each.methods)).encode())
-        for each in app.routes
-        if isinstance(each, HTTPRoute)
+        (re.compile(re.sub(r"\{[^}]*\}", "[^/]+", route.path)), ", ".join(sorted(route.methods)).encode())
+        for route in app.routes
+        if isinstance(route, HTTPRoute)
     ]
 
-    async def layer(scope: Any, receive: Any, send: Any) -> None:
-        is_question = scope["type"] == "http" and scope["method"] == "OPTIONS"
-        words = next((words for path, words in allowed if path.fullmatch(scope["path"])), b"")
-        if not (is_question and words):
+    async def handle(scope: Any, receive: Any, send: Any) -> None:
+        is_options = scope["type"] == "http" and scope["method"] == "OPTIONS"
+        methods = next((methods for path, methods in allowed if path.fullmatch(scope["path"])), b"")
+        if not (is_options and methods):
             await app(scope, receive, send)
             return
-        await send({"type": "http.response.start", "status": 204, "headers": [(b"allow", words)]})
+        await send({"type": "http.response.start", "status": 204, "headers": [(b"allow", methods)]})
         await send({"type": "http.response.body", "body": b""})
 
-    return layer
+    return handle
 
 
-def health(is_ready: Callable[[], bool]) -> Any:
-    """A plain application with one answer: 200 once the API listens, 503 until then."""
+def health_app(is_ready: Callable[[], bool]) -> Any:
+    """Create the ASGI application of the health port: 200 once the API accepts connections, 503 before."""
 
     async def respond(scope: Any, receive: Any, send: Any) -> None:
         del receive

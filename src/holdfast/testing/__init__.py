@@ -1,1 +1,1 @@
-"""The pytest plugin and its kits: public, may import all floors, imported by none."""
+"""Test kits: a real API server, fault injection and the crash matrix, with a pytest plugin."""

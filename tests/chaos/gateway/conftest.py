@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.plan_modules import load_plan
+from tests.support.crash_plans import load_plan
 
 
 @pytest.fixture
-def data_plan(tmp_path):
+def existing_data_plan(tmp_path):
     """`up` on data that is there, with a home of its own; its gateway is taken away in the end."""
-    module = load_plan("data_plan")
+    module = load_plan("existing_data_plan")
     module.set_up(tmp_path)
     yield module
     module.clear()

@@ -8,19 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.containers.commands import run_in
-from holdfast.containers.containers import list_containers
-from holdfast.containers.engine import connect
-from holdfast.containers.labels import GATEWAY
-from holdfast.engine import Workflow
-from holdfast.events import Bus
-from holdfast.gateway import commands
+from holdfast.containers import GATEWAY, list_containers, run_in_container
+from holdfast.events import EventBus
+from holdfast.gateway import GatewayContext, commands, resolve_settings
 from holdfast.gateway.plan import rollback_steps, up_steps, upgrade_steps
-from holdfast.gateway.settings import resolve
-from holdfast.gateway.upgrade import flow
-from holdfast.gateway.upgrade.record import SNAPSHOTS, read_record
-from holdfast.gateway.upgrade.volume import helper_of
-from holdfast.gateway.work import Work
+from holdfast.gateway.upgrade import read_record, state_machine
+from holdfast.gateway.upgrade.datastore import SNAPSHOTS_DIR, volume_job_for
+from holdfast.remote import connect
+from holdfast.workflow import Workflow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,29 +24,30 @@ NAME = os.environ.setdefault("CRASH_MATRIX_GATEWAY", f"crash-back-{uuid.uuid4().
 """The gateway of this test alone; its children are told by their environment."""
 
 # As a version may leave it that does not work: not one file of the datastore is any good.
-_RUIN = 'find "$1" -type f | while read -r file; do echo ruined > "$file"; done'
+_OVERWRITE_FILES_SCRIPT = 'find "$1" -type f | while read -r file; do echo ruined > "$file"; done'
 
 
-def _work(image: str | None = None) -> Work:
-    work = Work(NAME, resolve({"image": image, "workloads": "false"}))
-    work.upgrading = True
-    return work
+def _context(image: str | None = None) -> GatewayContext:
+    settings = resolve_settings({"image": image, "workloads": "false"})
+    return GatewayContext(NAME, settings, is_upgrade=True)
 
 
 def set_up(broken: str, home: Path) -> None:
     """Bring the gateway up; from then on each world begins with an upgrade to an image that does not work."""
     os.environ.update(CRASH_MATRIX_BROKEN=broken, HOLDFAST_HOME=str(home))
-    commands.up(NAME, Bus(), resolved=resolve({"workloads": "false"}))
-    os.environ["CRASH_MATRIX_ID"] = _work().container().image_id
+    commands.up(NAME, EventBus(), resolved=resolve_settings({"workloads": "false"}))
+    os.environ["CRASH_MATRIX_ID"] = _context().container().image_id
 
 
-def _fail() -> None:
+def _fail_upgrade() -> None:
     """An upgrade as far as the start of the new node, which has ruined the datastore by then."""
-    work = _work(os.environ["CRASH_MATRIX_BROKEN"])
-    steps = upgrade_steps(work)
+    gateway = _context(os.environ["CRASH_MATRIX_BROKEN"])
+    steps = upgrade_steps(gateway)
     start = [step.name for step in steps].index("start-container")
-    Workflow(flow.FORWARD, steps[: start + 1], forget=True).run()
-    helper_of(work, os.environ["CRASH_MATRIX_ID"]).run(work.engine, _RUIN, work.profile.datastore)
+    Workflow(state_machine.UPGRADE_SCOPE, steps[: start + 1], forget_on_success=True).run()
+    volume_job_for(gateway, os.environ["CRASH_MATRIX_ID"]).run(
+        gateway.engine, _OVERWRITE_FILES_SCRIPT, gateway.contract.datastore
+    )
 
 
 def build(world: Path) -> Workflow:
@@ -60,33 +56,33 @@ def build(world: Path) -> Workflow:
     Before the way back is marked a person's next command would try the new version once more; here it is
     known not to work.
     """
-    work = _work()
+    gateway = _context()
     if not (world / "failed").exists():
-        if work.predecessor() is None:
-            _fail()
+        if gateway.parked_container() is None:
+            _fail_upgrade()
         world.mkdir(parents=True, exist_ok=True)
         (world / "failed").touch()
-    record = read_record(work)
-    if not record.under_way:
-        return Workflow("up", up_steps(work))
-    back = msgspec.structs.replace(record, phase="back", reason="its node keeps ending")
-    return Workflow(flow.BACK, rollback_steps(work, back), forget=True)
+    record = read_record(gateway)
+    if not record.in_progress:
+        return Workflow("up", up_steps(gateway))
+    back = msgspec.structs.replace(record, phase="back", reason="its node exits repeatedly")
+    return Workflow(state_machine.ROLLBACK_SCOPE, rollback_steps(gateway, back), forget_on_success=True)
 
 
 def observe(world: Path) -> dict[str, object]:
     """What is there when all is done: the old image in one container, nothing of the failed version."""
     del world
-    engine, work = connect(), _work()
-    container, record = work.container(), read_record(work)
-    listed = run_in(
+    engine, gateway = connect(), _context()
+    container, record = gateway.container(), read_record(gateway)
+    listed = run_in_container(
         engine,
-        work.object,
-        ["/bin/sh", "-c", f'cd "$0" && ls -d "$1"* version.json* upgrade.json* && ls {SNAPSHOTS} | wc -l',
-         work.profile.state_path, work.profile.datastore],
+        gateway.object_name,
+        ["/bin/sh", "-c", f'cd "$0" && ls -d "$1"* version.json* upgrade.json* && ls {SNAPSHOTS_DIR} | wc -l',
+         gateway.contract.state_path, gateway.contract.datastore],
     )  # fmt: skip
     return {
         "containers": len(list_containers(engine, label=f"{GATEWAY}={NAME}")),
-        "running": container is not None and container.running,
+        "running": container is not None and container.is_running,
         "image": container is not None and container.image_id == os.environ["CRASH_MATRIX_ID"],
         "record": record.phase if record else "",
         "volume": listed.output.split(),
@@ -95,6 +91,6 @@ def observe(world: Path) -> dict[str, object]:
 
 def clear() -> None:
     """Take the gateway away."""
-    commands.destroy(NAME, with_data=True, bus=Bus())
+    commands.destroy(NAME, with_data=True, bus=EventBus())
     for key in ("CRASH_MATRIX_GATEWAY", "CRASH_MATRIX_BROKEN", "CRASH_MATRIX_ID", "HOLDFAST_HOME"):
         os.environ.pop(key, None)

@@ -1,10 +1,10 @@
 """The way back from an upgrade killed at every step, on the real engine: run again, the old one is there."""
 
 import pytest
-from tests.support.commands import Holdfast
-from tests.support.gateways import TestGateway
+from tests.support.crash_plans import load_plan
+from tests.support.gateway import TestGateway
+from tests.support.holdfast_cli import HoldfastCli
 from tests.support.node_images import NodeImages
-from tests.support.plan_modules import load_plan
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -24,25 +24,25 @@ def plan(tmp_path):
     with NodeImages() as images:
         try:
             dies = ["/bin/sh", "-c", "echo no luck; exit 1"]
-            module.set_up(images.make("dies", entrypoint=dies), tmp_path)
+            module.set_up(images.build("dies", entrypoint=dies), tmp_path)
             yield module
         finally:
             module.clear()
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_way_back_converges_wherever_it_is_killed(crash_matrix, plan, tmp_path, part):
+def test_rollback_converges_when_killed_at_any_step(crash_matrix, plan, tmp_path, part):
     """In parts, each of which takes minutes: every n-th step that has something to do on the way back."""
-    keeper = TestGateway(plan.NAME, Holdfast(tmp_path, HOLDFAST_WORKLOADS="false")).keep_a_file()
+    keeper = TestGateway(plan.NAME, HoldfastCli(tmp_path, HOLDFAST_WORKLOADS="false")).write_test_file()
 
     def observe(world):
-        keeper.assert_kept()
+        keeper.assert_test_file_intact()
         return plan.observe(world)
 
     steps = [step.name for step in plan.build(tmp_path / "steps").steps if step.name in CHANGED]
     assert set(steps) == CHANGED
     report = crash_matrix(
-        plan.build, observe=observe, moments=1, troubles=("killed",), steps=steps[part::PARTS]
+        plan.build, observe=observe, kill_points=1, scenarios=("killed",), steps=steps[part::PARTS]
     )
     reached = [finding for finding in report.findings if finding.reached]
     assert len(reached) == 3 * len(steps[part::PARTS]), "a step had nothing to do, and was not killed"

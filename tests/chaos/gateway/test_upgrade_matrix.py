@@ -3,20 +3,19 @@
 import shutil
 
 import pytest
-from tests.support.commands import Holdfast
-from tests.support.gateways import TestGateway
+from tests.support.crash_plans import load_plan
+from tests.support.gateway import TestGateway
+from tests.support.holdfast_cli import HoldfastCli
 from tests.support.node_images import NodeImages
-from tests.support.plan_modules import load_plan
 
-from holdfast.containers.commands import run_in
-from holdfast.containers.engine import connect
-from holdfast.containers.images import find_image
-from holdfast.gateway.push_names import full_name
-from holdfast.gateway.spec import GatewayFiles
-from holdfast.gateway.workloads.blueprint import GATEWAY_IMAGE
+from holdfast.containers import find_image, run_in_container
+from holdfast.gateway import GatewayFiles
+from holdfast.gateway.cluster import GATEWAY_IMAGE
+from holdfast.gateway.image_push.containerd import full_image_name
 from holdfast.pki import SECRET_TYPES
-from holdfast.testing.crash_cases import KILLED
-from holdfast.testing.crash_lab import Lab
+from holdfast.remote import connect
+from holdfast.testing.crash.cases import KILLED_EXIT_CODE
+from holdfast.testing.crash.harness import CrashHarness
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -49,26 +48,26 @@ def plan(tmp_path, request):
     module = load_plan("upgrade_plan")
     with NodeImages() as images:
         try:
-            module.set_up(images.make("other"), tmp_path, workloads=getattr(request, "param", "false"))
+            module.set_up(images.build("other"), tmp_path, workloads=getattr(request, "param", "false"))
             yield module
         finally:
             module.clear()
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_an_upgrade_converges_wherever_it_is_killed(crash_matrix, plan, tmp_path, part):
+def test_upgrade_converges_when_killed_at_any_step(crash_matrix, plan, tmp_path, part):
     """In parts, each of which takes minutes: every n-th step that has something to do in an upgrade."""
-    home = Holdfast(tmp_path, HOLDFAST_WORKLOADS="false")
-    keeper = TestGateway(plan.NAME, home).keep_a_file()
+    home = HoldfastCli(tmp_path, HOLDFAST_WORKLOADS="false")
+    keeper = TestGateway(plan.NAME, home).write_test_file()
 
     def observe(world):
-        keeper.assert_kept()
+        keeper.assert_test_file_intact()
         return plan.observe(world)
 
     of_the_plan = [step.name for step in plan.build(tmp_path / "steps").steps if step.repeat != "always"]
     assert set(of_the_plan) == CHANGED | NOTHING_TO_DO, "a step that nobody has thought of here"
     steps = [step for step in of_the_plan if step in CHANGED][part::PARTS]
-    report = crash_matrix(plan.build, observe=observe, moments=1, troubles=("killed",), steps=steps)
+    report = crash_matrix(plan.build, observe=observe, kill_points=1, scenarios=("killed",), steps=steps)
     reached = [finding.case for finding in report.findings if finding.reached]
     assert reached == [f"{step}, {at}" for step in steps for at in ("before", "line 1", "after")], (
         "a step had nothing to do, and was not killed"
@@ -76,18 +75,20 @@ def test_an_upgrade_converges_wherever_it_is_killed(crash_matrix, plan, tmp_path
 
 
 @pytest.mark.parametrize("plan", ["true"], indirect=True)
-def test_an_upgrade_converges_although_it_is_killed_in_each_of_its_workload_steps(plan, tmp_path):
+def test_upgrade_converges_when_killed_in_workload_steps(plan, tmp_path):
     """One upgrade, killed three times in each of them; what they make is taken away before each kill."""
-    keeper = TestGateway(plan.NAME, Holdfast(tmp_path)).keep_a_file()
-    with Lab(plan.build, tmp_path / "runs") as lab:
-        case = lab.case()
+    keeper = TestGateway(plan.NAME, HoldfastCli(tmp_path)).write_test_file()
+    with CrashHarness(plan.build, tmp_path / "runs") as lab:
+        case = lab.new_case()
         for step in WORKLOADS:
             for moment in MOMENTS:
-                take_away(step, keeper)
+                remove_step_effect(step, keeper)
                 code = case.run(kill={"step": step, **moment})
-                assert code == KILLED, f"not killed {moment} in {step}, it ended with {code}:\n{case.log()}"
-        assert case.run_to_the_end(), case.log()
-    keeper.assert_kept()
+                assert code == KILLED_EXIT_CODE, (
+                    f"not killed {moment} in {step}, it ended with {code}:\n{case.log()}"
+                )
+        assert case.run_to_completion(), case.log()
+    keeper.assert_test_file_intact()
     assert plan.observe(case.home / "world") == {
         "containers": 1, "running": True, "image": True, "record": "upgraded",
     }  # fmt: skip
@@ -97,7 +98,7 @@ def test_an_upgrade_converges_although_it_is_killed_in_each_of_its_workload_step
     assert keeper.holdfast.json("status", plan.NAME)["state"] == "ready"
 
 
-def take_away(step, keeper):
+def remove_step_effect(step, keeper):
     """What a step makes goes, wherever it got to, so that it has something to do."""
     there = ("-n", NAMESPACE, "--ignore-not-found")
     if step == "ensure-namespace":
@@ -109,7 +110,7 @@ def take_away(step, keeper):
     elif step == "push-gateway-image":
         image = find_image(connect(), GATEWAY_IMAGE)
         assert image is not None, f"there is no {GATEWAY_IMAGE}"
-        words = ["ctr", "-n", "k8s.io", "images", "rm", "--sync", full_name(GATEWAY_IMAGE), image.id]
-        run_in(connect(), keeper.container, words)
+        words = ["ctr", "-n", "k8s.io", "images", "rm", "--sync", full_image_name(GATEWAY_IMAGE), image.id]
+        run_in_container(connect(), keeper.container, words)
     else:
         keeper.kubectl("delete", "deployment", "--all", "-n", NAMESPACE)

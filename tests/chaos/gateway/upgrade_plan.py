@@ -6,17 +6,14 @@ import os
 import uuid
 from typing import TYPE_CHECKING
 
-from holdfast.containers.containers import find_container, list_containers
-from holdfast.containers.engine import connect
-from holdfast.containers.images import find_image
-from holdfast.containers.labels import GATEWAY
-from holdfast.engine import Workflow
-from holdfast.events import Bus
-from holdfast.gateway import commands
+from holdfast.containers import GATEWAY, find_container, find_image, list_containers
+from holdfast.events import EventBus
+from holdfast.gateway import GatewayContext, commands, resolve_settings
+from holdfast.gateway.context import DEFAULT_IMAGE
 from holdfast.gateway.plan import upgrade_steps
-from holdfast.gateway.settings import resolve
-from holdfast.gateway.upgrade.record import read_record
-from holdfast.gateway.work import DEFAULT_IMAGE, Work
+from holdfast.gateway.upgrade import read_record
+from holdfast.remote import connect
+from holdfast.workflow import Workflow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,14 +22,15 @@ NAME = os.environ.setdefault("CRASH_MATRIX_GATEWAY", f"crash-up-{uuid.uuid4().he
 """The gateway of this test alone; its children are told by their environment."""
 
 
-def _work(image: str | None = None) -> Work:
-    return Work(NAME, resolve({"image": image, "workloads": os.environ["CRASH_MATRIX_WORKLOADS"]}))
+def _context(image: str | None = None, *, is_upgrade: bool = False) -> GatewayContext:
+    settings = resolve_settings({"image": image, "workloads": os.environ["CRASH_MATRIX_WORKLOADS"]})
+    return GatewayContext(NAME, settings, is_upgrade=is_upgrade)
 
 
 def set_up(other: str, home: Path, *, workloads: str = "false") -> None:
     """Bring the gateway up; from then on each world takes it to the image that it does not have."""
     os.environ.update(CRASH_MATRIX_OTHER=other, CRASH_MATRIX_WORKLOADS=workloads, HOLDFAST_HOME=str(home))
-    commands.up(NAME, Bus(), resolved=resolve({"workloads": workloads}))
+    commands.up(NAME, EventBus(), resolved=resolve_settings({"workloads": workloads}))
 
 
 def build(world: Path) -> Workflow:
@@ -42,19 +40,18 @@ def build(world: Path) -> Workflow:
         has_other = find_container(connect(), f"holdfast-{NAME}").image == os.environ["CRASH_MATRIX_OTHER"]
         world.mkdir(parents=True, exist_ok=True)
         chosen.write_text(DEFAULT_IMAGE if has_other else os.environ["CRASH_MATRIX_OTHER"])
-    work = _work(chosen.read_text())
-    work.upgrading = True
-    return Workflow("upgrade", upgrade_steps(work), forget=True)
+    gateway = _context(chosen.read_text(), is_upgrade=True)
+    return Workflow("upgrade", upgrade_steps(gateway), forget_on_success=True)
 
 
 def observe(world: Path) -> dict[str, object]:
     """What is there when all is done: the image asked for, one container, a finished record."""
-    engine, work = connect(), _work()
-    container, wanted = work.container(), find_image(engine, (world / "target").read_text())
-    record = read_record(work)
+    engine, gateway = connect(), _context()
+    container, wanted = gateway.container(), find_image(engine, (world / "target").read_text())
+    record = read_record(gateway)
     return {
         "containers": len(list_containers(engine, label=f"{GATEWAY}={NAME}")),
-        "running": container is not None and container.running,
+        "running": container is not None and container.is_running,
         "image": container is not None and wanted is not None and container.image_id == wanted.id,
         "record": record.phase if record else "",
     }
@@ -62,6 +59,6 @@ def observe(world: Path) -> dict[str, object]:
 
 def clear() -> None:
     """Take the gateway away."""
-    commands.destroy(NAME, with_data=True, bus=Bus())
+    commands.destroy(NAME, with_data=True, bus=EventBus())
     for key in ("CRASH_MATRIX_GATEWAY", "CRASH_MATRIX_OTHER", "CRASH_MATRIX_WORKLOADS", "HOLDFAST_HOME"):
         os.environ.pop(key, None)

@@ -3,7 +3,7 @@
 import uuid
 
 import pytest
-from tests.support.gateways import TestGateway
+from tests.support.gateway import TestGateway
 
 
 @pytest.fixture(scope="package")
@@ -14,11 +14,11 @@ def bare_gateway(holdfast):
         made.up()
         yield made
     finally:
-        made.take_away()
+        made.force_destroy()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def left_clean(bare_gateway):
+def delete_leftover_pods(bare_gateway):
     """Pods of one file are not in the way of the next: a node has room for so many."""
     yield
     bare_gateway.kubectl("delete", "pods,pvc", "--all", "--wait=false")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.controllers import Controller, Kubelet, Place, install_kinds
+from tests.support.controller_process import ControllerProcess, FakeKubelet, SandboxNamespace, install_crds
 
 from holdfast.kube import Objects, api_client
-from holdfast.testing.kube_server import KubeServer
+from holdfast.testing.apiserver import KubeServer
 
 
 @pytest.fixture(scope="session")
 def control_plane():
     with KubeServer(controllers=True) as server:
         with api_client(server.kubeconfig) as api:
-            install_kinds(api)
+            install_crds(api)
         yield server
 
 
@@ -24,21 +24,21 @@ def objects(control_plane):
 
 
 @pytest.fixture(scope="module")
-def place(control_plane, objects):
+def ns(control_plane, objects):
     """A namespace for all tests of one file."""
-    return Place(objects, control_plane.create_namespace())
+    return SandboxNamespace(objects, control_plane.create_namespace())
 
 
 @pytest.fixture(scope="module")
-def controller(control_plane, place, tmp_path_factory):
+def controller(control_plane, ns, tmp_path_factory):
     """A controller that leads in that namespace."""
-    made = Controller(control_plane.kubeconfig, place.namespace, tmp_path_factory.mktemp("c") / "log")
+    made = ControllerProcess(control_plane.kubeconfig, ns.namespace, tmp_path_factory.mktemp("c") / "log")
     made.start()
     yield made
     assert made.stop() == 0, made.log()
 
 
 @pytest.fixture
-def kubelet(control_plane, place):
-    with Kubelet(control_plane.kubeconfig, place.namespace) as made:
+def kubelet(control_plane, ns):
+    with FakeKubelet(control_plane.kubeconfig, ns.namespace) as made:
         yield made

@@ -1,18 +1,17 @@
-"""A real control plane without nodes: its controllers bind claims, make pods and collect what is orphaned."""
+"""A real control plane without nodes: its controllers bind PVCs and create pods."""
 
 from __future__ import annotations
 
 import uuid
 
 import pytest
-from tests.support.clusters import Cluster
+from tests.support.cluster import ClusterObjects
 
-from holdfast.gateway.nodes.cluster import NodeCluster
+from holdfast.gateway.pv_migration import ClusterClient
 from holdfast.kube import Objects, api_client
 from holdfast.retry import Policy, exponential
-from holdfast.testing.kube_server import KubeServer
-from holdfast.testing.node_binary import node_binary
-from holdfast.testing.processes import Child
+from holdfast.testing.apiserver import KubeServer
+from holdfast.testing.apiserver.processes import ChildProcess, node_binary
 
 CONTROLLERS = (
     "persistentvolume-binder-controller",
@@ -24,9 +23,9 @@ CONTROLLERS = (
 
 @pytest.fixture(scope="session")
 def control_plane():
-    """API server and the controllers that matter here, looking every second: no scheduler, no kubelet."""
+    """API server and the required controllers, which sync every second; no scheduler, no kubelet."""
     with KubeServer() as server:
-        words = [
+        command = [
             node_binary(),
             "kube-controller-manager",
             f"--kubeconfig={server.kubeconfig}",
@@ -35,26 +34,26 @@ def control_plane():
             "--leader-elect=false",
             "--secure-port=0",
         ]
-        manager = Child("kube-controller-manager", words, log=server.directory / "manager.log")
+        manager = ChildProcess("kube-controller-manager", command, log=server.directory / "manager.log")
         yield server
         manager.kill()
 
 
 @pytest.fixture(scope="session")
 def client(control_plane):
-    with api_client(control_plane.kubeconfig) as made:
-        yield made
+    with api_client(control_plane.kubeconfig) as connected:
+        yield connected
 
 
 @pytest.fixture
 def cluster(client, control_plane):
-    """The cluster as a test sees it, with a namespace of its own; its nodes and volumes go at the end."""
-    made = Cluster(Objects(client), control_plane.create_namespace(), uuid.uuid4().hex[:6])
-    yield made
-    made.tidy()
+    """The cluster as a test sees it, with a new namespace; nodes and volumes are deleted at the end."""
+    objects = ClusterObjects(Objects(client), control_plane.create_namespace(), uuid.uuid4().hex[:6])
+    yield objects
+    objects.delete_all()
 
 
 @pytest.fixture
-def nodes(client):
+def node_cluster(client):
     """The cluster as the steps see it."""
-    return NodeCluster(client, Policy(attempts=4, backoff=exponential(0.05, cap=1)), 30.0)
+    return ClusterClient(client, Policy(attempts=4, backoff=exponential(0.05, cap=1)), 30.0)

@@ -8,39 +8,40 @@ import shutil
 
 import pytest
 
-from holdfast.engine import SQLiteStore, Step, Workflow, done
-from holdfast.events import Bus
-from holdfast.gateway.settings import resolve
+from holdfast.events import EventBus
+from holdfast.gateway import GatewayContext, resolve_settings
 from holdfast.gateway.spec import GatewaySpec
-from holdfast.gateway.work import Work
-from holdfast.pki import SECRET_TYPES, from_secret_data, judge
+from holdfast.pki import SECRET_TYPES, from_secret_data, validate_bundle
+from holdfast.workflow import SQLiteStore, Step, Workflow, done
 
 NAMES = ["localhost", "127.0.0.1"]
 
 
-class Bench:
+class ClusterSteps:
     """A gateway of which only the cluster is real: its steps, and what the server has after them."""
 
     def __init__(self, server, kubeconfig, home, namespace) -> None:
         self.server = server
         self.namespace = namespace
         self.home = home
-        self.work = Work("bench", resolve({"namespace": namespace, "attempts.apply": 5}))
-        self.work.files.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(kubeconfig, self.work.files.kubeconfig)
-        self.work.__dict__["spec"] = GatewaySpec(name="bench", image="-", port=1, gateway_port=2)
+        self.gateway = GatewayContext(
+            "bench", resolve_settings({"namespace": namespace, "attempts.apply": 5})
+        )
+        self.gateway.files.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(kubeconfig, self.gateway.files.kubeconfig)
+        self.gateway.__dict__["spec"] = GatewaySpec(name="bench", image="-", port=1, gateway_port=2)
         self.events = []
 
-    def run(self, *kinds, work=None):
+    def run(self, *kinds, gateway=None):
         """Run steps with a store of their own; what stands before them in the plan counts as done."""
-        steps = [kind(work or self.work) for kind in kinds]
+        steps = [kind(gateway or self.gateway) for kind in kinds]
         there = {step.name for step in steps}
         before = {need for step in steps for need in step.needs} - there
         stand_ins = [
             Step(name, run=lambda ctx: None, probe=lambda ctx: done("there")) for name in sorted(before)
         ]
         return Workflow("bench", [*stand_ins, *steps]).run(
-            store=SQLiteStore(self.home / "state.db"), bus=Bus(self.events.append)
+            store=SQLiteStore(self.home / "state.db"), bus=EventBus(self.events.append)
         )
 
     def secret(self, name):
@@ -54,7 +55,7 @@ class Bench:
         return {name: self.secret(name) for name in SECRET_TYPES}
 
     def put(self, bundle_data, types=SECRET_TYPES):
-        """Write Secrets as somebody else would."""
+        """Write Secrets as another client."""
         for name, data in bundle_data.items():
             self.server.request("DELETE", self.path(name))
             body = {"metadata": {"name": name}, "type": types[name], "data": data}
@@ -64,7 +65,7 @@ class Bench:
     def judgement(self):
         """What the server has now, judged; exactly one consistent bundle or not."""
         stored = from_secret_data({name: found and found["data"] for name, found in self.secrets().items()})
-        return judge(stored, names=NAMES, at=dt.datetime.now(dt.UTC))
+        return validate_bundle(stored, names=NAMES, at=dt.datetime.now(dt.UTC))
 
     def versions(self):
         return {
@@ -76,7 +77,7 @@ class Bench:
         return next(event.note for event in reversed(self.events) if getattr(event, "step", "") == step)
 
     def told(self):
-        """Everything that was said or written down, as one text."""
+        """All events, results and records as one text."""
         import msgspec
 
         said = "\n".join(msgspec.json.encode(event).decode() for event in self.events)
@@ -91,6 +92,6 @@ def home(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def bench(kube_server, faulty_kube, kube_namespace, home):
+def cluster_steps(kube_server, faulty_kube, kube_namespace, home):
     """The steps go through the fault proxy; the looks go around it."""
-    return Bench(kube_server, faulty_kube.kubeconfig, home, kube_namespace)
+    return ClusterSteps(kube_server, faulty_kube.kubeconfig, home, kube_namespace)

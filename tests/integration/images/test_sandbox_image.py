@@ -1,4 +1,4 @@
-"""The sandbox image as it was built: who runs in it, what answers on its port, what cannot disturb that."""
+"""The built sandbox image: its user, the runtime server on its port, and its isolation from the workspace."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 
 import pytest
 import requests
-from tests.support.commands import Holdfast
+from tests.support.holdfast_cli import HoldfastCli
 
-from holdfast.containers.engine import connect
-from holdfast.sandbox.creation import DEFAULT_IMAGE, is_own_image
+from holdfast.remote import connect
+from holdfast.sandbox.from_request import DEFAULT_IMAGE, is_sandbox_image
 
 pytestmark = pytest.mark.engine
 
@@ -28,12 +28,12 @@ def client():
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory, client):
-    Holdfast(tmp_path_factory.mktemp("home"))("image", "build", "sandbox")
+    HoldfastCli(tmp_path_factory.mktemp("home"))("image", "build", "sandbox")
     return client.inspect_image(DEFAULT_IMAGE)
 
 
 @pytest.fixture
-def start(image, client):
+def start_container(image, client):
     """Starts a container with as few rights as a sandbox has; returns its id."""
     made = []
 
@@ -60,7 +60,7 @@ def address(client, container):
     return f"http://127.0.0.1:{ports[0]['HostPort']}"
 
 
-def asked_inside(client, container, url):
+def get_inside_container(client, container, url):
     words = ["curl", "--silent", "--retry", "20", "--retry-connrefused", "--retry-delay", "1", url]
     return client.exec_start(client.exec_create(container, words))
 
@@ -79,15 +79,15 @@ def run(url, command):
     return requests.post(f"{url}/execute", json={"command": command}, timeout=30).json()
 
 
-def test_it_is_the_image_that_sandboxes_get_by_default(image):
-    assert is_own_image(DEFAULT_IMAGE)
+def test_is_default_sandbox_image(image):
+    assert is_sandbox_image(DEFAULT_IMAGE)
     assert image["Config"]["User"] == "1000:1000"
     assert image["Config"]["WorkingDir"] == "/sandbox"
     assert image["Size"] < 220e6
 
 
-def test_the_runtime_answers_and_its_user_may_write_the_workspace_alone(start, client):
-    url = address(client, start())
+def test_runtime_responds_and_user_can_write_only_workspace(start_container, client):
+    url = address(client, start_container())
     assert wait_for(url)["status"] == "ok"
     words = "id -un; echo $HOME; touch /sandbox/x && echo wrote; touch /usr/x; python3 -c 'print(6 * 7)'"
     told = run(url, f"{words}; git --version")
@@ -95,8 +95,8 @@ def test_the_runtime_answers_and_its_user_may_write_the_workspace_alone(start, c
     assert "Permission denied" in told["stderr"]
 
 
-def test_what_lies_in_the_workspace_is_not_imported_by_the_runtime(start, client):
-    container = start()
+def test_runtime_does_not_import_from_workspace(start_container, client):
+    container = start_container()
     wait_for(address(client, container))
     run(address(client, container), BAD_MODULES)
     client.restart(container, timeout=5)
@@ -105,15 +105,15 @@ def test_what_lies_in_the_workspace_is_not_imported_by_the_runtime(start, client
     assert run(url, "ls json.py")["exit_code"] == 0
 
 
-def test_it_listens_where_it_is_told(start, client):
-    container = start(HOLDFAST_RUNTIME_LISTEN="127.0.0.1")
-    assert b'"ok"' in asked_inside(client, container, "http://127.0.0.1:8888/")
+def test_listens_on_configured_port(start_container, client):
+    container = start_container(HOLDFAST_RUNTIME_LISTEN="127.0.0.1")
+    assert b'"ok"' in get_inside_container(client, container, "http://127.0.0.1:8888/")
     with pytest.raises(requests.ConnectionError):
         requests.get(address(client, container), timeout=5)
 
 
-def test_it_stops_at_once_and_takes_its_commands_along(start, client):
-    container = start()
+def test_stops_immediately_with_its_child_processes(start_container, client):
+    container = start_container()
     url = address(client, container)
     wait_for(url)
     run(url, "sleep 600 > /dev/null 2>&1 &")
@@ -123,17 +123,17 @@ def test_it_stops_at_once_and_takes_its_commands_along(start, client):
     assert client.inspect_container(container)["State"]["ExitCode"] == 143
 
 
-def test_the_router_is_in_the_same_image(start, client):
-    container = start([*RUNTIME, "router"])
-    assert b"the router is there" in asked_inside(client, container, "http://127.0.0.1:8080/healthz")
+def test_contains_router(start_container, client):
+    container = start_container([*RUNTIME, "router"])
+    assert b"ok" in get_inside_container(client, container, "http://127.0.0.1:8080/healthz")
 
 
-def test_a_wrong_word_or_setting_is_said_in_one_line(start, client):
+def test_invalid_argument_or_setting_is_reported_in_one_line(start_container, client):
     for command, environment, words in (
         ([*RUNTIME, "rooter"], {}, b"serve or router"),
         (None, {"HOLDFAST_RUNTIME_PORT": "many"}, b"HOLDFAST_RUNTIME_PORT is not a port"),
     ):
-        container = start(command, **environment)
+        container = start_container(command, **environment)
         assert client.wait(container)["StatusCode"] == 1
         log = client.logs(container)
         assert words in log

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.testing.faults import Fault, rule
 
-# Everything that may happen to a call and still leave it to succeed. What may follow a commit stands twice.
-PASSING = [
+# Faults after which a call still succeeds. Those that may follow a commit are listed twice.
+TRANSIENT_FAULTS = [
     "reset-before",
     "reset-after",
     "reset-after",
@@ -34,13 +34,13 @@ PASSING = [
 
 
 @pytest.fixture
-def thirty_percent():
+def thirty_percent_faults():
     """30 % faults over all requests."""
-    return rule(*PASSING, name="mix", probability=0.3)
+    return rule(*TRANSIENT_FAULTS, name="mix", probability=0.3)
 
 
 @pytest.fixture
-def bare_judge():
+def classify_bare_client_error():
     """What a caller of the bare client has to go by: an answer that refuses, or no answer."""
 
     def judge(call, error):
@@ -53,7 +53,7 @@ def bare_judge():
 
 
 @pytest.fixture
-def say(capsys):
+def print_result(capsys):
     """Print figures so that they are seen although the test passes."""
 
     def spoken(line):

@@ -4,13 +4,13 @@ import datetime as dt
 import uuid
 
 import pytest
-from tests.support.api_servers import LOOPBACK, ApiServer
-from tests.support.controllers import install_kinds
-from tests.support.sandbox_hand import Hand
+from tests.support.controller_process import install_crds
+from tests.support.gateway_api_server import LOOPBACK, GatewayApiServer
+from tests.support.manual_reconciler import ManualReconciler
 
-from holdfast.gateway.workloads.api_server_rights import rules
+from holdfast.gateway.cluster.manifests import api_server_rules
 from holdfast.kube import Objects, api_client
-from holdfast.pki import issue
+from holdfast.pki import issue_bundle
 
 ACCOUNT = "the-api"
 STREAMS = 4
@@ -20,7 +20,7 @@ STREAMS = 4
 def objects(kube_server):
     """The cluster as its administrator sees it, with the kinds of sandboxes."""
     with api_client(kube_server.kubeconfig) as api:
-        install_kinds(api)
+        install_crds(api)
         yield Objects(api)
 
 
@@ -29,7 +29,9 @@ def namespace(kube_server, objects):
     """Where the sandboxes are; the server's account has its Role there and nothing elsewhere."""
     name = kube_server.create_namespace("api")
     rbac = {"apiVersion": "rbac.authorization.k8s.io/v1"}
-    objects.ensure({**rbac, "kind": "Role", "metadata": {"name": "api"}, "rules": rules()}, namespace=name)
+    objects.ensure(
+        {**rbac, "kind": "Role", "metadata": {"name": "api"}, "rules": api_server_rules()}, namespace=name
+    )
     objects.ensure(
         {
             **rbac,
@@ -46,22 +48,22 @@ def namespace(kube_server, objects):
 @pytest.fixture(scope="module")
 def server(kube_server, namespace, tmp_path_factory):
     """The API as a process, and a client of it."""
-    bundle = issue(["localhost", LOOPBACK], at=dt.datetime.now(dt.UTC))
-    made = ApiServer(
+    bundle = issue_bundle(["localhost", LOOPBACK], at=dt.datetime.now(dt.UTC))
+    made = GatewayApiServer(
         tmp_path_factory.mktemp("server"), bundle, kubeconfig=kube_server.user_kubeconfig(ACCOUNT),
         namespace=namespace, streams=str(STREAMS), endpoint="https://gateway.test",
         **{"requests-per-second": "10000"},
     )  # fmt: skip
     try:
-        yield made.wait()
+        yield made.wait_ready()
     finally:
         made.stop()
 
 
 @pytest.fixture(scope="module")
-def hand(objects, namespace):
+def reconciler(objects, namespace):
     """Does what the controller would do."""
-    return Hand(objects, namespace)
+    return ManualReconciler(objects, namespace)
 
 
 @pytest.fixture

@@ -1,15 +1,14 @@
-"""What the controller knows: the newest of each object, found by name, owner and label."""
+"""The cache keeps the newest version of each object, and finds it by name, owner and label."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from holdfast.controller.cache import Cache
-from holdfast.controller.router import touched
-from holdfast.controller.status_patch import status_patch
-from holdfast.sandbox.names import tracking
+from holdfast.controller.cache import ObjectCache
+from holdfast.controller.event_handlers import affected_keys
+from holdfast.controller.executor import status_patch
+from holdfast.sandbox.ownership import tracking_labels
 
 
 def made(kind, name, *, version=1, uid=None, owner=None, labels=None, spec=None, status=None):
@@ -33,7 +32,7 @@ def made(kind, name, *, version=1, uid=None, owner=None, labels=None, spec=None,
 
 @pytest.fixture
 def cache():
-    return Cache()
+    return ObjectCache()
 
 
 def refused(name, *, version=1, reason="InvalidMetadata", **status):
@@ -42,17 +41,17 @@ def refused(name, *, version=1, reason="InvalidMetadata", **status):
     return made("SandboxClaim", name, version=version, spec=spec, status=status)
 
 
-def test_a_policy_is_news_for_the_claims_that_were_refused_bound_or_not(cache):
+def test_network_policy_enqueues_rejected_claims(cache):
     bound = {"sandbox": {"name": "s"}}
     policy = made("NetworkPolicy", "n")
     for each in (refused("a"), refused("b", **bound), refused("c", reason="SandboxNotReady", **bound)):
         cache.put(each)
-    assert set(touched(policy, cache)) == {("SandboxClaim", "ns", "a"), ("SandboxClaim", "ns", "b")}
+    assert set(affected_keys(policy, cache)) == {("SandboxClaim", "ns", "a"), ("SandboxClaim", "ns", "b")}
     cache.put(refused("b", version=2, reason="DependenciesReady", **bound))
-    assert set(touched(policy, cache)) == {("SandboxClaim", "ns", "a")}
+    assert set(affected_keys(policy, cache)) == {("SandboxClaim", "ns", "a")}
 
 
-def test_the_newer_one_stays_whoever_tells_of_it(cache):
+def test_newest_resource_version_wins(cache):
     assert cache.put(made("Pod", "a", version=5))
     assert not cache.put(made("Pod", "a", version=4))
     assert not cache.put(made("Pod", "a", version=5))
@@ -60,71 +59,71 @@ def test_the_newer_one_stays_whoever_tells_of_it(cache):
     assert cache.get("Pod", "ns", "a")["metadata"]["resourceVersion"] == "6"
 
 
-def test_one_that_is_gone_does_not_come_back_with_a_late_answer(cache):
+def test_deleted_object_is_not_restored_by_late_response(cache):
     cache.put(made("Pod", "a", version=5))
-    assert cache.drop(made("Pod", "a", version=9))
+    assert cache.delete(made("Pod", "a", version=9))
     assert not cache.put(made("Pod", "a", version=7))
     assert cache.get("Pod", "ns", "a") is None
     assert cache.put(made("Pod", "a", version=3, uid="another"))
 
 
-def test_a_late_farewell_does_not_take_the_successor(cache):
+def test_late_delete_event_does_not_remove_successor(cache):
     cache.put(made("Pod", "a", version=5, uid="old"))
     cache.put(made("Pod", "a", version=8, uid="new"))
-    assert not cache.drop(made("Pod", "a", version=6, uid="old"))
+    assert not cache.delete(made("Pod", "a", version=6, uid="old"))
     assert cache.get("Pod", "ns", "a")["metadata"]["uid"] == "new"
 
 
-def test_all_of_a_kind_are_those_that_are_there(cache):
+def test_list_by_kind_returns_existing_objects(cache):
     cache.put(made("Pod", "a"))
     cache.put(made("Pod", "b"))
     cache.put(made("NetworkPolicy", "a"))
     cache.put(made("Pod", "a", version=2))
-    assert sorted(each["metadata"]["name"] for each in cache.all("Pod")) == ["a", "b"]
-    cache.drop(made("NetworkPolicy", "a", version=3))
-    cache.forget(made("Pod", "b"))
-    assert list(cache.all("NetworkPolicy")) == list(cache.all("Service")) == []
-    assert [each["metadata"]["resourceVersion"] for each in cache.all("Pod")] == ["2"]
+    assert sorted(each["metadata"]["name"] for each in cache.iter_kind("Pod")) == ["a", "b"]
+    cache.delete(made("NetworkPolicy", "a", version=3))
+    cache.evict(made("Pod", "b"))
+    assert list(cache.iter_kind("NetworkPolicy")) == list(cache.iter_kind("Service")) == []
+    assert [each["metadata"]["resourceVersion"] for each in cache.iter_kind("Pod")] == ["2"]
 
 
-def test_owner_and_label_follow_every_change(cache):
+def test_owner_and_label_indexes_follow_changes(cache):
     first, second = made("Sandbox", "s"), made("Sandbox", "t")
-    cache.put(made("Pod", "a", owner=first, labels=tracking("s")))
-    assert [pod["metadata"]["name"] for pod in cache.owned("Pod", first)] == ["a"]
-    assert len(cache.tracked("Pod", "ns", "s")) == 1
-    cache.put(made("Pod", "a", version=2, owner=second, labels=tracking("t")))
-    assert cache.owned("Pod", first) == []
-    assert cache.tracked("Pod", "ns", "s") == []
-    assert len(cache.owned("Pod", second)) == len(cache.tracked("Pod", "ns", "t")) == 1
+    cache.put(made("Pod", "a", owner=first, labels=tracking_labels("s")))
+    assert [pod["metadata"]["name"] for pod in cache.list_owned("Pod", first)] == ["a"]
+    assert len(cache.list_tracked("Pod", "ns", "s")) == 1
+    cache.put(made("Pod", "a", version=2, owner=second, labels=tracking_labels("t")))
+    assert cache.list_owned("Pod", first) == []
+    assert cache.list_tracked("Pod", "ns", "s") == []
+    assert len(cache.list_owned("Pod", second)) == len(cache.list_tracked("Pod", "ns", "t")) == 1
 
 
-def test_a_pods_change_is_its_sandboxs_business_also_without_an_owner(cache):
+def test_pod_event_enqueues_sandbox_without_owner(cache):
     sandbox = made("Sandbox", "s")
     cache.put(sandbox)
-    owned, tracked = made("Pod", "s", owner=sandbox), made("Pod", "s", labels=tracking("s"))
-    assert set(touched(owned, cache)) == set(touched(tracked, cache)) == {("Sandbox", "ns", "s")}
-    assert set(touched(made("Pod", "other"), cache)) == set()
+    owned, tracked = made("Pod", "s", owner=sandbox), made("Pod", "s", labels=tracking_labels("s"))
+    assert set(affected_keys(owned, cache)) == set(affected_keys(tracked, cache)) == {("Sandbox", "ns", "s")}
+    assert set(affected_keys(made("Pod", "other"), cache)) == set()
 
 
-def test_a_template_wakes_its_pools_and_a_pool_the_claims_that_still_wait(cache):
+def test_template_enqueues_pools_and_pool_enqueues_pending_claims(cache):
     pool = made("SandboxWarmPool", "p", spec={"sandboxTemplateRef": {"name": "t"}})
     waiting = made("SandboxClaim", "c", spec={"warmPoolRef": {"name": "p"}})
     served = made("SandboxClaim", "d", spec={"warmPoolRef": {"name": "p"}}, status={"sandbox": {"name": "x"}})
     for one in (pool, waiting, served):
         cache.put(one)
     woken = {("SandboxWarmPool", "ns", "p"), ("SandboxClaim", "ns", "c")}
-    assert set(touched(made("SandboxTemplate", "t"), cache)) == woken | {("SandboxTemplate", "ns", "t")}
-    assert set(touched(pool, cache)) == woken
+    assert set(affected_keys(made("SandboxTemplate", "t"), cache)) == woken | {("SandboxTemplate", "ns", "t")}
+    assert set(affected_keys(pool, cache)) == woken
     fresh = made("Sandbox", "warm", owner=pool)
-    assert set(touched(fresh, cache)) == woken | {("Sandbox", "ns", "warm")}
+    assert set(affected_keys(fresh, cache)) == woken | {("Sandbox", "ns", "warm")}
 
 
-def test_a_template_hears_of_the_policy_that_has_its_policys_name_whoever_owns_that(cache):
+def test_network_policy_enqueues_template_with_matching_policy_name(cache):
     policy = made("NetworkPolicy", "t-network-policy")
-    assert set(touched(policy, cache)) == set()
+    assert set(affected_keys(policy, cache)) == set()
     cache.put(made("SandboxTemplate", "t"))
-    assert set(touched(policy, cache)) == {("SandboxTemplate", "ns", "t")}
-    assert set(touched(made("NetworkPolicy", "t"), cache)) == set()
+    assert set(affected_keys(policy, cache)) == {("SandboxTemplate", "ns", "t")}
+    assert set(affected_keys(made("NetworkPolicy", "t"), cache)) == set()
 
 
 leaves = st.sampled_from([None, True, 0, 1, "", "x", [], [1], [1, 2]])
@@ -133,7 +132,7 @@ statuses = st.dictionaries(st.sampled_from("abc"), leaves | inner, max_size=3)
 
 
 def merge_patch(target, patch):
-    """RFC 7386, as the API server applies it."""
+    """Apply a merge patch (RFC 7386) like the API server."""
     if not isinstance(patch, dict):
         return patch
     target = dict(target) if isinstance(target, dict) else {}
@@ -152,7 +151,7 @@ def without_nulls(value):
 
 
 @given(statuses, statuses)
-def test_the_patch_makes_the_old_status_the_new_one_and_is_empty_only_then(old, new):
+def test_status_patch_converts_old_to_new_and_is_empty_if_equal(old, new):
     old, new = without_nulls(old), without_nulls(new)
     patch = status_patch(old, new)
     assert merge_patch(old, patch) == new

@@ -1,40 +1,51 @@
-"""What is counted comes out as Prometheus reads it."""
+"""The metrics of the controller in the Prometheus text format."""
 
 from __future__ import annotations
 
-from holdfast.controller.metrics import Counter, Histogram, Metrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from holdfast.controller.metrics import ControllerMetrics
 
 
-def test_counters_grow_for_each_value_of_their_labels():
-    counter = Counter("n_total", "words", "kind", "result")
-    counter.add("Sandbox", "ok")
-    counter.add("Sandbox", "ok")
-    counter.add("Pod", 'a "quoted"\nline')
-    assert list(counter.lines()) == [
-        'n_total{kind="Pod",result="a \\"quoted\\"\\nline"} 1',
-        'n_total{kind="Sandbox",result="ok"} 2',
-    ]
+def samples(metrics):
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(metrics.encode().decode())
+        for sample in family.samples
+    }
 
 
-def test_a_histogram_counts_upwards_and_ends_with_everything():
-    times = Histogram("t_seconds", "words")
+def test_counters_increment_per_label_value():
+    metrics = ControllerMetrics()
+    metrics.reconciles.labels("Sandbox", "ok").inc()
+    metrics.reconciles.labels("Sandbox", "ok").inc()
+    metrics.reconciles.labels("Pod", 'a "quoted"\nline').inc()
+    values = samples(metrics)
+    assert values["holdfast_controller_reconcile_total", "Sandbox", "ok"] == 2
+    assert values["holdfast_controller_reconcile_total", "Pod", 'a "quoted"\nline'] == 1
+
+
+def test_histogram_buckets_are_cumulative():
+    metrics = ControllerMetrics()
     for seconds in (0.0005, 0.001, 0.02, 99.0):
-        times.observe(seconds)
-    lines = list(times.lines())
-    assert lines[0] == 't_seconds_bucket{le="0.001"} 2'
-    assert 't_seconds_bucket{le="0.01"} 2' in lines
-    assert 't_seconds_bucket{le="0.025"} 3' in lines
-    assert lines[-3:] == ['t_seconds_bucket{le="+Inf"} 4', "t_seconds_sum 99.021500", "t_seconds_count 4"]
+        metrics.reconcile_duration.labels("Sandbox").observe(seconds)
+    values, name = samples(metrics), "holdfast_controller_reconcile_duration_seconds"
+    assert values[f"{name}_bucket", "Sandbox", "0.01"] == 2
+    assert values[f"{name}_bucket", "Sandbox", "0.025"] == 3
+    assert values[f"{name}_bucket", "Sandbox", "+Inf"] == values[f"{name}_count", "Sandbox"] == 4
 
 
-def test_every_metric_says_what_it_is():
-    metrics = Metrics()
-    metrics.looks.add("Sandbox", "ok")
-    metrics.gauge("depth", "How deep.", lambda: 3)
-    text = metrics.text()
-    assert text.endswith("\n")
-    assert "# TYPE depth gauge\ndepth 3\n" in text
+def test_gauge_is_read_at_each_scrape():
+    metrics, depth = ControllerMetrics(), [1]
+    metrics.add_gauge("queue", "Depth.", lambda: depth[0])
+    assert samples(metrics)["holdfast_controller_queue",] == 1
+    depth[0] = 3
+    assert samples(metrics)["holdfast_controller_queue",] == 3
+
+
+def test_every_metric_has_help_text():
+    text = ControllerMetrics().encode().decode()
     names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
-    helped = [line.split()[2] for line in text.splitlines() if line.startswith("# HELP")]
-    assert names == helped
+    described = [line.split()[2] for line in text.splitlines() if line.startswith("# HELP")]
+    assert names == described
     assert len(set(names)) == len(names)

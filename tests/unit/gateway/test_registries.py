@@ -1,4 +1,4 @@
-"""Registry settings as the files of containerd and kubelet: who is asked, in which order, with what."""
+"""The registry files of containerd and kubelet: order of mirrors, certificates and logins."""
 
 import base64
 import json
@@ -6,81 +6,85 @@ import tomllib
 
 import pytest
 
-from holdfast.engine.secret import Secret
-from holdfast.errors import BadSettingError
-from holdfast.gateway.registries import NO_LOGINS, Sources, node_files
-from holdfast.gateway.registries_sources import read_sources
-from holdfast.gateway.settings_model import Registries
+from holdfast.errors import InvalidSettingError
+from holdfast.gateway.registries import (
+    EMPTY_AUTH_FILE,
+    RegistrySources,
+    read_registry_sources,
+    render_registry_files,
+)
+from holdfast.gateway.settings import RegistrySettings
+from holdfast.workflow import Secret
 
-FOLDER = "/state/registries"
+DIRECTORY = "/state/registries"
 PEM = b"-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"
 
 
 def files(registries, **more):
-    return node_files(Sources(registries=registries, **more), FOLDER)
+    return render_registry_files(RegistrySources(registries=registries, **more), DIRECTORY)
 
 
 def hosts(registries, host, **more):
     return tomllib.loads(files(registries, **more).hosts[f"{host}/hosts.toml"].decode())
 
 
-def test_nothing_is_asked_for():
-    made = files(Registries())
-    assert made.hosts == {}
-    assert made.logins == NO_LOGINS
+def test_no_settings_write_no_files():
+    rendered = files(RegistrySettings())
+    assert rendered.hosts == {}
+    assert rendered.auth_file == EMPTY_AUTH_FILE
 
 
-def test_mirrors_come_first_in_their_order_and_the_registry_last():
+def test_mirrors_precede_registry_in_order():
     mirrors = {"docker.io": ("https://one.example.org", "http://two.example.org:5000")}
-    made = hosts(Registries(mirrors=mirrors), "docker.io")
-    assert made["server"] == "https://registry-1.docker.io"
-    assert list(made["host"]) == [*mirrors["docker.io"], "https://registry-1.docker.io"]
+    rendered = hosts(RegistrySettings(mirrors=mirrors), "docker.io")
+    assert rendered["server"] == "https://registry-1.docker.io"
+    assert list(rendered["host"]) == [*mirrors["docker.io"], "https://registry-1.docker.io"]
 
 
-def test_ca_and_login_of_a_mirror_are_looked_up_by_its_own_host():
+def test_mirror_ca_and_login_use_mirror_host():
     login = Secret("x", "user:pass:word")
-    registries = Registries(
+    registries = RegistrySettings(
         mirrors={"docker.io": ("https://one.example.org:5000",)},
         ca_files={"one.example.org:5000": "/ca.pem"},
         credentials={"one.example.org:5000": "env:X"},
     )
-    more = {"logins": {"one.example.org:5000": login}, "authorities": {"one.example.org:5000": PEM}}
+    more = {"logins": {"one.example.org:5000": login}, "ca_certificates": {"one.example.org:5000": PEM}}
     table = hosts(registries, "docker.io", **more)["host"]["https://one.example.org:5000"]
-    assert table["ca"] == f"{FOLDER}/one.example.org:5000/ca.crt"
+    assert table["ca"] == f"{DIRECTORY}/one.example.org:5000/ca.crt"
     assert base64.b64decode(table["header"]["Authorization"].removeprefix("Basic ")) == b"user:pass:word"
-    own = hosts(registries, "docker.io", **more)["host"]["https://registry-1.docker.io"]
-    assert "header" not in own
+    registry = hosts(registries, "docker.io", **more)["host"]["https://registry-1.docker.io"]
+    assert "header" not in registry
     assert files(registries, **more).hosts["one.example.org:5000/ca.crt"] == PEM
 
 
-def test_an_insecure_registry_is_asked_with_tls_first_and_without_last():
-    made = hosts(Registries(insecure=("lan:5000",)), "lan:5000")
-    assert made["server"] == "http://lan:5000"
-    assert list(made["host"]) == ["https://lan:5000", "http://lan:5000"]
-    assert made["host"]["https://lan:5000"]["skip_verify"] is True
+def test_insecure_registry_tries_tls_first():
+    rendered = hosts(RegistrySettings(insecure=("lan:5000",)), "lan:5000")
+    assert rendered["server"] == "http://lan:5000"
+    assert list(rendered["host"]) == ["https://lan:5000", "http://lan:5000"]
+    assert rendered["host"]["https://lan:5000"]["skip_verify"] is True
 
 
-def test_the_kubelet_knows_docker_hub_by_its_old_name():
+def test_kubelet_uses_legacy_docker_hub_name():
     credentials = {"docker.io": "env:X", "example.org": "env:X"}
     logins = {host: Secret("x", "u:p") for host in credentials}
-    made = files(Registries(credentials=credentials), logins=logins)
-    assert list(json.loads(made.logins)["auths"]) == ["https://index.docker.io/v1/", "example.org"]
-    assert "u:p" not in repr(made)
-    assert base64.b64encode(b"u:p").decode() not in repr(made)
+    rendered = files(RegistrySettings(credentials=credentials), logins=logins)
+    assert list(json.loads(rendered.auth_file)["auths"]) == ["https://index.docker.io/v1/", "example.org"]
+    assert "u:p" not in repr(rendered)
+    assert base64.b64encode(b"u:p").decode() not in repr(rendered)
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
+    ("content", "reason"),
     [
         (None, "No such file"),
         (b"nothing", "no PEM certificate"),
         (PEM + b"-----BEGIN PRIVATE KEY-----\n", "private key"),
     ],
 )
-def test_a_ca_file_that_is_none_is_named(tmp_path, content, why):
+def test_invalid_ca_file_is_named(tmp_path, content, reason):
     path = tmp_path / "ca.pem"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(BadSettingError, match=why) as caught:
-        read_sources(Registries(ca_files={"example.org": str(path)}))
+    with pytest.raises(InvalidSettingError, match=reason) as caught:
+        read_registry_sources(RegistrySettings(ca_files={"example.org": str(path)}))
     assert "example.org" in caught.value.message

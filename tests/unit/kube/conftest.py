@@ -1,4 +1,4 @@
-"""A small real HTTP server on loopback that answers as it is told, and clients that talk to it."""
+"""A real HTTP server on loopback with scripted responses, and clients of it."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from kubernetes import client
 from kubernetes.aio import client as aio
 
 from holdfast.kube import AsyncObjects, Objects, resilient
-from holdfast.kube.policy_table import _budgets
+from holdfast.kube.retry_table import _budgets
 from holdfast.retry import testing_mode
 
 
@@ -256,7 +256,7 @@ class SyncClient:
 
 
 class AsyncClient:
-    """The same with `kubernetes.aio`, in a loop of its own."""
+    """The same with `kubernetes.aio`, in a new event loop."""
 
     name, models = "aio", aio
 
@@ -298,13 +298,13 @@ def store(server):
 
 
 @pytest.fixture
-def told():
-    """The words in which a test scripts the server."""
+def responses():
+    """Responses that a test can script."""
 
-    class Told:
+    class Responses:
         status = staticmethod(status)
         reset = Reset
         raw = Raw
         drip = Drip
 
-    return Told
+    return Responses

@@ -1,4 +1,4 @@
-"""A bundle made once for all tests, and certificates with whatever fault a test asks for."""
+"""A bundle for all tests of the session, and a CA that issues invalid certificates."""
 
 import datetime as dt
 import ipaddress
@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from holdfast.pki import Bundle, Pair, issue
+from holdfast.pki import CertificateBundle, KeyPair, issue_bundle
 
 NOW = dt.datetime(2031, 5, 17, 12, 0, tzinfo=dt.UTC)
 NAMES = ("localhost", "gateway.example.org", "127.0.0.1", "::1")
@@ -18,12 +18,12 @@ USES = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "client": ExtendedKeyUsageOID
 
 @pytest.fixture(scope="session")
 def bundle():
-    return issue(NAMES, at=NOW)
+    return issue_bundle(NAMES, at=NOW)
 
 
 @pytest.fixture(scope="session")
 def other_bundle():
-    return issue(NAMES, at=NOW)
+    return issue_bundle(NAMES, at=NOW)
 
 
 def private_pem(key):
@@ -37,7 +37,7 @@ def public_pem(certificate):
 
 
 class Workshop:
-    """A CA of a test's own that signs whatever it is told to."""
+    """A CA that issues any certificate, valid or not."""
 
     def __init__(self, *, ca=True, key=None, begin=NOW - dt.timedelta(days=1), life=dt.timedelta(days=90)):
         self.key = key or ec.generate_private_key(ec.SECP256R1())
@@ -59,11 +59,11 @@ class Workshop:
         if role == "server":
             held = x509.SubjectAlternativeName([general(name) for name in names])
             builder = builder.add_extension(held, critical=False)
-        return Pair(public_pem(builder.sign(self.key, hashes.SHA256())), private_pem(key))
+        return KeyPair(public_pem(builder.sign(self.key, hashes.SHA256())), private_pem(key))
 
     def bundle(self, **faults):
         """A good bundle, but for the faults of the server certificate that are given."""
-        return Bundle(self.certificate, self.leaf("server", **faults), self.leaf("client"))
+        return CertificateBundle(self.certificate, self.leaf("server", **faults), self.leaf("client"))
 
     def _builder(self, subject, key, begin, life):
         builder = x509.CertificateBuilder().subject_name(subject).issuer_name(self.name).public_key(key)
@@ -87,5 +87,5 @@ def general(name):
 
 
 @pytest.fixture(scope="session")
-def workshop():
+def custom_ca():
     return Workshop()

@@ -33,7 +33,7 @@ def driver(request):
 
 @pytest.fixture
 def script():
-    """Makes a function that raises or returns what it is told, one item a call, the last one for ever."""
+    """Create a function that raises or returns one item per call and repeats the last one."""
 
     def make(*items):
         left = list(items)

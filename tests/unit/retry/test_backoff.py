@@ -3,12 +3,11 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from holdfast.errors import ArgumentError, UsageError
+from holdfast.errors import InvalidArgumentError, UsageError
 from holdfast.retry import constant, decorrelated, exponential, linear
-from holdfast.retry.backoff import chance
+from holdfast.retry.backoff import random_fraction
 
 firsts = st.floats(0.001, 100)
 attempts = st.integers(1, 10_000)
@@ -16,7 +15,7 @@ chances = st.floats(0, 1, exclude_max=True)
 
 
 @given(first=firsts, over=st.floats(1, 1000), factor=st.floats(1, 10), n=attempts, draw=chances)
-def test_exponential_stays_between_its_jittered_first_and_its_cap(first, over, factor, n, draw):
+def test_exponential_stays_within_jittered_first_and_cap(first, over, factor, n, draw):
     cap = first * over
     delay = exponential(first, cap=cap, factor=factor, jitter=0.5).delay(n, 0, lambda: draw)
     assert first * 0.5 * 0.999 <= delay <= cap
@@ -40,20 +39,26 @@ def test_decorrelated_stays_between_first_and_cap(first, over, previous, n, draw
     [exponential(1, cap=8), linear(1, cap=8), constant(8), decorrelated(1, cap=8)],
     ids=repr,
 )
-def test_jitter_survives_at_the_cap(backoff):
-    delays = {round(backoff.delay(60, 8.0, chance), 6) for _ in range(200)}
+def test_jitter_applies_at_cap(backoff):
+    delays = {round(backoff.delay(60, 8.0, random_fraction), 6) for _ in range(200)}
     assert len(delays) > 150
     assert max(delays) <= 8.0
 
 
-def test_full_growth_without_jitter():
-    assert [exponential(1, cap=10, jitter=0).delay(n, 0, chance) for n in (1, 2, 3, 4, 5)] == [1, 2, 4, 8, 10]
-    assert [linear(1, cap=3, jitter=0).delay(n, 0, chance) for n in (1, 2, 3, 4)] == [1, 2, 3, 3]
-    assert constant(2, jitter=0).delay(99, 0, chance) == 2
+def test_growth_without_jitter():
+    assert [exponential(1, cap=10, jitter=0).delay(n, 0, random_fraction) for n in (1, 2, 3, 4, 5)] == [
+        1,
+        2,
+        4,
+        8,
+        10,
+    ]
+    assert [linear(1, cap=3, jitter=0).delay(n, 0, random_fraction) for n in (1, 2, 3, 4)] == [1, 2, 3, 3]
+    assert constant(2, jitter=0).delay(99, 0, random_fraction) == 2
 
 
-def test_a_number_of_attempts_that_overflows_is_the_cap():
-    assert exponential(1, cap=10, factor=10, jitter=0).delay(100_000, 0, chance) == 10
+def test_overflowing_attempt_number_is_capped():
+    assert exponential(1, cap=10, factor=10, jitter=0).delay(100_000, 0, random_fraction) == 10
 
 
 @pytest.mark.parametrize(
@@ -77,8 +82,8 @@ def test_a_number_of_attempts_that_overflows_is_the_cap():
         (lambda: constant(10**400), "delay"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_name(make, argument):
-    with pytest.raises(ArgumentError) as caught:
+def test_invalid_arguments_are_rejected_by_name(make, argument):
+    with pytest.raises(InvalidArgumentError) as caught:
         make()
     assert caught.value.argument == argument
     assert argument in str(caught.value)

@@ -5,21 +5,20 @@ import math
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from holdfast.errors import ArgumentError, DeadlineError
+from holdfast.errors import DeadlineExceededError, InvalidArgumentError
 from holdfast.retry import Budget, Policy, constant, testing_mode
 
 steps = st.lists(st.floats(0, 2), min_size=1, max_size=60)
 
 
 @given(steps=steps, rate=st.floats(0.5, 50), burst=st.integers(1, 20))
-def test_no_window_holds_more_than_burst_plus_rate(steps, rate, burst):
+def test_window_holds_at_most_burst_plus_rate(steps, rate, burst):
     budget, now, granted = Budget(rate, burst=burst), 0.0, []
     for step in steps:
         now += step
-        wait = budget.take(now, longest=math.inf)
+        wait = budget.reserve(now, max_wait=math.inf)
         granted.append(now + wait)
     granted.sort()
     for i, start in enumerate(granted):
@@ -27,19 +26,19 @@ def test_no_window_holds_more_than_burst_plus_rate(steps, rate, burst):
             assert j - i + 1 <= burst + rate * (granted[j] - start) + 1e-6
 
 
-def test_a_turn_that_comes_too_late_is_not_taken():
+def test_token_beyond_deadline_is_not_taken():
     budget = Budget(1, burst=1)
-    assert budget.take(0, longest=9) == 0
-    assert budget.take(0, longest=0.5) is None
-    assert budget.take(0, longest=9) == 1.0
+    assert budget.reserve(0, max_wait=9) == 0
+    assert budget.reserve(0, max_wait=0.5) is None
+    assert budget.reserve(0, max_wait=9) == 1.0
 
 
-def test_eight_threads_get_no_more_turns_than_one():
+def test_eight_threads_share_one_rate():
     budget, turns, lock = Budget(100, burst=5), [], threading.Lock()
 
     def take():
         for _ in range(200):
-            wait = budget.take(0.0, longest=math.inf)
+            wait = budget.reserve(0.0, max_wait=math.inf)
             with lock:
                 turns.append(wait)
 
@@ -51,7 +50,7 @@ def test_eight_threads_get_no_more_turns_than_one():
     assert turns[-1] == pytest.approx((1600 - 5) / 100)
 
 
-def test_retries_wait_for_their_turn():
+def test_retries_wait_for_token():
     calls = []
     budget = Budget(1, burst=1)
     policy = Policy(attempts=5, backoff=constant(0), retry_on=OSError, budget=budget)
@@ -68,32 +67,32 @@ def test_retries_wait_for_their_turn():
     assert all(gap > 0.9 for gap in gaps[1:])
 
 
-def test_a_turn_beyond_the_deadline_ends_the_call_with_its_last_error():
+def test_token_beyond_deadline_ends_call_with_last_error():
     budget = Budget(0.01, burst=1)
-    budget.take(0, longest=math.inf)
+    budget.reserve(0, max_wait=math.inf)
     with testing_mode() as clock:
-        budget.take(clock.monotonic(), longest=math.inf)
+        budget.reserve(clock.monotonic(), max_wait=math.inf)
         policy = Policy(deadline=5, budget=budget, backoff=constant(0))
         with pytest.raises(ConnectionError) as caught:
             policy.call(_refused)
-    assert "no turn from the shared budget in time" in caught.value.__notes__[0]
+    assert "the shared retry budget is exhausted" in caught.value.__notes__[0]
 
 
 def _refused():
     raise ConnectionRefusedError
 
 
-def test_a_policy_with_counted_attempts_does_not_queue_for_ever():
+def test_counted_attempts_do_not_queue_forever():
     budget = Budget(0.001, burst=1, max_wait=5)
     policy = Policy(attempts=4, budget=budget, backoff=constant(0))
     with testing_mode() as clock:
-        budget.take(clock.monotonic(), longest=math.inf)
+        budget.reserve(clock.monotonic(), max_wait=math.inf)
         with pytest.raises(ConnectionRefusedError):
             policy.call(_refused)
-    assert sum(clock.slept) < 5
+    assert sum(clock.sleeps) < 5
 
 
-def test_retry_after_closes_the_gate_for_everybody():
+def test_retry_after_blocks_all_callers():
     budget = Budget(100, burst=100)
     asks = Policy(attempts=2, retry_after=lambda _: 8.0, budget=budget, retry_on=OSError)
     other = Policy(budget=budget)
@@ -107,74 +106,74 @@ def test_retry_after_closes_the_gate_for_everybody():
             return answer
 
         asks.call(once)
-        before = len(clock.slept)
-        budget.close(clock.monotonic() + 8)
+        before = len(clock.sleeps)
+        budget.block_until(clock.monotonic() + 8)
         assert other.call(lambda: 7) == 7
-        assert 8.0 <= clock.slept[before] <= 8.8
+        assert 8.0 <= clock.sleeps[before] <= 8.8
 
 
-def test_a_gate_closed_for_the_longest_time_is_waited_for():
+def test_longest_block_is_awaited():
     """Half a minute and its spread are more than the patience with a queue."""
     budget = Budget(100, burst=100, max_wait=5)
     with testing_mode() as clock:
         for _ in range(20):
-            budget.close(clock.monotonic() + 30)
+            budget.block_until(clock.monotonic() + 30)
             assert Policy(attempts=3, budget=budget).call(lambda: 7) == 7
-        assert all(30 <= slept <= 33 for slept in clock.slept)
+        assert all(30 <= slept <= 33 for slept in clock.sleeps)
 
 
-def test_a_gate_that_is_closed_again_and_again_is_not_waited_for_for_ever():
+def test_repeatedly_extended_block_is_not_awaited_forever():
     budget = Budget(100, burst=100, max_wait=5)
     with testing_mode() as clock:
-        budget.close(clock.monotonic() + 30)
-        closed_for = budget.closed_for
-        budget.closed_for = lambda now: closed_for(now) or 30.0
-        with pytest.raises(DeadlineError):
+        budget.block_until(clock.monotonic() + 30)
+        closed_for = budget.blocked_for
+        budget.blocked_for = lambda now: closed_for(now) or 30.0
+        with pytest.raises(DeadlineExceededError):
             Policy(attempts=3, budget=budget).call(lambda: 7)
-    assert sum(clock.slept) < 40
+    assert sum(clock.sleeps) < 40
 
 
-def test_a_first_attempt_queues_only_while_the_endpoint_does_nothing_but_fail():
+def test_first_attempt_queues_only_while_endpoint_fails():
     budget = Budget(1, burst=1)
     policy = Policy(attempts=1, budget=budget, retry_on=OSError)
     with testing_mode() as clock:
         for _ in range(5):
             with pytest.raises(OSError):
                 policy.call(_refused)
-        assert clock.slept == []
-        budget.take(clock.monotonic(), longest=9)
+        assert clock.sleeps == []
+        budget.reserve(clock.monotonic(), max_wait=9)
         assert policy.call(lambda: 1) == 1
-        assert len(clock.slept) == 1
+        assert len(clock.sleeps) == 1
         assert policy.call(lambda: 1) == 1
-        assert len(clock.slept) == 1
+        assert len(clock.sleeps) == 1
 
 
-def test_a_first_attempt_without_a_turn_in_time_was_not_begun():
+def test_first_attempt_without_token_is_not_started():
     budget = Budget(0.001, burst=1)
     policy = Policy(deadline=2, budget=budget, retry_on=OSError)
     calls = []
     with testing_mode() as clock:
         for _ in range(5):
-            budget.failed()
-        budget.take(clock.monotonic(), longest=9)
-        with pytest.raises(DeadlineError, match="was not begun"):
+            budget.record_failure()
+        budget.reserve(clock.monotonic(), max_wait=9)
+        with pytest.raises(DeadlineExceededError, match="not started"):
             policy.call(calls.append, 1)
     assert calls == []
 
 
-def test_a_refusal_for_good_shows_that_the_endpoint_is_there():
+def test_permanent_error_shows_endpoint_is_up():
     budget = Budget(1, burst=1)
     policy = Policy(attempts=1, budget=budget, retry_on=OSError)
     for _ in range(5):
-        budget.failed()
-    assert budget.ailing
+        budget.record_failure()
+    assert budget.is_failing
 
     def refuse():
         raise KeyError("no")
 
     with testing_mode(), pytest.raises(KeyError):
         policy.call(refuse)
-    assert not budget.ailing
+    assert not budget.is_failing
 
 
 @pytest.mark.parametrize(
@@ -188,7 +187,7 @@ def test_a_refusal_for_good_shows_that_the_endpoint_is_there():
         (lambda: Budget(1, max_wait=0), "max_wait"),
     ],
 )
-def test_a_budget_of_nothing_is_refused(make, argument):
-    with pytest.raises(ArgumentError) as caught:
+def test_zero_budget_is_rejected(make, argument):
+    with pytest.raises(InvalidArgumentError) as caught:
         make()
     assert caught.value.argument == argument

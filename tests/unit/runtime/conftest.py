@@ -1,4 +1,4 @@
-"""The runtime's server as it runs in a sandbox, on a folder of a test's own."""
+"""The runtime server as it runs in a sandbox, on a temporary directory."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import requests
 
-from holdfast.runtime.server import Server
+from holdfast.runtime.http_server import RuntimeServer
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def sandbox(tmp_path):
     root = tmp_path / "root"
     root.mkdir()
     with (
-        serving(Server("127.0.0.1", 0, root, most_output=100_000)) as port,
+        serving(RuntimeServer("127.0.0.1", 0, root, max_output=100_000)) as port,
         requests.Session() as session,
     ):
         yield SimpleNamespace(root=root, port=port, url=f"http://127.0.0.1:{port}", session=session)

@@ -1,4 +1,4 @@
-"""Commands over HTTP: what they say, how they end, and what is left of them."""
+"""Commands over HTTP: output, exit codes, timeouts and leftover processes."""
 
 import os
 import socket
@@ -21,53 +21,53 @@ def test_output_and_exit_code(sandbox):
     assert ended == {"stdout": "out\n", "stderr": "err\n", "exit_code": 7, "timed_out": False}
 
 
-def test_it_is_a_shell_in_the_workspace(sandbox):
+def test_command_runs_in_shell_in_workspace(sandbox):
     assert run(sandbox, "echo a > f && cat f | tr a b && pwd")["stdout"] == f"b\n{sandbox.root}\n"
 
 
-def test_a_signal_is_told_as_a_shell_does(sandbox):
+def test_signal_exit_code_follows_shell_convention(sandbox):
     assert run(sandbox, "kill -9 $$")["exit_code"] == 137
 
 
-def test_bytes_that_are_no_text_are_replaced(sandbox):
+def test_invalid_utf8_is_replaced(sandbox):
     assert run(sandbox, "printf 'a\\377b'")["stdout"] == "a\ufffdb"
 
 
-def test_letters_of_all_kinds(sandbox):
+def test_unicode_output(sandbox):
     assert run(sandbox, "printf 'ü € 🙂 %s' \"$(printf '\\001')\"")["stdout"] == "ü € 🙂 \x01"
 
 
-def test_nothing_is_read_from_the_server(sandbox):
+def test_stdin_is_empty(sandbox):
     assert run(sandbox, "cat; echo end")["stdout"] == "end\n"
 
 
-def test_long_output_is_bounded_and_says_so(sandbox):
+def test_long_output_is_truncated_and_marked(sandbox):
     ended = run(sandbox, "head -c 5000000 /dev/zero | tr '\\0' x; head -c 300000 /dev/zero >&2")
     assert ended["exit_code"] == 0
     assert ended["stdout"] == "x" * 100_000
-    assert "[4900000 more bytes of stdout were left out]" in ended["stderr"]
-    assert "[200000 more bytes of stderr were left out]" in ended["stderr"]
+    assert "[4900000 more bytes of stdout were omitted]" in ended["stderr"]
+    assert "[200000 more bytes of stderr were omitted]" in ended["stderr"]
 
 
-def test_a_limit_ends_the_whole_group(sandbox):
+def test_timeout_kills_process_group(sandbox):
     began = time.monotonic()
     ended = run(sandbox, "sleep 600 & echo $! > child; echo started; wait", timeout_seconds=0.5)
     assert time.monotonic() - began < 15
     assert ended["timed_out"] is True
     assert ended["exit_code"] == 124
     assert ended["stdout"] == "started\n"
-    assert "ended after 0.5 seconds" in ended["stderr"]
+    assert "terminated after 0.5 seconds" in ended["stderr"]
     child = int((sandbox.root / "child").read_text())
     wait_until(lambda: not is_running(child))
 
 
-def test_who_ignores_the_polite_signal_is_killed(sandbox):
+def test_process_ignoring_sigterm_is_killed(sandbox):
     ended = run(sandbox, "trap '' TERM; echo $$ > own; while :; do sleep 0.05; done", timeout_seconds=0.2)
     assert ended["timed_out"] is True
     assert not is_running(int((sandbox.root / "own").read_text()))
 
 
-def test_a_child_that_ignores_the_polite_signal_does_not_outlive_its_shell(sandbox):
+def test_child_ignoring_sigterm_is_killed_with_shell(sandbox):
     script = "(trap '' TERM; while :; do sleep 0.05; done) & echo $! > child; wait"
     ended = run(sandbox, script, timeout_seconds=0.5)
     assert ended["timed_out"] is True
@@ -75,11 +75,11 @@ def test_a_child_that_ignores_the_polite_signal_does_not_outlive_its_shell(sandb
     wait_until(lambda: not is_running(child))
 
 
-def test_a_command_in_time_is_not_called_late(sandbox):
+def test_command_within_timeout_is_not_marked_timed_out(sandbox):
     assert run(sandbox, "echo quick", timeout_seconds=30)["timed_out"] is False
 
 
-def test_what_runs_in_the_background_holds_nobody_up_and_goes_on(sandbox):
+def test_background_process_does_not_block_response(sandbox):
     began = time.monotonic()
     ended = run(sandbox, "sleep 60 & echo $! > child; echo done")
     assert ended["stdout"] == "done\n"
@@ -89,7 +89,7 @@ def test_what_runs_in_the_background_holds_nobody_up_and_goes_on(sandbox):
     os.kill(child, 9)
 
 
-def test_a_client_that_leaves_takes_its_command_along(sandbox, capsys):
+def test_client_disconnect_kills_command(sandbox, capsys):
     with socket.create_connection(("127.0.0.1", sandbox.port)) as client:
         body = b'{"command": "echo $$ > own; exec sleep 600"}'
         head = b"POST /execute HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -100,7 +100,7 @@ def test_a_client_that_leaves_takes_its_command_along(sandbox, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_several_at_the_same_time(sandbox):
+def test_concurrent_commands(sandbox):
     from concurrent.futures import ThreadPoolExecutor
 
     gate = "touch {0}; while [ ! -e {1} ]; do sleep 0.02; done; echo {0}"
@@ -128,7 +128,7 @@ def test_several_at_the_same_time(sandbox):
         (b'"' + b"x" * 5_000_000 + b'"', 413),
     ],
 )
-def test_bad_requests_are_refused_with_a_sentence(sandbox, body, status):
+def test_invalid_requests_are_rejected_with_message(sandbox, body, status):
     answer = sandbox.session.post(f"{sandbox.url}/execute", data=body, headers=JSON, timeout=30)
     assert answer.status_code == status
     assert answer.json()["message"]
@@ -148,7 +148,7 @@ def test_bad_requests_are_refused_with_a_sentence(sandbox, body, status):
         ({"Content-Type": "text/plain", "Origin": "https://example.org"}, 403),
     ],
 )
-def test_a_web_page_runs_nothing(sandbox, headers, status):
+def test_cross_origin_request_is_rejected(sandbox, headers, status):
     body = b'{"command": "touch ran"}'
     answer = sandbox.session.post(f"{sandbox.url}/execute", data=body, headers=headers, timeout=30)
     assert answer.status_code == status, answer.text
@@ -156,7 +156,7 @@ def test_a_web_page_runs_nothing(sandbox, headers, status):
     assert list(sandbox.root.iterdir()) == []
 
 
-def test_json_may_name_its_letters(sandbox):
+def test_json_charset_is_accepted(sandbox):
     headers = {"Content-Type": "Application/JSON; charset=utf-8"}
     body = b'{"command": "echo ran"}'
     answer = sandbox.session.post(f"{sandbox.url}/execute", data=body, headers=headers, timeout=30)

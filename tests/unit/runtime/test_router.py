@@ -1,4 +1,4 @@
-"""The router: which sandbox a request goes to, and that nothing is lost or kept on the way."""
+"""The router: which sandbox a request goes to, and that bodies are forwarded unchanged."""
 
 import os
 import socket
@@ -8,22 +8,22 @@ import pytest
 import requests
 from tests.unit.runtime.conftest import is_running, serving, wait_until
 
-from holdfast.runtime.refusal import Refusal
-from holdfast.runtime.router import Answer, Head, Router, target
-from holdfast.runtime.server import Server
+from holdfast.runtime.http_request import HTTPError
+from holdfast.runtime.http_server import RuntimeServer
+from holdfast.runtime.router import MessageHead, ResponseRewriter, Router, sandbox_address
 
 
 def head(**headers):
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return Head("\r\n".join(["GET / HTTP/1.1", *lines]).encode())
+    return MessageHead("\r\n".join(["GET / HTTP/1.1", *lines]).encode())
 
 
-def test_a_sandbox_is_reached_by_its_service_or_by_the_pods_address():
-    assert target(head(X_Sandbox_ID="a")) == ("a.default.svc.cluster.local", 8888)
+def test_sandbox_is_reached_by_service_or_pod_address():
+    assert sandbox_address(head(X_Sandbox_ID="a")) == ("a.default.svc.cluster.local", 8888)
     named = head(X_Sandbox_ID="a.b", X_Sandbox_Namespace="ns", X_Sandbox_Port="3000")
-    assert target(named) == ("a.b.ns.svc.cluster.local", 3000)
-    assert target(head(X_Sandbox_ID="a", X_Sandbox_Pod_IP="10.42.0.9")) == ("10.42.0.9", 8888)
-    assert target(head(x_sandbox_id="a", x_sandbox_pod_ip="fd00::9")) == ("fd00::9", 8888)
+    assert sandbox_address(named) == ("a.b.ns.svc.cluster.local", 3000)
+    assert sandbox_address(head(X_Sandbox_ID="a", X_Sandbox_Pod_IP="10.42.0.9")) == ("10.42.0.9", 8888)
+    assert sandbox_address(head(x_sandbox_id="a", x_sandbox_pod_ip="fd00::9")) == ("fd00::9", 8888)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_a_sandbox_is_reached_by_its_service_or_by_the_pods_address():
         {"X_Sandbox_ID": "a", "x_sandbox_id": "b"},
     ],
 )
-def test_anything_else_is_refused(headers):
-    with pytest.raises(Refusal) as refused:
-        target(head(**headers))
+def test_other_destinations_are_rejected(headers):
+    with pytest.raises(HTTPError) as refused:
+        sandbox_address(head(**headers))
     assert refused.value.status in (400, 403)
 
 
@@ -62,13 +62,13 @@ def own_address():
 
 
 @pytest.fixture
-def routed(tmp_path):
+def running_router(tmp_path):
     try:
         address = own_address()
     except OSError:
         pytest.skip("this machine has no network")
     with (
-        serving(Server(address, 0, tmp_path)) as port,
+        serving(RuntimeServer(address, 0, tmp_path)) as port,
         serving(Router("127.0.0.1", 0)) as entry,
         requests.Session() as session,
     ):
@@ -78,67 +78,75 @@ def routed(tmp_path):
         yield SimpleNamespace(root=tmp_path, url=f"http://127.0.0.1:{entry}", session=session, entry=entry)
 
 
-def test_commands_and_files_go_through(routed):
-    answer = routed.session.post(f"{routed.url}/execute", json={"command": "echo hello"}, timeout=30)
+def test_commands_and_files_are_forwarded(running_router):
+    answer = running_router.session.post(
+        f"{running_router.url}/execute", json={"command": "echo hello"}, timeout=30
+    )
     assert answer.json()["stdout"] == "hello\n"
     content = os.urandom(5_000_000)
-    routed.session.post(
-        f"{routed.url}/upload", files={"file": ("x/y", content)}, timeout=30
+    running_router.session.post(
+        f"{running_router.url}/upload", files={"file": ("x/y", content)}, timeout=30
     ).raise_for_status()
-    assert (routed.root / "x" / "y").read_bytes() == content
-    assert routed.session.get(f"{routed.url}/download/x%2Fy", timeout=30).content == content
+    assert (running_router.root / "x" / "y").read_bytes() == content
+    assert running_router.session.get(f"{running_router.url}/download/x%2Fy", timeout=30).content == content
 
 
-def test_command_after_command_on_one_session(routed):
+def test_repeated_commands_on_one_session(running_router):
     for number in range(5):
-        answer = routed.session.post(f"{routed.url}/execute", json={"command": f"echo {number}"}, timeout=30)
+        answer = running_router.session.post(
+            f"{running_router.url}/execute", json={"command": f"echo {number}"}, timeout=30
+        )
         assert answer.json()["stdout"] == f"{number}\n"
         assert answer.headers["Connection"] == "close"
 
 
 @pytest.mark.parametrize("cut", [1, 2, 7, 1000])
-def test_the_head_of_an_answer_says_that_the_connection_ends(cut):
+def test_response_has_connection_close(cut):
     body = b"a\r\n\r\nb"
     raw = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nConnection: keep-alive\r\nX: y\r\n\r\n" + body
-    answer = Answer()
-    out = b"".join(answer.passed(raw[at : at + cut]) for at in range(0, len(raw), cut))
+    answer = ResponseRewriter()
+    out = b"".join(answer.rewrite(raw[at : at + cut]) for at in range(0, len(raw), cut))
     wanted = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nX: y\r\nConnection: close\r\n\r\n"
     assert out == wanted + body
 
 
-def test_a_refusal_of_the_sandbox_comes_back(routed):
-    answer = routed.session.post(
-        f"{routed.url}/upload", files={"file": ("../x", b"y" * 3_000_000)}, timeout=30
+def test_sandbox_error_is_forwarded(running_router):
+    answer = running_router.session.post(
+        f"{running_router.url}/upload", files={"file": ("../x", b"y" * 3_000_000)}, timeout=30
     )
     assert answer.status_code == 403
     assert "outside" in answer.json()["message"]
 
 
-def test_who_leaves_the_router_leaves_the_sandbox(routed):
+def test_client_disconnect_closes_sandbox_connection(running_router):
     body = b'{"command": "echo $$ > own; exec sleep 600"}'
-    lines = [f"{name}: {value}" for name, value in routed.session.headers.items() if name.startswith("X-")]
+    lines = [
+        f"{name}: {value}" for name, value in running_router.session.headers.items() if name.startswith("X-")
+    ]
     lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
     head = "\r\n".join(["POST /execute HTTP/1.1", *lines, "", ""])
-    with socket.create_connection(("127.0.0.1", routed.entry)) as client:
+    with socket.create_connection(("127.0.0.1", running_router.entry)) as client:
         client.sendall(head.encode() + body)
-        wait_until(lambda: (routed.root / "own").exists() and (routed.root / "own").read_text())
-    own = int((routed.root / "own").read_text())
+        wait_until(
+            lambda: (running_router.root / "own").exists() and (running_router.root / "own").read_text()
+        )
+    own = int((running_router.root / "own").read_text())
     wait_until(lambda: not is_running(own))
 
 
-def test_a_sandbox_that_is_not_there_is_said(routed):
-    routed.session.headers["X-Sandbox-Port"] = "1"
-    answer = routed.session.get(f"{routed.url}/list/", timeout=30)
+def test_unreachable_sandbox_is_reported(running_router):
+    running_router.session.headers["X-Sandbox-Port"] = "1"
+    answer = running_router.session.get(f"{running_router.url}/list/", timeout=30)
     assert answer.status_code == 502
     assert "cannot be reached" in answer.json()["message"]
 
 
-def test_whoever_asks_hears_that_it_is_there(routed):
-    assert requests.get(f"{routed.url}/healthz", timeout=30).status_code == 200
+def test_health_endpoint(running_router):
+    assert requests.get(f"{running_router.url}/healthz", timeout=30).status_code == 200
 
 
 @pytest.mark.parametrize("raw", [b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"x" * 100_000 + b"\r\n\r\n"])
-def test_rubbish_is_refused(routed, raw):
-    with socket.create_connection(("127.0.0.1", routed.entry), timeout=20) as client:
+def test_malformed_request_is_rejected(running_router, raw):
+    with socket.create_connection(("127.0.0.1", running_router.entry), timeout=20) as client:
         client.sendall(raw)
         assert client.recv(100).startswith(b"HTTP/1.1 4")

@@ -1,5 +1,8 @@
-"""What is wrong with a gateway, why, and what mends it: checks, findings, safe repairs, a bundle.
+"""`holdfast doctor`: check everything that `up` relies on, report findings, apply safe fixes, pack a bundle.
 
-Looks at everything that `up` relies on and reports instead of failing. Not here: how findings are printed
-(`cli`), and any repair of its own where `up` has a step for it.
+The CLI prints the findings. Where a step of `up` repairs a finding, `--fix` runs `up`.
 """
+
+from holdfast import lazy_exports
+
+__all__, __getattr__, __dir__ = lazy_exports.attach(__name__, __file__)

@@ -1,7 +1,4 @@
-"""What the checks found, as values: a stable code, how bad it is, why, and what mends it.
-
-Not here: how anything is found out (checks/) or mended (repair.py).
-"""
+"""Findings of `doctor`: a stable code, a severity, the cause and the repair."""
 
 from __future__ import annotations
 
@@ -10,30 +7,31 @@ from typing import Literal, TypeAlias
 import msgspec
 
 Severity: TypeAlias = Literal["problem", "warning", "note"]
-"""A problem keeps the gateway from working; a warning will, or is odd; a note is worth knowing."""
+"""`problem`: the gateway does not work; `warning`: it may stop working; `note`: information."""
 
-Mend: TypeAlias = Literal["fix", "command", "person", "none"]
-"""Who mends it: `doctor --fix`, the command that `repair` names, a person who decides first, or nobody."""
+FixedBy: TypeAlias = Literal["fix", "command", "person", "none"]
+"""What repairs a finding: `doctor --fix`, the command in `repair`, a manual action, or nothing."""
 
 CHECK_FAILED = "check-failed"
-"""The code of a check that could not look."""
+"""Code of the finding that reports a check which failed or timed out."""
 
-_ORDER = {"problem": 0, "warning": 1, "note": 2}
+_SEVERITY_ORDER = {"problem": 0, "warning": 1, "note": 2}
+_EXIT_REPAIRABLE, _EXIT_MANUAL_ACTION = 1, 3
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that a check found."""
+    """One observation of a check."""
 
     code: str
     severity: Severity
     subject: str
     cause: str
     repair: str = ""
-    mend: Mend = "none"
+    fixed_by: FixedBy = msgspec.field(name="mend", default="none")
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
-    """What `--fix` did about one finding; `how` says what was done, or why nothing was."""
+    """The result of `--fix` for one finding; `how` is the action taken, or the reason why there was none."""
 
     code: str
     subject: str
@@ -41,8 +39,8 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
     how: str
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One examination: what was found, and what could not be looked at and why."""
+class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one run of all checks; `skipped` maps the checks that could not run to the reason."""
 
     gateway: str
     findings: tuple[Finding, ...]
@@ -50,7 +48,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     skipped: dict[str, str] = {}
 
-    def of(self, severity: Severity) -> tuple[Finding, ...]:
+    def with_severity(self, severity: Severity) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.severity == severity)
 
     @property
@@ -59,46 +57,50 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """0: nothing is wrong; 1: `--fix` or the named command mends it; 3: a person is needed."""
-        problems = self.of("problem")
-        if any(finding.mend in ("person", "none") for finding in problems):
-            return 3
-        return 1 if problems else 0
+        """0: no problems; 1: `--fix` or the named commands repair all of them; 3: manual action required."""
+        problems = self.with_severity("problem")
+        if any(finding.fixed_by in ("person", "none") for finding in problems):
+            return _EXIT_MANUAL_ACTION
+        return _EXIT_REPAIRABLE if problems else 0
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one `doctor` command has to say; `before` is what `--fix` set out from."""
+    """The result of one `doctor` command; `before` is the report that `--fix` started from."""
 
-    report: Report
-    before: Report | None = None
+    report: DoctorReport
+    before: DoctorReport | None = None
     repairs: tuple[Repair, ...] = ()
     bundle: str = ""
     bundled: tuple[str, ...] = ()
 
 
-def subject_of(check: str) -> str:
-    """A check itself as what a finding is about."""
+def check_subject(check: str) -> str:
+    """The subject of a finding about a check itself."""
     return f"check {check}"
 
 
-def ordered(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Problems first; the same order every time, whichever check was quicker."""
-    return tuple(sorted(findings, key=lambda each: (_ORDER[each.severity], each.code, each.subject)))
+def sort_findings(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Sort by severity, code and subject, so that the order does not depend on which check was faster."""
+    return tuple(sorted(findings, key=lambda f: (_SEVERITY_ORDER[f.severity], f.code, f.subject)))
 
 
-def problem(code: str, subject: str, cause: str, *, mend: Mend, repair: str) -> Finding:
-    return _finding(code, "problem", subject, cause, mend, repair)
+def problem(code: str, subject: str, cause: str, *, fixed_by: FixedBy, repair: str) -> Finding:
+    return new_finding("problem", code, subject, cause, fixed_by=fixed_by, repair=repair)
 
 
-def warning(code: str, subject: str, cause: str, *, mend: Mend = "none", repair: str = "") -> Finding:
-    return _finding(code, "warning", subject, cause, mend, repair)
+def warning(code: str, subject: str, cause: str, *, fixed_by: FixedBy = "none", repair: str = "") -> Finding:
+    return new_finding("warning", code, subject, cause, fixed_by=fixed_by, repair=repair)
 
 
 def note(code: str, subject: str, cause: str, *, repair: str = "") -> Finding:
-    return _finding(code, "note", subject, cause, "none", repair)
+    return new_finding("note", code, subject, cause, fixed_by="none", repair=repair)
 
 
-def _finding(code: str, severity: Severity, subject: str, cause: str, mend: Mend, repair: str) -> Finding:
-    """The cause as a sentence, also where it is an error's message."""
-    said = cause[:1].upper() + cause[1:]
-    return Finding(code=code, severity=severity, subject=subject, cause=said, mend=mend, repair=repair)
+def new_finding(
+    severity: Severity, code: str, subject: str, cause: str, *, fixed_by: FixedBy, repair: str
+) -> Finding:
+    """Create a finding; the cause starts with a capital letter, also where it is an error message."""
+    cause = cause[:1].upper() + cause[1:]
+    return Finding(
+        code=code, severity=severity, subject=subject, cause=cause, fixed_by=fixed_by, repair=repair
+    )

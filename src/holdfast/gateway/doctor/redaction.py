@@ -1,8 +1,8 @@
-"""Takes secrets out of anything that leaves this machine: texts, and values as JSON has them.
+"""Hide secrets in texts and JSON values before they leave this machine.
 
-By name (`password=…`), by shape (keys, tokens, logins in addresses), and by content where a secret is known.
-In doubt it hides: a report that says too little is mended by a question. Not here: what is collected at all;
-Secrets and ConfigMaps never are (bundle.py).
+A secret is recognised by its name (`password=…`), by its shape (keys, tokens, credentials in URLs), or
+because its value is known. In doubt a value is hidden: a missing detail can be requested later, a leaked
+secret cannot be revoked everywhere.
 """
 
 from __future__ import annotations
@@ -10,46 +10,80 @@ from __future__ import annotations
 import base64
 import json
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-from holdfast.gateway.doctor.secret_names import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+
+_SECRET_SUBSTRINGS = (
+    "password", "passwd", "passphrase", "secret", "token", "credential", "apikey", "privatekey", "accesskey",
+    "clientkey", "signingkey", "dockerconfig", "authorization", "cookie", "bearer", "webhook",
+)  # fmt: skip
+"""Substrings of a name, compared without case and separators."""
+
+_SECRET_WORDS = {
+    "pass", "pwd", "pat", "auth", "auths", "dsn", "jwt", "otp", "psk", "sas", "sig", "signature", "creds",
+}  # fmt: skip
+"""Whole words of a name: `DB_PASS`, but not `bypass`."""
+
+_KEY_SUFFIXES = {"data", "pem", "b64", "base64", "file", "value"}
+_PUBLIC_KEY_WORDS = {"public", "topology", "sort", "cache", "partition", "foreign", "primary", "label"}
+_WORD_PATTERN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+
+@lru_cache(maxsize=4096)
+def is_secret_name(name: str) -> bool:
+    """Whether a variable, field or flag of this name holds a secret."""
+    squeezed = re.sub(r"[^a-z0-9]", "", name.lower())
+    if any(part in squeezed for part in _SECRET_SUBSTRINGS):
+        return True
+    words = [word.lower() for word in _WORD_PATTERN.findall(name)]
+    return bool(_SECRET_WORDS & set(words)) or _is_key_name(words)
+
+
+def _is_key_name(words: list[str]) -> bool:
+    """`TLS_KEY` and `client-key-data`, but not a plain `key`, which is a common field name."""
+    while words and words[-1] in _KEY_SUFFIXES:
+        words = words[:-1]
+    return len(words) > 1 and words[-1] in ("key", "keys") and not _PUBLIC_KEY_WORDS & set(words)
+
+
 HIDDEN = "<hidden>"
 
-_SHORTEST_KNOWN = 6
-"""A known secret that is shorter would take innocent words with it; its name has to give it away."""
+_MIN_SECRET_LENGTH = 6
+"""Shorter values are hidden by name only: they occur inside of ordinary words."""
 
-_NEVER = ("Secret", "SecretList", "ConfigMap", "ConfigMapList")
+_OMITTED_KINDS = ("Secret", "SecretList", "ConfigMap", "ConfigMapList")
 
-# Keys and certificates: whole, cut off at the end, and cut off at the beginning, as the tail of a log is.
+# Keys and certificates: complete, without their end, and without their beginning (as in the tail of a log).
 _PEM = re.compile(r"-----BEGIN [^-\n]{0,80}-----(?:(?!-----BEGIN ).)*?-----END [^-\n]{0,80}-----", re.DOTALL)
 _PEM_HEAD = re.compile(r"-----BEGIN [^-\n]{0,80}-----(?:[A-Za-z0-9+/=\s]|\\[nr])*")
 _PEM_END = re.compile(r"-----END [^-\n]{0,80}-----")
 _PEM_LINE = re.compile(r"[A-Za-z0-9+/=]{0,100}\r?")
 
-_ADDRESS_LOGIN = re.compile(
+_URL_CREDENTIALS = re.compile(
     r"(?i)\b([a-z][a-z0-9+.-]{0,20}:(?:\\?/){2})(?:[^\s/@:\"']*:[^\s\"']*@|[^\s/@\"':]+@)"
 )
 _HEADER = re.compile(
     r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie2?|x-[\w-]{0,40}(?:token|auth|key)[\w-]{0,40})"
     r"\\*[\"']?\s*[:=][^\n]*"
 )
-_SCHEME = re.compile(r"(?i)\b(bearer|basic|negotiate|digest|token)([ \t]+)[A-Za-z0-9._~+/=-]{6,}")
-_SPOKEN = re.compile(r"(?i)\b(password|passwd|passphrase)([ \t]+(?:is[ \t]+)?)[^\s:=][^\n]*")
-_LOGIN_FLAG = re.compile(r"(?<![\w-])(-u|--user|--proxy-user)([ \t=]+)\S+:[^\n]*")
-_FLAG = re.compile(r"(?<![\w-])(--?)([A-Za-z][\w.-]{0,100})([ \t]+)\S[^\n]*")
-_BLOCK = re.compile(
-    r"(?<![\w.-])([\w.-]++)(\\*[\"']?[ \t]*:[ \t]*[|>][+-]?\d?[ \t]*\n)(?:[ \t]+[^\n]*(?:\n|$))+"
+_AUTH_SCHEME = re.compile(r"(?i)\b(bearer|basic|negotiate|digest|token)([ \t]+)[A-Za-z0-9._~+/=-]{6,}")
+_PASSWORD_PHRASE = re.compile(r"(?i)\b(password|passwd|passphrase)([ \t]+(?:is[ \t]+)?)[^\s:=][^\n]*")
+_USER_FLAG = re.compile(r"(?<![\w-])(-u|--user|--proxy-user)([ \t=]+)\S+:[^\n]*")
+_FLAG = re.compile(r"(?<![\w-])(--?)(?P<name>[A-Za-z][\w.-]{0,100})([ \t]+)\S[^\n]*")
+_YAML_BLOCK = re.compile(
+    r"(?<![\w.-])(?P<name>[\w.-]++)(\\*[\"']?[ \t]*:[ \t]*[|>][+-]?\d?[ \t]*\n[ \t]+)[^\n]*"
+    r"(?:\n[ \t]+[^\n]*)*"
 )
-# Variables of pods: the name in one field, the secret in the next.
-_ENTRY = re.compile(
-    r"""(?i)(\bname\\*["']?\s*:\s*\\*["']?)([\w.-]{1,100})(\\*["']?\s*,?\s*\\*["']?value\\*["']?\s*:\s*)[^\n]*"""
+# Environment variables of pods: the name is in one field, the secret in the next.
+_ENV_ENTRY = re.compile(
+    r"""(?i)(\bname\\*["']?\s*:\s*\\*["']?)(?P<name>[\w.-]{1,100})(\\*["']?\s*,?\s*\\*["']?value\\*["']?\s*:\s*)[^\n]*"""
 )
-_NAMED = re.compile(r"(?<![\w.-])([\w.-]++)\\*[\"']?[ \t]*(?::=|=>|=|:)[ \t]*")
+_ASSIGNMENT = re.compile(r"(?<![\w.-])([\w.-]++)\\*[\"']?[ \t]*(?::=|=>|=|:)[ \t]*")
 _VALUE = re.compile(
     r"""  "(?:[^"\\]|\\.)*"[^\s,;&}\])]*
         | '(?:[^'\\]|\\.|'\\'')*'[^\s,;&}\])]*
@@ -57,91 +91,91 @@ _VALUE = re.compile(
     re.VERBOSE,
 )
 
-_SHAPES = (
-    re.compile(r"eyJ[A-Za-z0-9_+/=.-]{10,}"),  # JSON in base64: web tokens, registry logins
+_TOKEN_PATTERNS = (
+    re.compile(r"eyJ[A-Za-z0-9_+/=.-]{10,}"),  # base64 of JSON: JWTs, registry logins
     re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[a-z]-|sk-|npm_|pypi-|hf_|AIza|ya29\.)[\w.-]{10,}"),
     re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"),
     re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"),  # a kubeadm bootstrap token
 )
-_LONG = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{32,}={0,2}")
+_LONG_WORD = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{32,}={0,2}")
 
 
 class Redactor:
-    """Hides what looks like a secret, and those that are known, in whatever form they come."""
+    """Hide everything that looks like a secret, and known secrets in every encoding."""
 
-    def __init__(self, known: Iterable[str] = ()) -> None:
-        forms = {form for secret in known for form in _forms(secret)}
-        self._known = sorted(forms, key=len, reverse=True)
+    def __init__(self, known_secrets: Iterable[str] = ()) -> None:
+        forms = {form for secret in known_secrets for form in _encodings(secret)}
+        self._known_secrets = sorted(forms, key=len, reverse=True)
 
-    def text(self, text: str) -> str:
-        """A text without its secrets."""
-        for secret in self._known:
+    def redact_text(self, text: str) -> str:
+        """Return the text with its secrets replaced."""
+        for secret in self._known_secrets:
             text = text.replace(secret, HIDDEN)
         for pattern in (_PEM, _PEM_HEAD):
             text = pattern.sub(HIDDEN, text)
-        text = _without_tails(text)
-        text = _ADDRESS_LOGIN.sub(rf"\1{HIDDEN}@", text)
+        text = _redact_pem_tails(text)
+        text = _URL_CREDENTIALS.sub(rf"\1{HIDDEN}@", text)
         text = _HEADER.sub(rf"\1: {HIDDEN}", text)
-        text = _BLOCK.sub(_named_block, text)
-        text = _ENTRY.sub(_named_entry, text)
-        text = _named_pairs(text)
-        text = _FLAG.sub(_named_flag, text)
-        for pattern in (_LOGIN_FLAG, _SPOKEN, _SCHEME):
+        for pattern in (_YAML_BLOCK, _ENV_ENTRY):
+            text = pattern.sub(_hide_named_value, text)
+        text = _redact_assignments(text)
+        text = _FLAG.sub(_hide_named_value, text)
+        for pattern in (_USER_FLAG, _PASSWORD_PHRASE, _AUTH_SCHEME):
             text = pattern.sub(rf"\1\2{HIDDEN}", text)
-        for pattern in _SHAPES:
+        for pattern in _TOKEN_PATTERNS:
             text = pattern.sub(HIDDEN, text)
-        return _LONG.sub(_mixed, text)
+        return _LONG_WORD.sub(_redact_random_word, text)
 
-    def value(self, value: Any) -> Any:
-        """A value of JSON without its secrets; Secrets and ConfigMaps lose all but their names."""
+    def redact_value(self, value: Any) -> Any:
+        """Return a JSON value with its secrets replaced; Secrets and ConfigMaps keep only their names."""
         if isinstance(value, dict):
-            return self._mapping(value)
+            return self._redact_mapping(value)
         if isinstance(value, list | tuple):
-            return self._sequence(list(value))
+            return self._redact_sequence(list(value))
         if isinstance(value, bytes):
-            return self._leaf(value.decode(errors="replace"))
-        return self._leaf(value) if isinstance(value, str) else value
+            return self._redact_string(value.decode(errors="replace"))
+        return self._redact_string(value) if isinstance(value, str) else value
 
-    def _mapping(self, value: dict[Any, Any]) -> dict[str, Any]:
-        if value.get("kind") in _NEVER:
+    def _redact_mapping(self, value: dict[Any, Any]) -> dict[str, Any]:
+        if value.get("kind") in _OMITTED_KINDS:
             name = (value.get("metadata") or {}).get("name", "")
-            return {"kind": value["kind"], "metadata": {"name": self.text(str(name))}}
+            return {"kind": value["kind"], "metadata": {"name": self.redact_text(str(name))}}
         named = is_secret_name(str(value.get("name", "")))
         clean: dict[str, Any] = {}
         for key, inner in value.items():
             hides = is_secret_name(str(key)) or (named and key == "value")
-            clean[self.text(str(key))] = _blank(inner) if hides else self.value(inner)
+            clean[self.redact_text(str(key))] = _hide_value(inner) if hides else self.redact_value(inner)
         return clean
 
-    def _sequence(self, value: list[Any]) -> list[Any]:
-        """Words of a command come as a list: the one after `--password` is what it says."""
+    def _redact_sequence(self, value: list[Any]) -> list[Any]:
+        """Redact a list; in a command line, the word after `--password` is a secret."""
         clean: list[Any] = []
         for index, inner in enumerate(value):
             before = value[index - 1] if index else None
             flag = isinstance(before, str) and before.startswith("-") and "=" not in before
             hides = flag and is_secret_name(str(before).lstrip("-"))
-            clean.append(_blank(inner) if hides else self.value(inner))
+            clean.append(_hide_value(inner) if hides else self.redact_value(inner))
         return clean
 
-    def _leaf(self, text: str) -> str:
-        if text[:1] in ("{", "["):  # JSON inside of JSON, as in annotations
+    def _redact_string(self, text: str) -> str:
+        if text[:1] in ("{", "["):  # JSON inside of a JSON string, as in annotations
             try:
-                return json.dumps(self.value(json.loads(text)))
+                return json.dumps(self.redact_value(json.loads(text)))
             except (ValueError, RecursionError):
-                return self.text(text)
-        return self.text(text)
+                return self.redact_text(text)
+        return self.redact_text(text)
 
 
-def _blank(value: Any) -> Any:
-    """Whether something is set is worth knowing, and a switch is no secret."""
+def _hide_value(value: Any) -> Any:
+    """Hide a value, but not whether it is set; a boolean is not a secret."""
     return value if value is None or isinstance(value, bool) else HIDDEN
 
 
-def _forms(secret: str) -> Iterable[str]:
-    """A secret as it may turn up: itself, its lines, quoted, in base64."""
+def _encodings(secret: str) -> Iterable[str]:
+    """The forms in which a secret may occur: as it is, its words, URL-quoted, JSON-escaped, base64."""
     parts = {secret, secret.strip(), *secret.split()}
     for part in parts:
-        if len(part) < _SHORTEST_KNOWN:
+        if len(part) < _MIN_SECRET_LENGTH:
             continue
         yield part
         yield quote(part, safe="")
@@ -150,8 +184,8 @@ def _forms(secret: str) -> Iterable[str]:
         yield base64.urlsafe_b64encode(part.encode()).decode().rstrip("=")
 
 
-def _without_tails(text: str) -> str:
-    """Without the ends of keys whose beginnings are not there, as in the last lines of a log."""
+def _redact_pem_tails(text: str) -> str:
+    """Hide the ends of keys whose beginnings are missing, as in the last lines of a log."""
     parts = _PEM_END.split(text)
     for index, part in enumerate(parts[:-1]):
         lines = part.split("\n")
@@ -161,29 +195,19 @@ def _without_tails(text: str) -> str:
     return "".join(parts)
 
 
-def _named_block(match: re.Match[str]) -> str:
-    name, middle = match.groups()
-    return f"{name}{middle}  {HIDDEN}\n" if is_secret_name(name) else match[0]
+def _hide_named_value(match: re.Match[str]) -> str:
+    """Replace what follows the groups of a match, if its group `name` is the name of a secret."""
+    return "".join([*match.groups(), HIDDEN]) if is_secret_name(match["name"]) else match[0]
 
 
-def _named_entry(match: re.Match[str]) -> str:
-    head, name, middle = match.groups()
-    return f"{head}{name}{middle}{HIDDEN}" if is_secret_name(name) else match[0]
-
-
-def _named_flag(match: re.Match[str]) -> str:
-    dashes, name, space = match.groups()
-    return f"{dashes}{name}{space}{HIDDEN}" if is_secret_name(name) else match[0]
-
-
-def _named_pairs(text: str) -> str:
-    """Every `name=value` whose name gives it away; a value that has no end of its own goes to the line's."""
+def _redact_assignments(text: str) -> str:
+    """Hide the value of every `name=value` with a secret name; an unquoted value ends with the line."""
     clean: list[str] = []
     at = 0
-    while (match := _NAMED.search(text, at)) is not None:
+    while (match := _ASSIGNMENT.search(text, at)) is not None:
         clean.append(text[at : match.end()])
         at = match.end()
-        # After a backslash the first letter is the rest of an escaped line end, in JSON within a text.
+        # After a backslash the first letter belongs to an escaped newline (`\\n`) of JSON within the text.
         name = match[1][1:] if text[max(0, match.start() - 1)] == "\\" else match[1]
         value = _VALUE.match(text, at) if is_secret_name(name) else None
         if value is not None:
@@ -192,8 +216,8 @@ def _named_pairs(text: str) -> str:
     return "".join([*clean, text[at:]])
 
 
-def _mixed(match: re.Match[str]) -> str:
-    """Long runs of capitals, small letters and digits are keys; digests and paths are not like that."""
+def _redact_random_word(match: re.Match[str]) -> str:
+    """Hide long words of capitals, small letters and digits; digests and paths do not mix all three."""
     word = match[0]
     kinds = (any(map(str.isupper, word)), any(map(str.islower, word)), any(map(str.isdigit, word)))
     return HIDDEN if all(kinds) else word

@@ -1,4 +1,5 @@
-"""What an upgrade is made of: which versions fit, what is put aside and copied, and which way it goes on.
+"""Upgrades of a gateway's node image: version rules, datastore snapshot, steps, and automatic rollback."""
 
-Not here: its steps (`gateway/steps/upgrade.py`, `snapshot.py`) and their order (`gateway/plan.py`).
-"""
+from holdfast import lazy_exports
+
+__all__, __getattr__, __dir__ = lazy_exports.attach(__name__, __file__)

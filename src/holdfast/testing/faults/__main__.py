@@ -1,7 +1,6 @@
 """`python -m holdfast.testing.faults`: the fault proxy for programs that are not Python tests.
 
-Prints where it listens and the kubeconfig to use, runs until it is told to end, then sums up.
-Not here: any behaviour of the proxy itself.
+Prints its address and kubeconfig, runs until a signal arrives, then prints a summary.
 """
 
 from __future__ import annotations
@@ -14,18 +13,20 @@ import click
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.testing.faults import KINDS, FaultProxy, load_script
+from holdfast.testing.faults import FAULT_KINDS, FaultProxy, load_script
 
-_ENDINGS = (signal.SIGINT, signal.SIGTERM)
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig of the real API server.")
-@click.option("--context", help="Context in it; the current one if not given.")
+@click.option("--context", help="Context of the kubeconfig; default: its current context.")
 @click.option("--script", type=click.Path(path_type=Path), help="TOML file with the rules; none: no faults.")
 @click.option("--seed", type=int, help="Seed of all draws; else the script's, else 0.")
-@click.option("--port", type=int, default=0, help="Port on loopback; 0 finds a free one.")
-@click.option("--log", type=click.Path(path_type=Path), help="File for one JSON line a request, at the end.")
+@click.option("--port", type=int, default=0, help="Port on loopback; 0 selects a free port.")
+@click.option(
+    "--log", type=click.Path(path_type=Path), help="Write one JSON line per request to this file at exit."
+)
 @click.option("--list", "listing", is_flag=True, help="Show the faults and their settings, and end.")
 def main(
     kubeconfig: Path | None,
@@ -36,14 +37,15 @@ def main(
     log: Path | None,
     listing: bool,
 ) -> None:
-    """Make a real Kubernetes API server fail, by seed and by script.
+    """Make a real Kubernetes API server fail, by seed and script.
 
-    Starts a proxy on loopback and prints the kubeconfig that leads through it. Ends on Ctrl-C or SIGTERM.
+    Starts a proxy on loopback and prints the kubeconfig for its clients. Ends on Ctrl-C or SIGTERM.
     """
     if listing:
-        for name, kind in KINDS.items():
+        for name, kind in FAULT_KINDS.items():
             click.echo(
-                f"{name:24} {kind.does}" + (f" [{', '.join(sorted(kind.takes))}]" if kind.takes else "")
+                f"{name:24} {kind.description}"
+                + (f" [{', '.join(sorted(kind.settings))}]" if kind.settings else "")
             )
         return
     if kubeconfig is None:
@@ -61,12 +63,12 @@ def main(
 
 
 def _run(proxy: FaultProxy, seed: int, log: Path | None) -> None:
-    # Blocked before the proxy's thread exists, so that only `sigwait` ever sees them.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
+    # Blocked before the proxy starts its thread, so that only `sigwait` receives them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     with proxy:
         click.echo(f"KUBECONFIG={proxy.kubeconfig}")
         click.echo(f"listening on {proxy.url}, seed {seed}", err=True)
-        signal.sigwait(_ENDINGS)
+        signal.sigwait(_STOP_SIGNALS)
         click.echo(proxy.log.summary(), err=True)
         if log is not None:
             log.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in proxy.log))

@@ -1,32 +1,99 @@
-"""When which fault strikes: rules in the order they were given, the first that strikes wins.
+"""Faults, rules that select requests for them, and scripts with rules in TOML.
 
-A rule counts the requests that it matches; `after`, `nth`, `probability` and `count` then decide.
-Not here: counting and drawing (`decide`), and reading rules from a file (`script`).
+A rule counts the requests that it matches; `after`, `nth`, `probability` and `count` decide whether it
+applies. The first rule that applies wins. A script has one `[[rule]]` table per rule:
+
+    seed = 7
+
+    [[rule]]
+    fault = ["reset-after", "leader-changed"]
+    methods = ["POST", "DELETE"]
+    probability = 0.3
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, TypeAlias, TypeVar
+import tomllib
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.testing.faults.kinds import KINDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class FaultKind(NamedTuple):
+    """Description of a fault and the settings that it accepts; some apply to watches only."""
+
+    description: str
+    settings: frozenset[str] = frozenset()
+    watch_only: bool = False
+
+
+def _fault_kind(description: str, *takes: str) -> FaultKind:
+    return FaultKind(description, frozenset(takes), watch_only="events" in takes)
+
+
+FAULT_KINDS: dict[str, FaultKind] = {
+    # Connection faults
+    "reset-before": _fault_kind("reset the connection; the server never sees the request"),
+    "reset-after": _fault_kind("forward the request, drop the response, reset the connection"),
+    "refuse": _fault_kind(
+        "close the port for a while: connections are refused; this request is reset", "seconds"
+    ),
+    "truncated": _fault_kind("send the head and a part of the body, then close", "bytes"),
+    "stall-headers": _fault_kind(
+        "send no response for a while, then close; `commit` forwards first", "seconds", "commit"
+    ),
+    "stall-body": _fault_kind("send the head and a part of the body, wait, then close", "seconds", "bytes"),
+    "slow": _fault_kind("wait, then forward and respond as usual", "seconds"),
+    # Errors in the wording of the API server or a load balancer
+    "unauthorized": _fault_kind("401 Unauthorized"),
+    "request-timeout": _fault_kind("408 from a load balancer", "commit"),
+    "gone": _fault_kind("410 Expired: the resource version is too old"),
+    "too-many-requests": _fault_kind("429 TooManyRequests", "retry_after"),
+    "internal-error": _fault_kind("500 InternalError", "commit"),
+    "leader-changed": _fault_kind("500 'etcdserver: leader changed'", "commit"),
+    "server-timeout": _fault_kind("500 ServerTimeout", "commit", "retry_after"),
+    "bad-gateway": _fault_kind("502 from a load balancer, as HTML", "commit"),
+    "unavailable": _fault_kind("503 ServiceUnavailable", "commit", "retry_after"),
+    "gateway-timeout": _fault_kind("504 Timeout", "commit"),
+    # Responses that no API server sends
+    "html": _fault_kind("an HTML page", "status", "commit"),
+    "empty": _fault_kind("an empty body", "status", "commit"),
+    "enormous": _fault_kind("a JSON body without end, up to `bytes`", "status", "commit", "bytes"),
+    "invalid-utf8": _fault_kind("JSON with invalid UTF-8", "status", "commit"),
+    "wrong-content-type": _fault_kind("the server's response with the type text/plain"),
+    # Faults inside a watch, after `events` events of the server
+    "event-gone": _fault_kind("an ERROR event with 410, then the stream ends", "events"),
+    "event-too-many-requests": _fault_kind(
+        "an ERROR event with 429, then the stream ends", "events", "retry_after"
+    ),
+    "event-garbage": _fault_kind("an invalid JSON line, then the stream ends", "events"),
+    "end-stream": _fault_kind("the stream ends as if its time were up", "events"),
+    "drop-stream": _fault_kind("the connection is reset in mid-stream", "events"),
+}
+
+# Forms that real servers send; `date:+N` is an HTTP date N seconds ahead, `absent` omits the header.
+RETRY_AFTER_FORMS = ("1", "0", "-5", "", "soon", "1.5", "date:+1", "date:-30", "absent")
+
 
 T = TypeVar("T")
 
-# An hour and a gibibyte are more than any test can want, and keep a typing error from hanging one.
+# An hour and a gibibyte exceed every use, and keep a typo from blocking a test.
 _BOUNDS = {"seconds": (0, 3600), "bytes": (0, 2**30), "events": (0, 2**30), "status": (200, 599)}
-_DATE = re.compile(r"date:[+-]\d+")
+_RETRY_AFTER_DATE = re.compile(r"date:[+-]\d+")
 
 
 class FaultScriptError(UsageError, ValueError):
-    """A fault or rule that cannot be meant like that; the message names the key."""
+    """An invalid fault or rule; the message names the key."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing that goes wrong. `retry_after` may name several forms, one of which is drawn each time."""
+    """One fault. `retry_after` may list several forms; one is drawn for each response."""
 
     kind: str
     commit: bool | None = None
@@ -37,20 +104,20 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     retry_after: str | tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        kind = KINDS.get(self.kind)
+        kind = FAULT_KINDS.get(self.kind)
         if kind is None:
-            raise FaultScriptError(f"kind: {self.kind!r} is no fault; there are {', '.join(KINDS)}")
+            raise FaultScriptError(f"kind: {self.kind!r} is not a fault; use one of {', '.join(FAULT_KINDS)}")
         for key in ("commit", "seconds", "bytes", "status", "events", "retry_after"):
-            if getattr(self, key) is not None and key not in kind.takes:
+            if getattr(self, key) is not None and key not in kind.settings:
                 raise FaultScriptError(
-                    f"{key}: means nothing to {self.kind}, which takes {_listed(kind.takes)}"
+                    f"{key}: means nothing to {self.kind}, which takes {_join_settings(kind.settings)}"
                 )
         for key, (least, most) in _BOUNDS.items():
             value = getattr(self, key)
             if value is not None and not least <= value <= most:
                 raise FaultScriptError(f"{key}: {value!r} is not between {least} and {most}")
         for form in self.retry_after_forms:
-            if form.startswith("date:") and not _DATE.fullmatch(form):
+            if form.startswith("date:") and not _RETRY_AFTER_DATE.fullmatch(form):
                 raise FaultScriptError(f"retry_after: {form!r} is not of the form date:+SECONDS")
             if not form.isascii() or not form.isprintable():
                 raise FaultScriptError(f"retry_after: {form!r} cannot stand in a header")
@@ -66,10 +133,10 @@ FaultLike: TypeAlias = Fault | str
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which requests, and which fault; with several faults one is drawn.
+    """Requests and the fault to inject; one of several faults is drawn.
 
-    `path` and `query` are regular expressions searched in the two parts of the target, `header` is searched
-    in each `name: value` line with the name in lower case. Faults inside a stream strike watches only.
+    `path` and `query` are regular expressions for the parts of the request target. `header` is searched in
+    each `name: value` line, with the name in lower case. Watch faults apply to watches only.
     """
 
     faults: tuple[Fault, ...]
@@ -85,7 +152,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         if not self.faults:
-            raise FaultScriptError("faults: a rule needs at least one")
+            raise FaultScriptError("faults: must not be empty")
         for key in ("path", "query", "header"):
             try:
                 re.compile(getattr(self, key))
@@ -93,7 +160,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 raise FaultScriptError(f"{key}: no regular expression: {error}") from None
         for method in self.methods:
             if not method.isalpha() or method != method.upper():
-                raise FaultScriptError(f"methods: {method!r} is no HTTP method in capitals")
+                raise FaultScriptError(f"methods: {method!r} is not an HTTP method in capitals")
         if any(number < 1 for number in self.nth):
             raise FaultScriptError("nth: requests are counted from 1")
         if self.after < 0:
@@ -108,42 +175,101 @@ _FAULT_SETTINGS = frozenset(Fault.__struct_fields__) - {"kind"}
 
 
 def rule(*faults: FaultLike | dict[str, Any], **settings: Any) -> Rule:
-    """A rule in one line: `rule("reset-after", methods="POST", probability=0.3)`.
+    """Create a rule: `rule("reset-after", methods="POST", probability=0.3)`.
 
-    Settings of a fault (`seconds`, `retry_after`, …) may stand here too; each fault takes those it knows.
+    Settings of faults (`seconds`, `retry_after`, …) are accepted too; each fault gets those that it knows.
     """
     shared = {key: settings.pop(key) for key in tuple(settings) if key in _FAULT_SETTINGS}
     for key in shared:
-        if not any(isinstance(fault, str) and _takes(fault, key) for fault in faults):
+        if not any(isinstance(fault, str) and _accepts_setting(fault, key) for fault in faults):
             raise FaultScriptError(f"{key}: means nothing to any fault of this rule")
-    made = [_fault(fault, shared) for fault in faults]
+    converted = [_to_fault(fault, shared) for fault in faults]
     for key in ("methods", "nth"):
         if isinstance(settings.get(key), str | int):
             settings[key] = (settings[key],)
-    return _converted({"faults": made, **settings}, Rule)
+    return _convert({"faults": converted, **settings}, Rule)
 
 
-def _fault(fault: FaultLike | dict[str, Any], shared: dict[str, Any]) -> Fault:
+def _to_fault(fault: FaultLike | dict[str, Any], shared: dict[str, Any]) -> Fault:
     if isinstance(fault, Fault):
         return fault
     if isinstance(fault, dict):
-        return _converted(fault, Fault)
-    return _converted({"kind": fault, **{k: v for k, v in shared.items() if _takes(fault, k)}}, Fault)
+        return _convert(fault, Fault)
+    return _convert({"kind": fault, **{k: v for k, v in shared.items() if _accepts_setting(fault, k)}}, Fault)
 
 
-def _takes(kind: str, key: str) -> bool:
-    # An unknown kind takes everything here, so that the error is about the kind.
-    return kind not in KINDS or key in KINDS[kind].takes
+def _accepts_setting(kind: str, key: str) -> bool:
+    # Pass all settings to an unknown kind, so that the error names the kind.
+    return kind not in FAULT_KINDS or key in FAULT_KINDS[kind].settings
 
 
-def _listed(words: frozenset[str]) -> str:
-    return ", ".join(sorted(words)) if words else "no settings"
+def _join_settings(settings: frozenset[str]) -> str:
+    return ", ".join(sorted(settings)) if settings else "no settings"
 
 
-def _converted(value: dict[str, Any], into: type[T]) -> T:
+def _convert(value: dict[str, Any], into: type[T]) -> T:
     try:
         return msgspec.convert(value, into)
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, FaultScriptError):
             raise error.__cause__ from None
         raise FaultScriptError(str(error).replace("`$.", "`")) from None
+
+
+class FaultScript(NamedTuple):
+    """Rules of a script, and its seed if it has one."""
+
+    rules: tuple[Rule, ...]
+    seed: int | None = None
+
+
+def load_script(path: Path) -> FaultScript:
+    """Load a script from a file."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FaultScriptError(f"{path}: cannot be read: {error}") from error
+    try:
+        return parse_script(text)
+    except FaultScriptError as error:
+        raise FaultScriptError(f"{path}: {error}") from error
+
+
+def parse_script(text: str) -> FaultScript:
+    """Parse a script."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FaultScriptError(f"not TOML: {error}") from error
+    seed, tables = content.pop("seed", None), content.pop("rule", [])
+    for key in content:
+        raise FaultScriptError(f"{key}: unknown key; a script has `seed` and `[[rule]]` tables")
+    if seed is not None and type(seed) is not int:
+        raise FaultScriptError(f"seed: {seed!r} is not an integer")
+    if not isinstance(tables, list):
+        raise FaultScriptError("rule: must be an array of tables; write `[[rule]]` for each rule")
+    return FaultScript(
+        tuple(_parse_rule(table, number) for number, table in enumerate(tables, start=1)), seed
+    )
+
+
+def _parse_rule(table: Any, number: int) -> Rule:
+    where = f"rule {number}"
+    if not isinstance(table, dict):
+        raise FaultScriptError(f"{where}: not a table")
+    if isinstance(table.get("name"), str):
+        where += f" ({table['name']})"
+    settings = dict(table)
+    named = settings.pop("fault", None)
+    if named is None:
+        raise FaultScriptError(f"{where}: fault: is missing")
+    faults = named if isinstance(named, list) else [named]
+    for fault in faults:
+        if not isinstance(fault, str | dict):
+            raise FaultScriptError(f"{where}: fault: {fault!r} is neither a name nor a table with a `kind`")
+    if "faults" in settings:
+        raise FaultScriptError(f"{where}: faults: unknown key; write `fault`")
+    try:
+        return rule(*faults, **settings)
+    except FaultScriptError as error:
+        raise FaultScriptError(f"{where}: {error}") from error

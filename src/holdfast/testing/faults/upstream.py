@@ -1,7 +1,4 @@
-"""The real server behind the proxy: where it is, who we are there, and connections kept for the next request.
-
-Not here: what is said over them (`connection`).
-"""
+"""The real API server behind the proxy: address, credentials and pooled connections."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.errors import UsageError
-from holdfast.testing.faults.wire import MAX_HEAD
+from holdfast.testing.faults.http1 import MAX_HEAD_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +27,7 @@ _CERTIFICATE_KEYS = (
 
 
 class Upstream(NamedTuple):
-    """Address and credentials of the server; `user` is what its clients send themselves, such as a token."""
+    """Address and credentials of the server; `user` has the credentials that clients send themselves."""
 
     url: str
     tls: ssl.SSLContext | None = None
@@ -41,21 +38,21 @@ class Upstream(NamedTuple):
     def address(self) -> tuple[str, int]:
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise UsageError(f"upstream: {self.url!r} is no http or https address")
+            raise UsageError(f"upstream: {self.url!r} is not an http or https URL")
         return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def upstream_from_kubeconfig(path: Path, context: str | None = None) -> Upstream:
-    """The server that a kubeconfig's context points at, with its client certificate taken up by the proxy."""
-    content = _loaded(path)
+    """Read the server and the client certificate of a kubeconfig."""
+    content = _load_kubeconfig(path)
     named = context or content.get("current-context") or ""
-    chosen = _entry(content, "contexts", "context", named, path)
-    cluster = _entry(content, "clusters", "cluster", chosen.get("cluster", ""), path)
-    user = _entry(content, "users", "user", chosen["user"], path) if chosen.get("user") else {}
+    chosen = _named_entry(content, "contexts", "context", named, path)
+    cluster = _named_entry(content, "clusters", "cluster", chosen.get("cluster", ""), path)
+    user = _named_entry(content, "users", "user", chosen["user"], path) if chosen.get("user") else {}
     if cluster.get("proxy-url"):
         raise UsageError(f"{path}: proxy-url: the fault proxy cannot go through another proxy")
     url = str(cluster.get("server", ""))
-    tls = _context(cluster, user, path.parent) if url.startswith("https") else None
+    tls = _tls_context(cluster, user, path.parent) if url.startswith("https") else None
     own = {key: value for key, value in user.items() if key not in _CERTIFICATE_KEYS}
     if "tokenFile" in own:
         own["tokenFile"] = str(path.parent / own["tokenFile"])
@@ -64,7 +61,7 @@ def upstream_from_kubeconfig(path: Path, context: str | None = None) -> Upstream
     return upstream
 
 
-def _loaded(path: Path) -> dict[str, Any]:
+def _load_kubeconfig(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
@@ -76,24 +73,24 @@ def _loaded(path: Path) -> dict[str, Any]:
     return content
 
 
-def _entry(content: dict[str, Any], listing: str, key: str, name: str, path: Path) -> dict[str, Any]:
+def _named_entry(content: dict[str, Any], listing: str, key: str, name: str, path: Path) -> dict[str, Any]:
     for entry in content.get(listing) or ():
         if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(key), dict):
-            found: dict[str, Any] = entry[key]
-            return found
-    raise UsageError(f"{path}: {listing}: there is none named {name!r}")
+            value: dict[str, Any] = entry[key]
+            return value
+    raise UsageError(f"{path}: {listing}: no entry named {name!r}")
 
 
-def _context(cluster: dict[str, Any], user: dict[str, Any], directory: Path) -> ssl.SSLContext:
-    authority = _material(cluster, "certificate-authority", directory)
+def _tls_context(cluster: dict[str, Any], user: dict[str, Any], directory: Path) -> ssl.SSLContext:
+    authority = _read_pem(cluster, "certificate-authority", directory)
     context = ssl.create_default_context(cadata=authority.decode() if authority else None)
     context.set_alpn_protocols(["http/1.1"])
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    certificate, key = (_material(user, name, directory) for name in ("client-certificate", "client-key"))
+    certificate, key = (_read_pem(user, name, directory) for name in ("client-certificate", "client-key"))
     if certificate and key:
-        # The ssl module takes key material from files only.
+        # The ssl module loads keys from files only.
         with tempfile.NamedTemporaryFile(prefix="holdfast-faults-") as file:
             file.write(certificate + b"\n" + key)
             file.flush()
@@ -101,13 +98,13 @@ def _context(cluster: dict[str, Any], user: dict[str, Any], directory: Path) -> 
     return context
 
 
-def _material(entry: dict[str, Any], name: str, directory: Path) -> bytes | None:
+def _read_pem(entry: dict[str, Any], name: str, directory: Path) -> bytes | None:
     if entry.get(f"{name}-data"):
         return base64.b64decode(entry[f"{name}-data"])
     return (directory / entry[name]).read_bytes() if entry.get(name) else None
 
 
-class Link:
+class UpstreamConnection:
     """One connection to the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -116,7 +113,7 @@ class Link:
         self.idle_since = 0.0
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         fresh = time.monotonic() - self.idle_since < _IDLE_SECONDS
         return fresh and not self.reader.at_eof() and not self.writer.is_closing()
 
@@ -125,35 +122,35 @@ class Link:
             self.writer.transport.abort()
 
 
-class Links:
-    """Connections to the server, the last used first: a fault on our side costs the server no handshake."""
+class UpstreamPool:
+    """Idle connections to the server, most recently used first: a fault must not cost a TLS handshake."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
-        self._idle: list[Link] = []
+        self._idle: list[UpstreamConnection] = []
 
     @property
-    def authority(self) -> str:
-        """What the Host header says."""
+    def host(self) -> str:
+        """Value of the Host header."""
         return urlsplit(self._upstream.url).netloc
 
-    async def take(self) -> Link:
+    async def acquire(self) -> UpstreamConnection:
         while self._idle:
             link = self._idle.pop()
-            if link.usable:
+            if link.is_usable:
                 return link
             link.close()
         host, port = self._upstream.address
         tls = self._upstream.tls
         name = (self._upstream.server_name or host) if tls is not None else None
         reader, writer = await asyncio.open_connection(
-            host, port, ssl=tls, server_hostname=name, limit=MAX_HEAD
+            host, port, ssl=tls, server_hostname=name, limit=MAX_HEAD_BYTES
         )
-        return Link(reader, writer)
+        return UpstreamConnection(reader, writer)
 
-    def give_back(self, link: Link) -> None:
-        link.idle_since = time.monotonic()
-        self._idle.append(link)
+    def release(self, connection: UpstreamConnection) -> None:
+        connection.idle_since = time.monotonic()
+        self._idle.append(connection)
 
     def close(self) -> None:
         while self._idle:

@@ -1,4 +1,4 @@
-"""Planted secrets of many shapes in many places: none of them comes out, and what is no secret stays."""
+"""Secrets of many shapes in many places are redacted, and everything else is kept."""
 
 import base64
 import json
@@ -7,11 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, example, given, settings, strategies as st
 
-from holdfast.gateway.doctor.redaction import HIDDEN, Redactor
-from holdfast.gateway.doctor.secret_names import is_secret_name
+from holdfast.gateway.doctor.redaction import HIDDEN, Redactor, is_secret_name
 
 WORD = string.ascii_letters + string.digits + "!#$%&()*+,-./;<=>?@[]^_`{|}~:"
 NAMES = [
@@ -21,15 +19,15 @@ NAMES = [
     "GITHUB_PAT", "MYSQL_PWD", ".dockerconfigjson", "tls.key", "bearer_token", "identitytoken", "JWT",
 ]  # fmt: skip
 
-WRITTEN_AROUND_IT = Path(__file__).read_text()
+OWN_SOURCE = Path(__file__).read_text()
 
 
-def is_planted(word):
-    """Whether a word that comes out can only be the planted one, and is none that a flag begins with."""
-    return word.strip("-") == word and word not in WRITTEN_AROUND_IT
+def is_unique(word):
+    """Whether a word cannot occur in the text around it, and does not look like a flag."""
+    return word.strip("-") == word and word not in OWN_SOURCE
 
 
-words = st.text(WORD, min_size=10, max_size=60).filter(is_planted)
+words = st.text(WORD, min_size=10, max_size=60).filter(is_unique)
 phrases = st.lists(words, min_size=1, max_size=4).map(" ".join)
 names = st.sampled_from(NAMES)
 around = st.sampled_from(["", "2026-11-16T00:00:00Z I went well\n", 'level=info msg="so far" ', "x: y\n\n"])
@@ -61,24 +59,24 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 @given(name=names, secret=phrases, before=around, after=around)
-def test_what_a_name_gives_away_never_comes_out(place, name, secret, before, after):
+def test_value_of_sensitive_key_is_redacted(place, name, secret, before, after):
     written = before + PLACES[place](name, secret) + "\n" + after
-    clean = Redactor().text(written)
+    clean = Redactor().redact_text(written)
     assert secret not in clean
     assert json.dumps(secret)[1:-1] not in clean
     assert HIDDEN in clean
 
 
 @given(name=names, secret=phrases, depth=st.integers(0, 3), extra=st.booleans())
-def test_nor_does_it_as_a_value_however_deep(name, secret, depth, extra):
+def test_nested_value_of_sensitive_key_is_redacted(name, secret, depth, extra):
     value = {name: [secret, {"x": secret}] if extra else secret}
     for _ in range(depth):
         value = {"spec": [value, {"other": 1}]}
-    assert secret not in str(Redactor().value(value))
-    assert secret not in str(Redactor().value({"annotation": json.dumps(value)}))
-    assert secret not in str(Redactor().value([f"--{name.strip('.')}", secret]))
-    assert secret not in str(Redactor().value({"Env": [f"{name}={secret}"]}))
-    assert secret not in str(Redactor().value({"env": [{"name": name, "value": secret}]}))
+    assert secret not in str(Redactor().redact_value(value))
+    assert secret not in str(Redactor().redact_value({"annotation": json.dumps(value)}))
+    assert secret not in str(Redactor().redact_value([f"--{name.strip('.')}", secret]))
+    assert secret not in str(Redactor().redact_value({"Env": [f"{name}={secret}"]}))
+    assert secret not in str(Redactor().redact_value({"env": [{"name": name, "value": secret}]}))
 
 
 @given(
@@ -90,7 +88,7 @@ def test_nor_does_it_as_a_value_however_deep(name, secret, depth, extra):
     escaped=st.booleans(),
     before=around,
 )
-def test_no_line_of_a_key_comes_out_whole_or_cut(kind, body, cut, escaped, before):
+def test_key_lines_are_redacted_complete_or_truncated(kind, body, cut, escaped, before):
     lines = pem(kind, body).split("\n")
     kept = {0: lines, 1: lines[:-1], 2: lines[1:], 3: lines[:2]}[cut]
     if cut == 2:
@@ -99,7 +97,7 @@ def test_no_line_of_a_key_comes_out_whole_or_cut(kind, body, cut, escaped, befor
     if escaped:
         assume(cut != 2)
         written = json.dumps(written)
-    clean = Redactor().text(f"{before}{written}\nafter")
+    clean = Redactor().redact_text(f"{before}{written}\nafter")
     for line in kept:
         if not line.startswith("-----") and len(line) > 6:
             assert line not in clean
@@ -112,8 +110,8 @@ def test_no_line_of_a_key_comes_out_whole_or_cut(kind, body, cut, escaped, befor
     secret=st.text(string.ascii_letters + string.digits + "!$%&()*+,-.;=_~:/@#?", min_size=8, max_size=40),
     before=around,
 )
-def test_a_login_in_an_address(scheme, user, secret, before):
-    clean = Redactor().text(f"{before}see {scheme}://{user}:{secret}@example.org:5432/db?x=1 for more")
+def test_credentials_in_url_are_redacted(scheme, user, secret, before):
+    clean = Redactor().redact_text(f"{before}see {scheme}://{user}:{secret}@example.org:5432/db?x=1 for more")
     assert secret not in clean
     assert "example.org:5432/db" in clean
 
@@ -125,16 +123,16 @@ def test_a_login_in_an_address(scheme, user, secret, before):
         ["Authorization: ", "authorization: ", '"Proxy-Authorization": "', "", "curl -H "]
     ),
 )
-def test_tokens_of_http(scheme, token, header):
-    assert token not in Redactor().text(f"> {header}{scheme} {token}")
+def test_http_tokens_are_redacted(scheme, token, header):
+    assert token not in Redactor().redact_text(f"> {header}{scheme} {token}")
 
 
-@settings(deadline=None)  # the first example of a run pays for what is loaded then
+@settings(deadline=None)  # the first example also loads modules
 @given(
     login=st.tuples(st.text(WORD, min_size=1), st.text(WORD, min_size=8)),
     form=st.sampled_from(["secret", "bare", "url"]),
 )
-def test_registry_logins_in_base64(login, form):
+def test_base64_registry_logins_are_redacted(login, form):
     auth = base64.b64encode(":".join(login).encode()).decode()
     config = json.dumps({"auths": {"registry.example.org": {"auth": auth}}})
     encoded = base64.b64encode(config.encode()).decode()
@@ -143,17 +141,17 @@ def test_registry_logins_in_base64(login, form):
         "bare": f"got {encoded} from it",
         "url": f"?config={base64.urlsafe_b64encode(config.encode()).decode()}",
     }[form]
-    clean = Redactor().text(written)
+    clean = Redactor().redact_text(written)
     assert encoded not in clean
     assert encoded[20:] not in clean
-    assert auth not in Redactor().text(config)
+    assert auth not in Redactor().redact_text(config)
 
 
 @given(data=st.binary(min_size=36, max_size=300), before=around)
-def test_long_runs_that_look_like_keys(data, before):
+def test_long_key_like_strings_are_redacted(data, before):
     run = base64.b64encode(data).decode().rstrip("=")
     assume(all(any(map(test, run)) for test in (str.isupper, str.islower, str.isdigit)))
-    assert run not in Redactor().text(f"{before}value {run} was refused")
+    assert run not in Redactor().redact_text(f"{before}value {run} was refused")
 
 
 @pytest.mark.parametrize(
@@ -169,29 +167,29 @@ def test_long_runs_that_look_like_keys(data, before):
         "sk-abcdefghijklmnopqrstuvwx",
     ],
 )
-def test_tokens_that_are_known_by_their_look(token):
-    assert token not in Redactor().text(f"it said {token}, then ended")
+def test_known_token_formats_are_redacted(token):
+    assert token not in Redactor().redact_text(f"it said {token}, then ended")
 
 
 @given(secret=st.text(WORD, min_size=6, max_size=40), name=st.sampled_from(["line", "reason", "msg"]))
 @example(secret="hidden", name="line")
-def test_a_known_secret_is_found_without_any_name(secret, name):
+def test_known_secret_is_redacted_without_key_name(secret, name):
     redactor = Redactor([secret])
     for form in (secret, json.dumps({name: secret}), base64.b64encode(secret.encode()).decode()):
-        clean = redactor.text(f"so {form} it is").replace(HIDDEN, "")
+        clean = redactor.redact_text(f"so {form} it is").replace(HIDDEN, "")
         assert form not in clean
-    assert secret not in str(redactor.value({name: [f"a {secret} b"]})).replace(HIDDEN, "")
+    assert secret not in str(redactor.redact_value({name: [f"a {secret} b"]})).replace(HIDDEN, "")
 
 
 @pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
-def test_of_secrets_and_config_maps_only_the_name_is_left(kind):
-    found = {
+def test_secrets_and_config_maps_keep_only_name(kind):
+    obj = {
         "kind": kind,
         "metadata": {"name": "n", "annotations": {"a": "planted"}},
         "data": {"x": "planted"},
     }
-    assert Redactor().value(found) == {"kind": kind, "metadata": {"name": "n"}}
-    assert "planted" not in str(Redactor().value({"items": [found]}))
+    assert Redactor().redact_value(obj) == {"kind": kind, "metadata": {"name": "n"}}
+    assert "planted" not in str(Redactor().redact_value({"items": [obj]}))
 
 
 @pytest.mark.parametrize(
@@ -206,32 +204,32 @@ def test_of_secrets_and_config_maps_only_the_name_is_left(kind):
         'name="etcd" state=ready after=1.2s',
     ],
 )
-def test_what_is_no_secret_stays(line):
-    assert Redactor().text(line) == line
+def test_harmless_text_is_kept(line):
+    assert Redactor().redact_text(line) == line
 
 
-def test_switches_and_absence_stay_visible():
-    found = {"automountServiceAccountToken": False, "password": None, "pin_token": 1234}
+def test_booleans_and_null_are_kept():
+    value = {"automountServiceAccountToken": False, "password": None, "pin_token": 1234}
     clean = {"automountServiceAccountToken": False, "password": None, "pin_token": HIDDEN}
-    assert Redactor().value(found) == clean
+    assert Redactor().redact_value(value) == clean
 
 
 @pytest.mark.parametrize(
     "name", ["key", "path", "HOLDFAST_HOME", "bypass", "topologyKey", "author", "public_key"]
 )
-def test_names_that_give_nothing_away(name):
+def test_harmless_key_names_are_kept(name):
     assert not is_secret_name(name)
 
 
 @given(st.text())
-def test_any_text_is_taken(text):
-    Redactor().text(text)
+def test_any_text_is_accepted(text):
+    Redactor().redact_text(text)
 
 
 @pytest.mark.parametrize(
     "piece", ["a", "a.", "a-", "a:", "://", "A1b", "-----BEGIN ", '\\"', "a\n", "token "]
 )
-def test_a_hostile_line_takes_no_long_time(piece):
-    began = time.monotonic()
-    Redactor().text(piece * (100_000 // len(piece)))
-    assert time.monotonic() - began < 20
+def test_pathological_line_is_processed_quickly(piece):
+    started = time.monotonic()
+    Redactor().redact_text(piece * (100_000 // len(piece)))
+    assert time.monotonic() - started < 20

@@ -1,4 +1,5 @@
-"""One module per group of checks; a check only looks, and yields what it finds.
+"""The checks of `doctor`, grouped by what they inspect; a check changes nothing and yields findings."""
 
-Not here: how checks are run and what becomes of one that fails itself (examination.py).
-"""
+from holdfast import lazy_exports
+
+__all__, __getattr__, __dir__ = lazy_exports.attach(__name__, __file__)

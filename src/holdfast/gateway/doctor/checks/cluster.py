@@ -1,141 +1,176 @@
-"""Kubernetes on the gateway: does the API answer, is the node ready, and are nodes and volumes its own?"""
+"""Checks of the gateway's Kubernetes: API server, nodes, PersistentVolumes, pods and network policies."""
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import DamagedFileError, HoldfastError
-from holdfast.gateway import kubeconfig
-from holdfast.gateway.doctor.findings import Finding, problem, warning
-from holdfast.gateway.nodes.membership import Membership, NodeView, membership
-from holdfast.gateway.nodes.pinning import is_stranded, pinned_to, why_not
-from holdfast.gateway.steps.nodes import LOCAL_PATH
+from holdfast.api import parse_optional_timestamp
+from holdfast.errors import CorruptFileError, HoldfastError
+from holdfast.gateway.cluster import kubeconfig, permanent_failure
+from holdfast.gateway.doctor.findings import Finding, new_finding, note, problem, warning
+from holdfast.gateway.pv_migration import (
+    LOCAL_PATH_DIR,
+    Membership,
+    NodeView,
+    classify_nodes,
+    is_stranded,
+    migration_blocker,
+    pinned_node_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.gateway.doctor.case import Case
+    from holdfast.gateway.doctor.facts import GatewayFacts
 
-_PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
+_PRESSURE_CONDITIONS = ("MemoryPressure", "DiskPressure", "PIDPressure")
+_STUCK_AFTER_SECONDS = 120.0
+"""How long a pod may be pending or terminating before it is reported."""
+_MAX_LISTED_POLICIES = 5
+_NO_REASON = "no reason given"
 
 
-def api(case: Case) -> Iterator[Finding]:
-    """The API answers from here: to what the node gives out, and to the kubeconfig of this machine."""
-    server = case.credentials.server
+def check_kubernetes_api(facts: GatewayFacts) -> Iterator[Finding]:
+    """The API server answers requests with the node's credentials and with this machine's kubeconfig."""
     try:
-        case.hear("/readyz")
+        facts.api_get("/readyz")
     except HoldfastError as error:
-        yield problem(
-            error.code,
-            server,
-            f"The node runs, but {error.message}.",
-            mend="fix",
-            repair=f"--fix waits until it is ready. `holdfast logs {case.name} --component kube-apiserver`"
-            " shows its log.",
-        )
+        cause = f"The node runs, but {error.message}."
+        logs = f"holdfast logs {facts.name} --component kube-apiserver"
+        repair = f"--fix waits until the API server is ready. Its log: `{logs}`"
+        yield problem(error.code, facts.credentials.server, cause, fixed_by="fix", repair=repair)
         return
-    path = case.work.files.kubeconfig
+    path = facts.gateway.files.kubeconfig
     try:
-        here = kubeconfig.credentials(path.read_bytes())
-        if here != case.credentials:
-            case.hear("/readyz", here)
-    except (OSError, DamagedFileError):
-        return  # the kubeconfig's own check says so
+        local_credentials = kubeconfig.parse_credentials(path.read_bytes())
+        if local_credentials != facts.credentials:
+            facts.api_get("/readyz", local_credentials)
+    except (OSError, CorruptFileError):
+        return  # reported by the kubeconfig check
     except HoldfastError as error:
-        yield problem(
-            "api-refused",
-            str(path),
-            f"The API answers, but not to the kubeconfig of this machine: {error.message}.",
-            mend="fix",
-            repair="--fix writes the kubeconfig from the node's own.",
-        )
+        cause = f"The API server answers, but rejects this machine's kubeconfig: {error.message}."
+        repair = "--fix writes the kubeconfig from the node's."
+        yield problem("api-refused", str(path), cause, fixed_by="fix", repair=repair)
 
 
-def node(case: Case) -> Iterator[Finding]:
-    """The gateway's own node is registered and ready."""
-    listed = {_name(each): each for each in case.items("/api/v1/nodes")}
-    server = told_apart(case).server
-    if server is None:
-        yield problem(
-            "node-missing",
-            case.work.node,
-            "The API answers, but the gateway's node is not registered.",
-            mend="fix",
-            repair="--fix waits until it is.",
-        )
+def check_node(facts: GatewayFacts) -> Iterator[Finding]:
+    """The gateway's own node is registered, ready, schedulable and not under resource pressure."""
+    control_plane = node_membership(facts).control_plane
+    if control_plane is None:
+        cause = "The API server answers, but the gateway's node is not registered."
+        repair = "--fix waits until it is registered."
+        yield problem("node-missing", facts.gateway.node_name, cause, fixed_by="fix", repair=repair)
         return
-    own = server.name
-    conditions = {row["type"]: row for row in listed[own].get("status", {}).get("conditions", ())}
+    name = control_plane.name
+    (node,) = (obj for obj in facts.list_objects("/api/v1/nodes") if _object_name(obj) == name)
+    conditions = {row["type"]: row for row in node.get("status", {}).get("conditions", ())}
     ready = conditions.get("Ready", {})
     if ready.get("status") != "True":
-        yield problem(
-            "node-not-ready",
-            own,
-            f"The node is not ready: {ready.get('message') or ready.get('reason') or 'it does not say why'}.",
-            mend="fix",
-            repair="--fix waits until it is, and says what it waits for.",
-        )
-    for kind in _PRESSURES:
+        cause = f"The node is not ready: {ready.get('message') or ready.get('reason') or _NO_REASON}."
+        repair = "--fix waits until it is ready and reports what it waits for."
+        yield problem("node-not-ready", name, cause, fixed_by="fix", repair=repair)
+    for kind in _PRESSURE_CONDITIONS:
         if conditions.get(kind, {}).get("status") == "True":
-            yield warning(
-                "node-pressure",
-                own,
-                f"{kind}: {conditions[kind].get('message', '')}. Pods may be evicted.",
-                mend="person",
-                repair="Free what is short on the engine's host.",
-            )
-    if listed[own].get("spec", {}).get("unschedulable"):
-        yield warning(
-            "node-cordoned",
-            own,
-            "The node takes no new pods.",
-            mend="command",
-            repair=f"{_kubectl(case)} uncordon {own}",
-        )
+            cause = f"{kind}: {conditions[kind].get('message', '')}. Pods may be evicted."
+            repair = "Free that resource on the engine's host."
+            yield warning("node-pressure", name, cause, fixed_by="person", repair=repair)
+    if node.get("spec", {}).get("unschedulable"):
+        repair = _kubectl_command(facts, f"uncordon {name}")
+        cause = "The node is cordoned: no new pods are scheduled on it."
+        yield warning("node-cordoned", name, cause, fixed_by="command", repair=repair)
 
 
-def stale_nodes(case: Case) -> Iterator[Finding]:
+def check_stale_nodes(facts: GatewayFacts) -> Iterator[Finding]:
     """Every node in the cluster is a member of this gateway."""
-    for stale in told_apart(case).stale:
-        yield problem(
-            "stale-nodes",
-            stale.name,
-            "The node is no member of this gateway; pods on it never end.",
-            mend="fix",
-            repair="--fix takes it out of the cluster; volumes pinned to it are kept and pinned anew.",
+    cause = "The node is not a member of this gateway; pods on it never terminate."
+    repair = "--fix removes it from the cluster and pins its volumes to the current node."
+    for stale in node_membership(facts).stale:
+        yield problem("stale-nodes", stale.name, cause, fixed_by="fix", repair=repair)
+
+
+def check_persistent_volumes(facts: GatewayFacts) -> Iterator[Finding]:
+    """No PersistentVolume is pinned to a node that does not exist."""
+    node_names = node_membership(facts).node_names
+    directory = f"{facts.gateway.contract.state_path}/{LOCAL_PATH_DIR}"
+    for volume in facts.list_objects("/api/v1/persistentvolumes"):
+        if not is_stranded(volume, node_names):
+            continue
+        pinned = ", ".join(sorted(pinned_node_names(volume)))
+        cause = f"The volume is pinned to {pinned}, which does not exist; its files are unchanged."
+        blocker = migration_blocker(volume, directory)
+        if blocker:
+            repair = f"holdfast cannot pin it to another node: {blocker}."
+            yield warning("volumes-unpinned", _object_name(volume), cause, fixed_by="person", repair=repair)
+        else:
+            repair = "--fix pins it to this node, for the same path and PVC."
+            yield problem("volumes-unpinned", _object_name(volume), cause, fixed_by="fix", repair=repair)
+
+
+def node_membership(facts: GatewayFacts) -> Membership:
+    nodes = [NodeView.from_object(obj) for obj in facts.list_objects("/api/v1/nodes")]
+    return classify_nodes(nodes, gateway=facts.gateway.name, hostname=facts.running_container.hostname)
+
+
+def check_pods(facts: GatewayFacts) -> Iterator[Finding]:
+    """Pods start, keep running, and disappear when they are deleted."""
+    gateway_namespaces = {"kube-system", "local-path-storage", facts.gateway.settings.namespace}
+    now = dt.datetime.now(dt.UTC)
+    for pod in facts.list_objects("/api/v1/pods"):
+        trouble = pod_problem(pod, now)
+        if not trouble:
+            continue
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        yield new_finding(
+            "problem" if namespace in gateway_namespaces else "warning",
+            "pods-failing",
+            f"{namespace}/{name}",
+            f"The pod {trouble}.",
+            fixed_by="person",
+            repair=_kubectl_command(facts, f"describe pod -n {namespace} {name}"),
         )
 
 
-def volumes(case: Case) -> Iterator[Finding]:
-    """No volume is pinned to a node that is not there."""
-    nodes = told_apart(case)
-    hosts = {name for node in (*nodes.members, *nodes.stale) for name in (node.name, node.hostname)}
-    folder = f"{case.work.profile.state_path}/{LOCAL_PATH}"
-    for each in case.items("/api/v1/persistentvolumes"):
-        if not is_stranded(each, hosts):
-            continue
-        where, trouble = ", ".join(sorted(pinned_to(each))), why_not(each, folder)
-        cause = f"The volume is pinned to {where}, and there is no such node; its files are where they were."
-        if not trouble:
-            repair = "--fix pins it to this node, for the same path and claim."
-            yield problem("volumes-unpinned", _name(each), cause, mend="fix", repair=repair)
-        else:
-            repair = f"It cannot be pinned anew by itself: {trouble}."
-            yield warning("volumes-unpinned", _name(each), cause, mend="person", repair=repair)
+def check_network_policies(facts: GatewayFacts) -> Iterator[Finding]:
+    """Report NetworkPolicies, because the node's network does not enforce them."""
+    policies = facts.list_objects("/apis/networking.k8s.io/v1/networkpolicies")
+    if policies:
+        names = sorted(f"{obj['metadata']['namespace']}/{_object_name(obj)}" for obj in policies)
+        listed = ", ".join(names[:_MAX_LISTED_POLICIES]) + (" …" if len(names) > _MAX_LISTED_POLICIES else "")
+        cause = "The node's network does not enforce network policies: every pod can reach every other pod."
+        repair = "Do not rely on network policies to isolate pods."
+        yield note("network-policy-unenforced", listed, cause, repair=repair)
 
 
-def told_apart(case: Case) -> Membership:
-    """The nodes of the cluster, by whose they are."""
-    views = [
-        NodeView(name=_name(each), uid=each["metadata"]["uid"], labels=each["metadata"].get("labels") or {})
-        for each in case.items("/api/v1/nodes")
-    ]
-    return membership(views, gateway=case.work.name, hostname=case.running.hostname)
+def pod_problem(pod: dict[str, Any], now: dt.datetime) -> str:
+    """Describe why a pod will not recover without a change; empty for all other pods."""
+    status, metadata = pod.get("status") or {}, pod["metadata"]
+    if metadata.get("deletionTimestamp"):
+        is_stuck = _age_seconds(metadata["deletionTimestamp"], now) > _STUCK_AFTER_SECONDS
+        return "was deleted, but does not terminate" if is_stuck else ""
+    if status.get("phase") == "Failed":
+        return f"failed ({status.get('reason') or _NO_REASON})"
+    if failure := permanent_failure(pod):
+        return f"cannot run: {failure}"
+    is_late = _age_seconds(metadata.get("creationTimestamp", ""), now) > _STUCK_AFTER_SECONDS
+    if status.get("phase") == "Pending" and is_late:
+        messages = [
+            str(row["message"]).rstrip(".")
+            for row in status.get("conditions") or ()
+            if row.get("status") == "False" and row.get("message")
+        ]
+        return f"has been pending for more than {_STUCK_AFTER_SECONDS:.0f} s: {(messages or [_NO_REASON])[0]}"
+    return ""
 
 
-def _name(each: dict[str, Any]) -> str:
-    return str(each["metadata"]["name"])
+def _age_seconds(timestamp: str, now: dt.datetime) -> float:
+    created = parse_optional_timestamp(timestamp)
+    return (now - created).total_seconds() if created is not None else 0.0
 
 
-def _kubectl(case: Case) -> str:
-    return f"kubectl --kubeconfig {case.work.files.kubeconfig}"
+def _object_name(obj: dict[str, Any]) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _kubectl_command(facts: GatewayFacts, arguments: str) -> str:
+    return f"kubectl --kubeconfig {facts.gateway.files.kubeconfig} {arguments}"

@@ -1,0 +1,107 @@
+"""Extensions of click: lazily imported commands, shared options and parameter types, confirmation by name.
+
+Imports click only: `holdfast --help` must not load the modules of the commands.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+MAX_PORT = 65535
+
+
+class LazyGroup(click.Group):
+    """A command group that imports a command when it is called.
+
+    Args:
+        lazy: maps each command's name to its location (`module:attribute`) and its help line. A command
+            without a help line is hidden: only processes inside the cluster call it.
+    """
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        return [name for name, (_, help_line) in self._lazy.items() if help_line]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        if name not in self._lazy:
+            return None
+        module, _, attribute = self._lazy[name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._lazy[name][1]) for name in self.list_commands(ctx)])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            import difflib
+
+            matches = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f"Did you mean {matches[0]!r}?" if matches else f"See `{ctx.command_path} --help`."
+            raise click.UsageError(f"Command {args[0]!r} does not exist. {hint}", ctx) from None
+
+
+def flag_option(*names: str, text: str) -> Callable[[Any], Any]:
+    """A flag with its help text."""
+    return click.option(*names, is_flag=True, help=text)
+
+
+json_option = flag_option("--json", "as_json", text="Print results and progress as JSON.")
+
+name_argument = click.argument("name", required=False)
+
+
+class PortType(click.ParamType["int | str"]):
+    """A port number, or `auto` for a free port."""
+
+    name = "port"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        text = str(value).strip().lower()
+        if text == "auto":
+            return text
+        if not text.isdigit() or not 1 <= int(text) <= MAX_PORT:
+            self.fail(f"{value!r} is not a port: give a number from 1 to {MAX_PORT}, or auto.", param, ctx)
+        return int(text)
+
+
+def confirm_by_name(gateway: str, action: str, *, yes: str | None) -> None:
+    """Let the user confirm a destructive action by the gateway's name.
+
+    Args:
+        gateway: the name that the user has to type.
+        action: what happens, as in "destroying gateway dev".
+        yes: the value of `--yes`; the user is prompted if it is None and stdin is a terminal.
+
+    Raises:
+        UsageError: the action is not confirmed.
+    """
+    from holdfast.errors import UsageError
+
+    if yes is not None:
+        if yes != gateway:
+            raise UsageError(
+                f"--yes says {yes!r}, but the gateway is {gateway!r}; nothing was changed",
+                hint=f"To confirm, pass --yes {gateway}.",
+            )
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{action} has to be confirmed; nothing was changed", hint=f"Pass --yes {gateway}.")
+    typed = click.prompt(f"Confirm {action}: type its name", default="", show_default=False, err=True)
+    if typed != gateway:
+        raise UsageError(f"{typed!r} is not the name of the gateway; nothing was changed")

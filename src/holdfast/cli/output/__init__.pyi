@@ -1,0 +1,8 @@
+from holdfast.cli.output.errors import print_error as print_error, run_command as run_command
+from holdfast.cli.output.plain import (
+    ProgressRenderer as ProgressRenderer,
+    format_table as format_table,
+    print_plan as print_plan,
+    print_result as print_result,
+    progress_renderer as progress_renderer,
+)

@@ -1,0 +1,107 @@
+"""Translate exceptions into an error message with a code and a hint, and into the exit code.
+
+Exit codes: 0 success; 1 failed, rerun the same command to continue; 2 usage error; 3 manual action required,
+see the hint; 4 another run holds the gateway; 5 `--plan` found changes; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast import home
+from holdfast.errors import DiskFullError, HoldfastError, OperationCancelledError, PermanentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_INTERNAL_ERROR_EXIT_CODE = 1
+_DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def run_command(command: click.Command, args: Sequence[str] | None = None) -> int:
+    """Run a command line, print its error if it fails, and return its exit code.
+
+    Args:
+        command: the root command.
+        args: the arguments; default: those of the process.
+    """
+    arguments = list(sys.argv[1:] if args is None else args)
+    as_json = "--json" in arguments
+    try:
+        result = command.main(arguments, prog_name="holdfast", standalone_mode=False)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (users get a message, not a traceback)
+        return _handle_error(error, as_json=as_json)
+    return result if isinstance(result, int) else 0
+
+
+def _handle_error(error: BaseException, *, as_json: bool) -> int:
+    if isinstance(error, click.ClickException):
+        _print_usage_error(error, as_json=as_json)
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        error = OperationCancelledError("interrupted")
+    elif isinstance(error, OSError):
+        error = _translate_os_error(error) or error
+    if isinstance(error, HoldfastError):
+        print_error(error, as_json=as_json)
+        return error.exit_code
+    _print_internal_error(error, as_json=as_json)
+    return _INTERNAL_ERROR_EXIT_CODE
+
+
+def _translate_os_error(error: OSError) -> HoldfastError | None:
+    """Recognize a full disk and an unusable holdfast directory; other OS errors are defects."""
+    if error.errno in _DISK_FULL_ERRNOS:
+        return DiskFullError(f"{error.filename or 'a file'}: no space left on this machine")
+    if not isinstance(error.filename, str | bytes):
+        return None
+    path, roots = Path(os.fsdecode(error.filename)), (home.config_dir(), home.state_dir(), home.cache_dir())
+    if not any(path.is_relative_to(root) or root.is_relative_to(path) for root in roots):
+        return None
+    return PermanentError(
+        f"{path} cannot be used: {error.strerror}",
+        hint="Make it yours and writable, or set HOLDFAST_HOME (configuration and state) or HOLDFAST_CACHE "
+        "(builds) to another directory. Then rerun the same command.",
+    )
+
+
+def print_error(error: HoldfastError, *, as_json: bool) -> None:
+    """Print an error on stderr."""
+    if as_json:
+        from holdfast.cli.output.json import print_json_error
+
+        print_json_error(error.code, error.message, error.hint, error.exit_code)
+        return
+    click.echo(click.style("x ", fg="red", bold=True) + f"{error.message} [{error.code}]", err=True)
+    if error.hint:
+        click.echo(f"  {error.hint}", err=True)
+
+
+def _print_usage_error(error: click.ClickException, *, as_json: bool) -> None:
+    if as_json:
+        from holdfast.cli.output.json import print_json_error
+
+        print_json_error("usage", error.format_message(), "", error.exit_code)
+    else:
+        error.show()
+
+
+def _print_internal_error(error: BaseException, *, as_json: bool) -> None:
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="holdfast-", suffix=".trace", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    hint = f"This is a defect in holdfast; report it with {file.name}. It is safe to rerun the command."
+    print_error(HoldfastError(f"{type(error).__name__}: {error}", hint=hint), as_json=as_json)

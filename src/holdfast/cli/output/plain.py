@@ -1,0 +1,152 @@
+"""Text output: results and tables on stdout, one line per finished step on stderr.
+
+`progress_renderer` chooses the renderer: a live display on a terminal, lines in a pipe, or JSON.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.output.json import print_json
+from holdfast.events import (
+    Event,
+    EventBus,
+    RetryScheduled,
+    StepFailed,
+    StepFinished,
+    StepProgress,
+    StepSkipped,
+    StepStarted,
+    StoreDamaged,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from holdfast.workflow import Plan
+
+# Seconds between two progress lines of a running step, if stderr is not a terminal.
+_HEARTBEAT_INTERVAL = 10.0
+_MIN_SHOWN_SECONDS = 0.05
+_PLAN_CHANGES_EXIT_CODE = 5
+
+
+def progress_renderer(*, as_json: bool) -> ProgressRenderer:
+    """Return the renderer for stderr: JSON, live display or plain lines."""
+    if as_json:
+        return JsonRenderer()
+    if sys.stderr.isatty():
+        from holdfast.cli.output.live import LiveRenderer
+
+        return LiveRenderer()
+    return PlainRenderer()
+
+
+class ProgressRenderer:
+    """Prints the events of a command; a context manager that restores the terminal."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def __call__(self, event: Event) -> None:
+        raise NotImplementedError
+
+    @property
+    def bus(self) -> EventBus:
+        """An event bus with this renderer as its only subscriber."""
+        return EventBus(self)
+
+
+class JsonRenderer(ProgressRenderer):
+    """Prints every event as one JSON object."""
+
+    def __call__(self, event: Event) -> None:
+        print_json(event, err=True)
+
+
+class PlainRenderer(ProgressRenderer):
+    """Prints one line for each finished step, and a heartbeat line for steps that take long."""
+
+    def __init__(self) -> None:
+        self._last_output_at = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        line = self._line_for(event)
+        if line:
+            self._last_output_at = time.monotonic()
+            click.echo(line, err=True)
+
+    def _line_for(self, event: Event) -> str:
+        if isinstance(event, StepProgress):
+            return self._heartbeat_line(event)
+        if isinstance(event, StepStarted):
+            self._last_output_at = time.monotonic()
+        return event_line(event)
+
+    def _heartbeat_line(self, event: StepProgress) -> str:
+        if time.monotonic() - self._last_output_at < _HEARTBEAT_INTERVAL:
+            return ""
+        percent = "" if event.fraction is None else f" ({event.fraction:.0%})"
+        return f"… {event.message}{percent}"
+
+
+def event_line(event: Event) -> str:
+    """Return the permanent line for an event, or an empty string."""
+    match event:
+        case StepFinished():
+            note = f": {event.note}" if event.note else ""
+            return f"{click.style('✓', fg='green')} {event.title}{note}{_format_seconds(event.seconds)}"
+        case StepSkipped():
+            return f"{click.style('✓', fg='green')} {event.title}: skipped: {event.reason}"
+        case StepFailed():
+            return f"{click.style('x', fg='red')} {event.title}{_format_seconds(event.seconds)}"
+        case StoreDamaged():
+            from holdfast.workflow.store import describe_damage
+
+            return f"{click.style('!', fg='yellow')} {describe_damage(event)}"
+        case RetryScheduled():
+            return f"  … {event.reason}; try {event.attempt + 1} in {event.delay:.1f} s"
+    return ""
+
+
+def _format_seconds(seconds: float) -> str:
+    return f" ({seconds:.1f} s)" if seconds >= _MIN_SHOWN_SECONDS else ""
+
+
+def print_result(result: Any, lines: Sequence[str], *, as_json: bool) -> None:
+    """Print a result on stdout: the object as JSON, or the lines."""
+    if as_json:
+        print_json(result)
+        return
+    for line in lines:
+        click.echo(line)
+
+
+def print_plan(plan: Plan, *, as_json: bool) -> None:
+    """Print a plan; exit with 5 if it contains changes."""
+    lines = []
+    for step in plan:
+        lines.append(f"{step.action:<7} {step.title}: {step.reason}")
+        lines += [f"{'':<7} touches {data}" for data in step.touches]
+    print_result(plan, lines, as_json=as_json)
+    if plan.has_changes:
+        click.get_current_context().exit(_PLAN_CHANGES_EXIT_CODE)
+
+
+def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align the columns of a table; the first row is the heading."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]

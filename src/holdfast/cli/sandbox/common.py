@@ -1,0 +1,133 @@
+"""Options and helpers of the sandbox commands: select a gateway, bring it up, report progress."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.errors import GatewayNotFoundError, HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from holdfast.cli.output import ProgressRenderer
+    from holdfast.client import Sandbox
+    from holdfast.events import Event, EventBus
+    from holdfast.gateway import Gateway
+
+gateway_option = click.option(
+    "--gateway", "-g", metavar="GATEWAY", help="Name of the gateway; default: the active one."
+)
+container_option = click.option(
+    "--container", "-c", metavar="CONTAINER", help="Name of the container, if the pod has several."
+)
+sandbox_argument = click.argument("name", metavar="NAME")
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=180.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time limit for waiting; a state that cannot succeed ends the wait immediately.",
+)
+
+_API_CHECK_TIMEOUT = 3.0
+_REPORT_INTERVAL = 0.25
+
+
+def open_gateway(gateway: str | None, listener: Callable[[Event], None]) -> Gateway:
+    """Return the named gateway, or the active one; it must exist and is not started."""
+    from holdfast.gateway import Gateway, resolve_gateway_name
+
+    return Gateway(resolve_gateway_name(gateway), listener=listener)
+
+
+@contextmanager
+def open_sandbox(
+    name: str, gateway: str | None, *, as_json: bool
+) -> Iterator[tuple[Sandbox, ProgressRenderer]]:
+    """Yield a sandbox of an existing gateway, and the renderer of its events."""
+    from holdfast.cli.output import progress_renderer
+
+    with (
+        progress_renderer(as_json=as_json) as renderer,
+        open_gateway(gateway, renderer).sandbox(name) as sandbox,
+    ):
+        yield sandbox, renderer
+
+
+def ensure_gateway_up(gateway: str | None, renderer: ProgressRenderer, *, bootstrap: bool) -> Gateway:
+    """Return a gateway whose API answers; create, resume or repair it first if `bootstrap` is set.
+
+    Raises:
+        GatewayNotFoundError: the API does not answer and `bootstrap` is not set.
+    """
+    from holdfast.gateway import Gateway, commands, resolve_gateway_name
+
+    name = resolve_gateway_name(gateway, for_up=True)
+    if not _is_gateway_api_reachable(name):
+        if not bootstrap:
+            raise GatewayNotFoundError(
+                f"gateway {name} is not up", hint=f"Run: holdfast up {name}; or omit --no-bootstrap."
+            )
+        commands.up(name, renderer.bus)
+    return Gateway(name, listener=renderer)
+
+
+def _is_gateway_api_reachable(name: str) -> bool:
+    from holdfast.errors import ApiRefusedError, ApiUnreachableError
+    from holdfast.gateway import api_access
+    from holdfast.kube import https_get_body
+
+    try:
+        endpoint = api_access(name)
+        https_get_body(
+            endpoint.url, "/v1/gateway", ca=endpoint.ca, certificate=endpoint.certificate, key=endpoint.key,
+            timeout=_API_CHECK_TIMEOUT,
+        )  # fmt: skip
+    except (GatewayNotFoundError, ApiUnreachableError, ApiRefusedError):
+        return False
+    return True
+
+
+class ProgressStep:
+    """One running operation of a command; `note` is printed with its result."""
+
+    def __init__(self, bus: EventBus, name: str) -> None:
+        self._bus = bus
+        self._step = name
+        self._last_report_at = 0.0
+        self.note = ""
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        """Report progress, at most four times per second."""
+        from holdfast.events import StepProgress
+
+        now = time.monotonic()
+        if now - self._last_report_at >= _REPORT_INTERVAL:
+            self._last_report_at = now
+            self._bus.emit(StepProgress(step=self._step, message=message, fraction=fraction))
+
+
+@contextmanager
+def progress_step(renderer: ProgressRenderer, name: str, title: str) -> Iterator[ProgressStep]:
+    """Report start, end and duration of an operation with the events of workflow steps."""
+    from holdfast.events import StepFailed, StepFinished, StepStarted
+
+    bus = renderer.bus
+    started = time.monotonic()
+    bus.emit(StepStarted(step=name, title=title))
+    step = ProgressStep(bus, name)
+    try:
+        yield step
+    except BaseException as error:
+        code, message = "interrupted", type(error).__name__
+        if isinstance(error, HoldfastError):
+            code, message = error.code, error.message
+        seconds = time.monotonic() - started
+        bus.emit(StepFailed(step=name, title=title, seconds=seconds, code=code, error=message))
+        raise
+    bus.emit(StepFinished(step=name, title=title, seconds=time.monotonic() - started, note=step.note))

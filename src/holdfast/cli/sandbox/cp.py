@@ -1,0 +1,90 @@
+"""`holdfast sandbox cp`: copy files and directories into or out of a sandbox."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.click_extensions import json_option
+from holdfast.cli.output import print_result
+from holdfast.cli.sandbox.common import gateway_option, open_sandbox, progress_step
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.cli.sandbox.common import ProgressStep
+
+_SANDBOX_PATH = re.compile(r"([a-z0-9][-a-z0-9]{0,62}):(.*)", re.DOTALL)
+_KIB = 1024.0
+
+
+@click.command("cp")
+@click.argument("source", metavar="SOURCE")
+@click.argument("target", metavar="TARGET")
+@gateway_option
+@json_option
+@click.pass_context
+def copy(ctx: click.Context, source: str, target: str, gateway: str | None, as_json: bool) -> None:
+    """Copy SOURCE to TARGET, with all files of a directory; one of them is NAME:PATH in sandbox NAME.
+
+    A relative PATH starts in /sandbox. If TARGET is an existing directory or ends in /, the copy is placed
+    inside it. Write a local path that contains a colon with ./ in front. Links that point outside the copy,
+    such as a link to /etc, are skipped and printed, and the exit code is 1.
+    """
+    remote_source, remote_target = _SANDBOX_PATH.fullmatch(source), _SANDBOX_PATH.fullmatch(target)
+    remote = remote_source or remote_target
+    if remote is None or (remote_source and remote_target):
+        raise UsageError(
+            "one of SOURCE and TARGET must be in a sandbox, and the other one on this machine",
+            hint="Write the path in the sandbox as NAME:PATH.",
+        )
+    name, path = remote[1], remote[2] or "."
+    with (
+        open_sandbox(name, gateway, as_json=as_json) as (sandbox, renderer),
+        progress_step(renderer, "copy", f"{source} → {target}") as step,
+    ):
+        if remote_source:
+            result = sandbox.download(path, target, progress=_progress_callback(step, 0))
+        else:
+            result = sandbox.upload(source, path, progress=_progress_callback(step, _local_size(source)))
+        entries = "1 entry" if result.entries == 1 else f"{result.entries} entries"
+        step.note = f"{entries}, {_format_bytes(result.bytes)}"
+    for entry in result.left_out:
+        click.echo(f"left out: {entry}", err=True)
+    print_result(result, [f"Copied {entries} to {result.target}."], as_json=as_json)
+    ctx.exit(1 if result.left_out else 0)
+
+
+def _progress_callback(step: ProgressStep, total: int) -> Callable[[int], None]:
+    done = 0
+
+    def report(count: int) -> None:
+        nonlocal done
+        done += count
+        if total:
+            step.progress(f"{_format_bytes(done)} of {_format_bytes(total)}", min(done / total, 1.0))
+        else:
+            step.progress(_format_bytes(done))
+
+    return report
+
+
+def _local_size(source: str) -> int:
+    from holdfast.client import content_size
+
+    try:
+        return content_size(Path(source))
+    except OSError:
+        return 0  # the copy itself reports a missing source
+
+
+def _format_bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < _KIB:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= _KIB
+    return f"{count:.1f} GiB"

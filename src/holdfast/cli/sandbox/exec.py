@@ -1,0 +1,161 @@
+"""`holdfast sandbox exec | connect`: run a command in a sandbox and exit with its exit code."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.click_extensions import flag_option, json_option
+from holdfast.cli.sandbox.common import container_option, gateway_option, open_gateway, sandbox_argument
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.client import Sandbox
+    from holdfast.events import Event
+
+_SHELL_COMMAND = 'exec "$(command -v bash || command -v sh)"'
+_MAX_INPUT_BYTES = 64 << 20
+
+
+class _ExecCommand(click.Command):
+    """Options end at NAME, unless only options stand between NAME and the first `--`."""
+
+    allow_interspersed_args = False
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self._move_options_first(ctx, args))
+
+    def _move_options_first(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Move options between NAME and `--` to the front; leave the command unchanged."""
+        rest = self._strip_options(ctx, args)
+        before = args[: len(args) - len(rest)]
+        if "--" not in rest or before[-1:] == ["--"]:
+            return args
+        first = rest.index("--")
+        name, between, command = rest[:1], rest[1:first], rest[first + 1 :]
+        if self._strip_options(ctx, between):
+            return args
+        return [*before, *between, "--", *name, *command]
+
+    def _strip_options(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments without leading options and their values."""
+        parsed, _, _ = self.make_parser(ctx).parse_args(list(args))
+        name, command = parsed.get("name"), parsed.get("command")
+        return [*([name] if isinstance(name, str) else []), *(command if isinstance(command, tuple) else ())]
+
+
+@click.command("exec", cls=_ExecCommand)
+@flag_option("--tty", "-t", text="Allocate a terminal for the command and send it every key.")
+@click.option(
+    "--stdin/--no-stdin",
+    "-i/-n",
+    default=None,
+    help="Send stdin to the command; default: with --tty, or if stdin is a pipe or a file.",
+)
+@container_option
+@gateway_option
+@json_option
+@sandbox_argument
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def exec_command(
+    ctx: click.Context,
+    name: str,
+    command: tuple[str, ...],
+    *,
+    tty: bool,
+    stdin: bool | None,
+    container: str | None,
+    gateway: str | None,
+    as_json: bool,
+) -> None:
+    """Run COMMAND in sandbox NAME and exit with its exit code.
+
+    Everything after NAME belongs to the command. Options can also follow NAME if `--` separates them from
+    the command. Without --tty, Ctrl-C ends only this process: the command in the sandbox may keep running.
+    """
+    from holdfast.cli.sandbox.terminal import has_piped_input
+
+    if tty and as_json:
+        raise UsageError("--tty and --json exclude each other")
+    send_stdin = stdin if stdin is not None else tty or has_piped_input()
+    sandbox = open_gateway(gateway, _event_printer(as_json=as_json)).sandbox(name)
+    if as_json:
+        ctx.exit(_run_as_json(sandbox, command, send_stdin=send_stdin, container=container))
+    ctx.exit(_run_attached(sandbox, command, tty=tty, stdin=send_stdin, container=container))
+
+
+@click.command()
+@click.option("--shell", metavar="PATH", help="Path of the shell in the sandbox; default: bash, or else sh.")
+@container_option
+@gateway_option
+@json_option
+@sandbox_argument
+@click.pass_context
+def connect(
+    ctx: click.Context,
+    name: str,
+    *,
+    shell: str | None,
+    container: str | None,
+    gateway: str | None,
+    as_json: bool,
+) -> None:
+    """Open a shell in sandbox NAME; --json applies to errors only."""
+    command = (shell,) if shell else ("/bin/sh", "-c", _SHELL_COMMAND)
+    sandbox = open_gateway(gateway, _event_printer(as_json=as_json)).sandbox(name)
+    tty = os.isatty(0) and os.isatty(1)
+    ctx.exit(_run_attached(sandbox, command, tty=tty, stdin=True, container=container))
+
+
+def _event_printer(*, as_json: bool) -> Callable[[Event], None]:
+    """Print retries; the renderers load with the first event, because the start-up time of `exec` matters."""
+
+    def print_event(event: Event) -> None:
+        from holdfast.cli.output.plain import JsonRenderer, PlainRenderer
+
+        (JsonRenderer() if as_json else PlainRenderer())(event)
+
+    return print_event
+
+
+def _run_attached(
+    sandbox: Sandbox, command: tuple[str, ...], *, tty: bool, stdin: bool, container: str | None
+) -> int:
+    import asyncio
+
+    from holdfast.cli.sandbox.terminal import attach
+
+    async def run() -> int:
+        async with (
+            sandbox as client,
+            client.session(*command, tty=tty, stdin=stdin, container=container) as session,
+        ):
+            return await attach(session, tty=tty, stdin=stdin)
+
+    return asyncio.run(run())
+
+
+def _run_as_json(
+    sandbox: Sandbox, command: tuple[str, ...], *, send_stdin: bool, container: str | None
+) -> int:
+    """Run a command, print its result as JSON and return its exit code."""
+    import sys
+
+    from holdfast.cli.output.json import print_json
+
+    data = sys.stdin.buffer.read(_MAX_INPUT_BYTES + 1) if send_stdin else None
+    if data is not None and len(data) > _MAX_INPUT_BYTES:
+        raise UsageError(
+            f"stdin is limited to {_MAX_INPUT_BYTES >> 20} MiB with --json; the command was not run",
+            hint="Omit --json.",
+        )
+    with sandbox:
+        result = sandbox.exec(*command, stdin=data, container=container)
+    stdout, stderr = (output.decode(errors="replace") for output in (result.stdout, result.stderr))
+    print_json({"exit_code": result.exit_code, "stdout": stdout, "stderr": stderr})
+    return result.exit_code

@@ -1,0 +1,76 @@
+"""`holdfast sandbox forward`: forward local ports to a sandbox until Ctrl-C."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.click_extensions import MAX_PORT, json_option
+from holdfast.cli.output import print_error, print_result, progress_renderer
+from holdfast.cli.sandbox.common import gateway_option, open_gateway, sandbox_argument
+
+if TYPE_CHECKING:
+    from holdfast.client import Sandbox
+
+
+class PortMappingType(click.ParamType["tuple[int, int]"]):
+    """`LOCAL:REMOTE`, or one number for both; LOCAL 0 chooses a free port."""
+
+    name = "ports"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        local, colon, remote = str(value).partition(":")
+        parts = (local, remote if colon else local)
+        if not all(part.isascii() and part.isdigit() and int(part) <= MAX_PORT for part in parts):
+            self.fail(f"{value!r} is not a port mapping: write LOCAL:REMOTE, such as 8080:80.", param, ctx)
+        if not int(parts[1]):
+            self.fail(f"{value!r}: the port in the sandbox cannot be 0.", param, ctx)
+        return int(parts[0]), int(parts[1])
+
+
+@click.command()
+@sandbox_argument
+@click.argument("ports", nargs=-1, required=True, type=PortMappingType(), metavar="LOCAL:REMOTE…")
+@gateway_option
+@json_option
+@click.pass_context
+def forward(
+    ctx: click.Context, name: str, ports: tuple[tuple[int, int], ...], gateway: str | None, as_json: bool
+) -> None:
+    """Forward ports on 127.0.0.1 to ports in sandbox NAME until Ctrl-C.
+
+    LOCAL 0 chooses a free port. Several programs can use a port at the same time.
+    """
+    import asyncio
+
+    with progress_renderer(as_json=as_json) as renderer:
+        sandbox = open_gateway(gateway, renderer).sandbox(name)
+    try:
+        asyncio.run(_forward_ports(sandbox, ports, as_json=as_json))
+    except KeyboardInterrupt:
+        ctx.exit(130)
+
+
+async def _forward_ports(sandbox: Sandbox, ports: tuple[tuple[int, int], ...], *, as_json: bool) -> None:
+    import asyncio
+    from contextlib import AsyncExitStack
+
+    async with sandbox as client, AsyncExitStack() as stack:
+        await client.get()  # report an unknown sandbox now, not at the first connection
+        forwards = []
+        for local, remote in ports:
+            opened = await stack.enter_async_context(
+                client.forward(remote, local, on_error=lambda error: print_error(error, as_json=as_json))
+            )
+            host, port = opened.address
+            body = {"sandbox": client.name, "address": host, "local_port": port, "remote_port": remote}
+            line = f"Forwarding {host}:{port} to port {remote} of sandbox {client.name}."
+            print_result(body, [line], as_json=as_json)
+            forwards.append(opened)
+        click.echo("Press Ctrl-C to stop.", err=True)
+        await asyncio.gather(*(opened.serve() for opened in forwards))

@@ -1,0 +1,140 @@
+"""`holdfast sandbox list | get | logs`: read-only commands about sandboxes."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.api import parse_timestamp
+from holdfast.cli.click_extensions import flag_option, json_option
+from holdfast.cli.output import format_table, print_result, progress_renderer
+from holdfast.cli.sandbox.common import (
+    container_option,
+    gateway_option,
+    open_gateway,
+    open_sandbox,
+    sandbox_argument,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.api import SandboxView
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+@click.command("list")
+@click.option("--label", "-l", metavar="KEY=VALUE", help="List only sandboxes with this label.")
+@gateway_option
+@json_option
+def list_sandboxes(label: str | None, gateway: str | None, as_json: bool) -> None:
+    """List the sandboxes of a gateway."""
+    with (
+        progress_renderer(as_json=as_json) as renderer,
+        open_gateway(gateway, renderer).sandboxes() as sandboxes,
+    ):
+        views = list(sandboxes.list(label=label))
+    rows = [("NAME", "PHASE", "REASON", "IMAGE", "POD IP", "AGE")]
+    rows += [
+        (
+            view.name, str(view.phase), "" if view.phase == "Ready" else view.reason, view.image or "",
+            view.pod_ip or "", _format_age(view.created),
+        )
+        for view in views
+    ]  # fmt: skip
+    lines = format_table(rows) if views else ["No sandboxes yet. Create one: holdfast sandbox create NAME"]
+    print_result({"sandboxes": views}, lines, as_json=as_json)
+
+
+@click.command()
+@sandbox_argument
+@gateway_option
+@json_option
+def get(name: str, gateway: str | None, as_json: bool) -> None:
+    """Show the current state of sandbox NAME."""
+    with open_sandbox(name, gateway, as_json=as_json) as (sandbox, _):
+        view = sandbox.get()
+    print_result(view, list(_detail_lines(view)), as_json=as_json)
+
+
+@click.command()
+@sandbox_argument
+@flag_option("--follow", "-f", text="Keep printing new lines until Ctrl-C.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Number of lines from the end.")
+@flag_option("--previous", "-p", text="Print the logs of the previous container.")
+@container_option
+@gateway_option
+@json_option
+@click.pass_context
+def logs(
+    ctx: click.Context,
+    name: str,
+    *,
+    follow: bool,
+    tail: int | None,
+    previous: bool,
+    container: str | None,
+    gateway: str | None,
+    as_json: bool,
+) -> None:
+    """Print the logs of sandbox NAME."""
+    with open_sandbox(name, gateway, as_json=as_json) as (sandbox, _):
+        chunks = sandbox.logs(follow=follow, tail=tail, previous=previous, container=container)
+        try:
+            for chunk in _split_lines(chunks) if as_json else chunks:
+                _print_chunk(chunk, as_json=as_json)
+        except KeyboardInterrupt:
+            if not follow:
+                raise
+            ctx.exit(130)
+
+
+def _print_chunk(chunk: bytes, *, as_json: bool) -> None:
+    if as_json:
+        print_result({"line": chunk.decode(errors="replace")}, [], as_json=True)
+        return
+    sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
+
+
+def _split_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _detail_lines(view: SandboxView) -> Iterator[str]:
+    workspace = view.workspace
+    size = f"{workspace.size or '?'} in PVC {workspace.claim} ({workspace.phase})" if workspace else "none"
+    fields = [
+        ("sandbox", view.name), ("id", view.id), ("phase", str(view.phase)), ("reason", view.reason),
+        ("message", view.message), ("image", view.image), ("pod", view.pod),
+        ("pod ip", ", ".join(view.pod_ips)), ("node", view.node),
+        ("workspace", size),
+        ("on delete", ("keep the data" if workspace.kept else "delete the data") if workspace else ""),
+        ("template", view.template), ("claim", view.claim), ("created", view.created),
+        ("shutdown", view.shutdown_time),
+    ]  # fmt: skip
+    yield from (f"{key:<10} {value}" for key, value in fields if value)
+    for condition in view.conditions:
+        why = ": ".join(part for part in (condition.reason, condition.message) if part)
+        yield f"condition  {condition.type}={condition.status}" + (f" ({why})" if why else "")
+    yield from (f"note       {note}" for note in view.notes)
+
+
+def _format_age(created: str | None) -> str:
+    """The age in the largest whole unit, such as 3d."""
+    if not created:
+        return ""
+    seconds = int((datetime.now(UTC) - parse_timestamp(created)).total_seconds())
+    for unit, letter in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
+        if seconds >= unit:
+            return f"{seconds // unit}{letter}"
+    return f"{max(seconds, 0)}s"

@@ -1,0 +1,306 @@
+"""`holdfast sandbox create | suspend | resume | wait | delete`: change a sandbox or wait for a change."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.click_extensions import flag_option, json_option
+from holdfast.cli.output import print_result, progress_renderer
+from holdfast.cli.sandbox.common import (
+    ensure_gateway_up,
+    gateway_option,
+    open_sandbox,
+    progress_step,
+    sandbox_argument,
+    timeout_option,
+)
+from holdfast.errors import UsageError, WaitFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from holdfast.api import DeletionResult, SandboxView
+    from holdfast.cli.output import ProgressRenderer
+    from holdfast.client import Sandbox
+
+_DELETED = "deleted"
+_PHASES = ["Ready", "Suspended", "Finished", "Failed", "Expired", "Deleted"]
+# How long a program other than holdfast's own must keep running: it may exit right after its start.
+_MIN_READY_SECONDS = 3.0
+
+
+def _wait_option(condition: str) -> Callable[[Any], Any]:
+    text = f"Whether to wait until {condition}; default: wait."
+    return click.option("--wait/--no-wait", default=True, help=text)
+
+
+def _seconds_option(name: str, text: str) -> Callable[[Any], Any]:
+    return click.option(name, type=click.IntRange(min=1), metavar="SECONDS", help=text)
+
+
+@click.command()
+@sandbox_argument
+@click.option("--image", help="Container image; default: holdfast's own sandbox image.")
+@click.option("--template", metavar="TEMPLATE", help="Take it from the warm pool of this SandboxTemplate.")
+@click.option("--command", metavar="COMMAND", help="Command to run instead of the image's default command.")
+@click.option(
+    "--env", "-e", multiple=True, metavar="KEY=VALUE", help="Environment variable; KEY alone copies yours."
+)
+@click.option("--cpu", metavar="QUANTITY", help="CPU limit, such as 500m or 2.")
+@click.option("--memory", metavar="QUANTITY", help="Memory limit, such as 512Mi.")
+@click.option("--workspace-size", metavar="QUANTITY", help="Size of /sandbox, such as 10Gi; default: 2Gi.")
+@click.option("--workspace-class", metavar="CLASS", help="Storage class of /sandbox.")
+@flag_option("--no-seed", text="Start with an empty /sandbox; required for images without a shell.")
+@flag_option("--no-workspace", text="Create no workspace: all files are deleted with the pod.")
+@click.option(
+    "--label", "-l", multiple=True, metavar="KEY=VALUE", help="Label of the sandbox; can be repeated."
+)
+@_seconds_option("--idle-suspend-after", "Suspend the sandbox when it is unused for this time.")
+@_seconds_option(
+    "--shutdown-after", "Shut it down this long after creation; keep the data, except with --template."
+)
+@flag_option("--keep-failed", text="Keep a failed pod instead of replacing it.")
+@_wait_option("the sandbox is ready")
+@flag_option("--no-bootstrap", text="Fail if the gateway is not up, instead of bringing it up.")
+@timeout_option
+@gateway_option
+@json_option
+def create(  # noqa: PLR0913 (one for each option)
+    name: str,
+    *,
+    image: str | None,
+    command: str | None,
+    env: tuple[str, ...],
+    label: tuple[str, ...],
+    keep_failed: bool,
+    wait: bool,
+    no_bootstrap: bool,
+    timeout: float,
+    gateway: str | None,
+    as_json: bool,
+    **more: Any,
+) -> None:
+    """Create sandbox NAME and wait until it is ready.
+
+    If the sandbox exists with the same options, nothing is changed; if it is suspended, it is resumed. Other
+    options than those of the existing sandbox are an error. The gateway is brought up first if necessary.
+    """
+    from holdfast.client import build_request, build_workspace
+
+    if image is not None and more["template"] is not None:
+        raise UsageError("--image and --template exclude each other")
+    workspace = build_workspace(
+        size=more.pop("workspace_size"),
+        storage_class=more.pop("workspace_class"),
+        seed=not more.pop("no_seed"),
+        disabled=more.pop("no_workspace"),
+    )
+    options = {
+        **more,
+        "command": _split_command(command),
+        "env": _parse_env(env) or None,
+        "labels": _parse_pairs(label, "--label") or None,
+        "workspace": workspace,
+        "failed_pods": "Keep" if keep_failed else None,
+    }
+    build_request(name, image=image, **options)  # report invalid options before a gateway is brought up
+    with (
+        progress_renderer(as_json=as_json) as renderer,
+        ensure_gateway_up(gateway, renderer, bootstrap=not no_bootstrap).sandbox(name) as sandbox,
+    ):
+        with progress_step(renderer, "create-sandbox", f"Sandbox {name}") as step:
+            view = sandbox.create(image, **options)
+            step.note = "created" if sandbox.created else "exists with the same options"
+        min_ready_seconds = _MIN_READY_SECONDS if sandbox.created and (image or command) else 0.0
+        if wait:
+            view = _wait_until_ready(renderer, sandbox, timeout, min_ready_seconds)
+    state = str(view.phase).lower() if wait else "created"
+    lines = [f"Sandbox {name} is {state}.", *view.notes, f"holdfast sandbox connect {name}"]
+    print_result(view, lines, as_json=as_json)
+
+
+@click.command()
+@sandbox_argument
+@_wait_option("the pod has stopped")
+@timeout_option
+@gateway_option
+@json_option
+def suspend(name: str, wait: bool, timeout: float, gateway: str | None, as_json: bool) -> None:
+    """Stop the pod of sandbox NAME and keep its workspace; `resume` starts it."""
+    with open_sandbox(name, gateway, as_json=as_json) as (sandbox, renderer):
+        view = sandbox.suspend()
+        if wait:
+            view = _wait_for_phase(renderer, sandbox, "Suspended", timeout)
+    print_result(view, [f"Sandbox {name} is {'suspended' if wait else 'being suspended'}."], as_json=as_json)
+
+
+@click.command()
+@sandbox_argument
+@_wait_option("the sandbox is ready")
+@timeout_option
+@gateway_option
+@json_option
+def resume(name: str, wait: bool, timeout: float, gateway: str | None, as_json: bool) -> None:
+    """Start a new pod for sandbox NAME with its workspace and its current image."""
+    with open_sandbox(name, gateway, as_json=as_json) as (sandbox, renderer):
+        view = sandbox.resume()
+        if wait:
+            view = _wait_for_phase(renderer, sandbox, "Ready", timeout)
+    print_result(view, [f"Sandbox {name} is {'ready' if wait else 'being resumed'}."], as_json=as_json)
+
+
+@click.command()
+@sandbox_argument
+@click.option(
+    "--for", "phase", type=click.Choice(_PHASES, case_sensitive=False), default="Ready", show_default=True,
+    help="Phase to wait for.",
+)  # fmt: skip
+@timeout_option
+@gateway_option
+@json_option
+def wait(name: str, phase: str, timeout: float, gateway: str | None, as_json: bool) -> None:
+    """Wait until sandbox NAME reaches a phase; fail as soon as it can no longer reach it."""
+    with open_sandbox(name, gateway, as_json=as_json) as (sandbox, renderer):
+        if phase.lower() == _DELETED:
+            with progress_step(renderer, "wait-sandbox", "Deleted"):
+                sandbox.wait_gone(timeout=timeout)
+            print_result({"name": name, "deleted": True}, [f"Sandbox {name} is deleted."], as_json=as_json)
+            return
+        view = _wait_for_phase(renderer, sandbox, phase, timeout)
+    print_result(view, [f"Sandbox {name} is {view.phase}."], as_json=as_json)
+
+
+@click.command()
+@sandbox_argument
+@flag_option("--keep-workspace", text="Keep the PersistentVolumeClaim with the data.")
+@flag_option("--ignore-missing", text="Exit with 0 if the sandbox does not exist.")
+@_wait_option("the sandbox is deleted")
+@flag_option("--yes", "-y", text="Do not ask for confirmation.")
+@timeout_option
+@gateway_option
+@json_option
+def delete(
+    name: str,
+    *,
+    keep_workspace: bool,
+    ignore_missing: bool,
+    wait: bool,
+    yes: bool,
+    timeout: float,
+    gateway: str | None,
+    as_json: bool,
+) -> None:
+    """Delete sandbox NAME and all data in its workspace, unless --keep-workspace is given."""
+    from holdfast.errors import SandboxNotFoundError
+
+    with open_sandbox(name, gateway, as_json=as_json) as (sandbox, renderer):
+        try:
+            view = sandbox.get()
+        except SandboxNotFoundError:
+            if not ignore_missing:
+                raise
+            result = {"deleted": False, "workspace": "none", "claim": None}
+            print_result(result, [f"Sandbox {name} does not exist; nothing was changed."], as_json=as_json)
+            return
+        if not yes:
+            _confirm_deletion(name, view, keep=keep_workspace)
+        deletion = sandbox.delete(keep_workspace=keep_workspace, ignore_missing=True)
+        if wait:
+            with progress_step(renderer, "delete-sandbox", f"Sandbox {name} deleted"):
+                sandbox.wait_gone(timeout=timeout)
+    print_result(deletion, [_deletion_summary(name, deletion)], as_json=as_json)
+
+
+def _wait_until_ready(
+    renderer: ProgressRenderer, sandbox: Sandbox, timeout: float, min_ready_seconds: float
+) -> SandboxView:
+    """Wait for Ready; resume a sandbox that already existed and is suspended.
+
+    A `create` that was killed while it replaced the pod leaves the sandbox suspended.
+    """
+    try:
+        return _wait_for_phase(renderer, sandbox, "Ready", timeout, min_ready_seconds)
+    except WaitFailedError:
+        if sandbox.created or sandbox.get().phase != "Suspended":
+            raise
+    sandbox.resume()
+    return _wait_for_phase(renderer, sandbox, "Ready", timeout, min_ready_seconds)
+
+
+def _wait_for_phase(
+    renderer: ProgressRenderer, sandbox: Sandbox, phase: str, timeout: float, min_ready_seconds: float = 0.0
+) -> SandboxView:
+    from holdfast.client import summarize
+
+    with progress_step(renderer, "wait-sandbox", phase) as step:
+        return sandbox.wait(
+            phase,
+            timeout=timeout,
+            min_ready_seconds=min_ready_seconds,
+            on_change=lambda view: step.progress(summarize(view)),
+        )
+
+
+def _confirm_deletion(name: str, view: SandboxView, *, keep: bool) -> None:
+    outcome = _planned_data_outcome(view, keep=keep)
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"deleting sandbox {name} has to be confirmed ({outcome}); nothing was changed",
+            hint="Pass --yes.",
+        )
+    question = f"Delete sandbox {name}? {outcome[:1].upper()}{outcome[1:]}."
+    if not click.confirm(question, default=False, err=True):
+        raise UsageError("not confirmed; nothing was changed")
+
+
+def _planned_data_outcome(view: SandboxView, *, keep: bool) -> str:
+    """What the deletion will do with the data."""
+    if view.workspace is None:
+        return "it has no workspace"
+    if keep or view.workspace.kept:
+        return f"its data is kept in PVC {view.workspace.claim}"
+    return f"all data in its workspace (PVC {view.workspace.claim}) is deleted"
+
+
+def _deletion_summary(name: str, deletion: DeletionResult) -> str:
+    if not deletion.deleted:
+        return f"Sandbox {name} does not exist."
+    claims = deletion.claims or [str(deletion.claim)]
+    outcomes = {
+        "kept": f"Its data is kept in PVC {', '.join(claims)}.",
+        "deleted": "Its workspace is deleted.",
+        "none": "It had no workspace.",
+    }
+    return f"Sandbox {name} is deleted. {outcomes[deletion.workspace]}"
+
+
+def _split_command(command: str | None) -> list[str] | None:
+    if command is None:
+        return None
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--command: {error}") from error
+
+
+def _parse_env(values: tuple[str, ...]) -> dict[str, str]:
+    variables = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not equals and key not in os.environ:
+            raise UsageError(f"--env {key}: the variable is not set on this machine", hint="Write KEY=VALUE.")
+        variables[key] = value if equals else os.environ[key]
+    return variables
+
+
+def _parse_pairs(values: tuple[str, ...], option: str) -> dict[str, str]:
+    for text in values:
+        if "=" not in text:
+            raise UsageError(f"{option} {text}: write KEY=VALUE")
+    return dict(text.split("=", 1) for text in values)

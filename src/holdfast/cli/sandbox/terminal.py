@@ -1,0 +1,132 @@
+"""Attach an exec session to the local terminal: raw mode, window size, stdin, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from holdfast.errors import OperationCancelledError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from holdfast.client import AsyncExecSession
+
+_CHUNK_SIZE = 1 << 15
+_TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+STDIN, STDOUT, STDERR = 0, 1, 2
+
+
+def has_piped_input() -> bool:
+    """Whether stdin is a pipe, a socket or a file, but not a terminal or /dev/null."""
+    try:
+        mode = os.fstat(STDIN).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISREG(mode)
+
+
+async def attach(session: AsyncExecSession, *, tty: bool, stdin: bool) -> int:
+    """Connect a session to stdin, stdout and stderr until it ends; return its exit code.
+
+    Raises:
+        OperationCancelledError: a signal or Ctrl-C ended the session on this side.
+    """
+    loop = asyncio.get_running_loop()
+    with _raw_terminal(tty and stdin), _cancel_on_signals(loop) as received:
+        if tty:
+            loop.add_signal_handler(
+                signal.SIGWINCH, lambda: asyncio.ensure_future(_send_terminal_size(session))
+            )
+            await _send_terminal_size(session)
+        if stdin:
+            _StdinPump(session, loop).start()
+        try:
+            async for output in session:
+                fd = STDERR if output.channel == STDERR else STDOUT
+                await asyncio.to_thread(_write_all, fd, output.data)
+        except asyncio.CancelledError:
+            raise OperationCancelledError(
+                f"the session was ended by {signal.Signals(received[0]).name if received else 'Ctrl-C'}",
+                hint="The command in the sandbox may still be running.",
+            ) from None
+        finally:
+            if tty:
+                loop.remove_signal_handler(signal.SIGWINCH)
+    return session.exit_code
+
+
+class _StdinPump(threading.Thread):
+    """Copies stdin to the session in a thread, because a read of a terminal or file cannot be cancelled."""
+
+    def __init__(self, session: AsyncExecSession, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(name="holdfast-input", daemon=True)
+        self._session = session
+        self._loop = loop
+
+    def run(self) -> None:
+        with suppress(Exception):  # the reader of the session reports why it ended
+            while data := os.read(STDIN, _CHUNK_SIZE):
+                self._run_in_loop(self._session.write(data))
+            self._run_in_loop(self._session.close_stdin())
+
+    def _run_in_loop(self, coroutine: Any) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+async def _send_terminal_size(session: AsyncExecSession) -> None:
+    """Send the size of the terminal itself: COLUMNS and LINES do not change when the window does."""
+    with suppress(Exception):  # not a terminal, or the session has ended
+        size = os.get_terminal_size(STDOUT if os.isatty(STDOUT) else STDIN)
+        await session.resize(size.columns, size.lines)
+
+
+@contextmanager
+def _raw_terminal(enabled: bool) -> Iterator[None]:
+    """Send every key to the sandbox, including Ctrl-C; restore the terminal when the block ends."""
+    if not (enabled and os.isatty(STDIN)):
+        yield
+        return
+    import termios
+    import tty
+
+    previous_mode = termios.tcgetattr(STDIN)
+    tty.setraw(STDIN)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(STDIN, termios.TCSADRAIN, previous_mode)
+
+
+@contextmanager
+def _cancel_on_signals(loop: asyncio.AbstractEventLoop) -> Iterator[list[int]]:
+    """Cancel the session on a signal, so that the terminal is restored; yield the received signals."""
+    task = asyncio.current_task()
+    received: list[int] = []
+
+    def cancel(number: int) -> None:
+        received.append(number)
+        if task is not None:
+            task.cancel()
+
+    for number in _TERMINATION_SIGNALS:
+        loop.add_signal_handler(number, cancel, number)
+    try:
+        yield received
+    finally:
+        for number in _TERMINATION_SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    sys.stdout.flush()
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,104 @@
+"""`holdfast up` and `holdfast upgrade`: bring a gateway to a state, or print the plan for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.cli.click_extensions import PortType, confirm_by_name, flag_option, json_option, name_argument
+from holdfast.cli.output import print_plan, print_result, progress_renderer
+
+_plan_option = flag_option(
+    "--plan", text="Print what would be done and why, change nothing; exit with 5 if changes are needed."
+)
+
+
+@click.command()
+@name_argument
+@click.option("--image", help="Node image; default: the one that `holdfast image build` builds.")
+@click.option(
+    "--port", type=PortType(), help="Port of the Kubernetes API on this machine: a number, or auto (default)."
+)
+@click.option(
+    "--listen", metavar="ADDRESS", help="Address that the ports are published on; default: 127.0.0.1."
+)
+@click.option("--gpus", metavar="IDS", help="GPUs of the node: all, none, or comma-separated device IDs.")
+@click.option(
+    "--push-image", "push_images", multiple=True, metavar="IMAGE",
+    help="Local image to push into the node; can be repeated.",
+)  # fmt: skip
+@click.option("--remote", metavar="USER@HOST", help="Create the gateway on another host, over ssh.")
+@click.option("--timeout", metavar="SECONDS", help="Time limit for the node to become ready.")
+@flag_option("--recreate", text="Recreate the container and the network; keep the data.")
+@flag_option("--wipe", text="Recreate the gateway WITHOUT its data; this deletes every workspace.")
+@click.option("--yes", metavar="NAME", help="Confirm --wipe with the exact name of the gateway.")
+@_plan_option
+@json_option
+def up(  # noqa: PLR0913 (one for each option)
+    name: str | None,
+    *,
+    timeout: str | None,
+    push_images: tuple[str, ...],
+    remote: str | None,
+    recreate: bool,
+    wipe: bool,
+    yes: str | None,
+    plan: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Create, resume or repair gateway NAME.
+
+    A repeated command continues where the earlier one stopped. Parts that match the settings stay unchanged.
+    """
+    from holdfast.gateway import UpOptions, commands, resolve_gateway_name, resolve_settings
+
+    settings |= {"push_images": push_images or None, "timeouts.node_ready": timeout}
+    resolved = resolve_settings(settings)
+    gateway = resolve_gateway_name(name, for_up=True)
+    options = UpOptions(remote=remote, recreate=recreate, wipe=wipe)
+    if plan:
+        print_plan(commands.plan_up(gateway, resolved=resolved, options=options), as_json=as_json)
+        return
+    if wipe:
+        confirm_by_name(gateway, f"wiping gateway {gateway} and ALL its data", yes=yes)
+    with progress_renderer(as_json=as_json) as renderer:
+        result = commands.up(gateway, renderer.bus, resolved=resolved, options=options)
+    changed = "" if result.changed else " Nothing had to be changed."
+    lines = [
+        f"Gateway {result.name} is ready at {result.server}.{changed}",
+        f"kubectl --kubeconfig {result.kubeconfig} get nodes",
+    ]
+    print_result(result, lines, as_json=as_json)
+
+
+@click.command()
+@name_argument
+@click.option("--image", help="Node image; default: the one of this version of holdfast.")
+@click.option("--timeout", metavar="SECONDS", help="Time limit for the new node to become ready.")
+@_plan_option
+@json_option
+def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool, as_json: bool) -> None:
+    """Upgrade gateway NAME to another node image and keep its data.
+
+    The datastore is copied first. If the new node does not become healthy, the command restores the old
+    node with that copy; workspaces stay unchanged. A repeated command continues where the earlier one
+    stopped.
+    """
+    from holdfast.gateway import commands, resolve_gateway_name, resolve_settings
+
+    resolved = resolve_settings({"image": image, "timeouts.node_ready": timeout})
+    gateway = resolve_gateway_name(name)
+    if plan:
+        print_plan(commands.plan_upgrade(gateway, resolved=resolved), as_json=as_json)
+        return
+    with progress_renderer(as_json=as_json) as renderer:
+        result = commands.upgrade(gateway, renderer.bus, resolved=resolved)
+    line = f"Gateway {result.name} already runs the image {result.image}."
+    if result.upgraded_to:
+        line = (
+            f"Gateway {result.name} was upgraded from Kubernetes {result.upgraded_from} to "
+            f"{result.upgraded_to} ({result.image}). The snapshot {result.snapshot} is kept."
+        )
+    print_result(result, [line], as_json=as_json)

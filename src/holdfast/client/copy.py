@@ -1,0 +1,180 @@
+"""Uploads and downloads of files and directories, streamed with constant memory.
+
+Targets follow the rules of `cp`: an existing directory, or a name with a trailing `/`, means to copy into it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import msgspec
+
+from holdfast.api import UploadResult
+from holdfast.client.archive import UnpackResult, pack, unpack
+from holdfast.client.errors import interrupted_download_error
+from holdfast.client.transport import decode_response
+from holdfast.errors import ResponseLostError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    import aiohttp
+
+    from holdfast.client.transport import Transport
+
+# Relative paths in a sandbox start here.
+WORKSPACE_DIR = PurePosixPath("/sandbox")
+
+
+class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of a copy.
+
+    Attributes:
+        entries: number of files, directories and links copied.
+        bytes: bytes of content copied.
+        target: where the copy is.
+        left_out: messages for entries that were not copied.
+    """
+
+    entries: int
+    bytes: int
+    target: str
+    left_out: list[str] = []
+
+
+def remote_path(text: str) -> PurePosixPath:
+    """Absolute path in a sandbox.
+
+    Raises:
+        UsageError: the path contains `..`.
+    """
+    path = WORKSPACE_DIR / text
+    if ".." in path.parts or "\0" in text:
+        raise UsageError(f"{text!r}: `..` is not allowed in a sandbox path", hint="Use the resolved path.")
+    return path
+
+
+def resolve_local_target(source: PurePosixPath, target: str | Path) -> tuple[Path, str]:
+    """Local directory for a copy, and the name of the copy in it."""
+    path = Path(target)
+    if path.is_dir() or str(target).endswith("/"):
+        return path, source.name or WORKSPACE_DIR.name
+    return path.parent, path.name
+
+
+def base_name(source: Path) -> str:
+    """Name of a local file or directory, also for `.` and `..`."""
+    return source.name if source.name not in ("", "..") else source.resolve().name
+
+
+async def upload(
+    transport: Transport,
+    name: str,
+    source: Path,
+    target: PurePosixPath,
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+) -> CopyResult:
+    """Copy a local path to exactly `target` in the sandbox."""
+    resolved = await asyncio.to_thread(_resolve_source, source)
+    left_out: list[str] = []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        archive = pack(resolved, target.name, left_out.append)
+        while (chunk := await asyncio.to_thread(next, archive, None)) is not None:
+            yield chunk
+            progress(len(chunk))
+
+    query = {"path": str(target.parent)}
+    async with transport.stream("PUT", f"/v1/sandboxes/{name}/files", query=query, body=chunks) as response:
+        result = decode_response(await response.read(), UploadResult)
+    return CopyResult(
+        entries=result.entries, bytes=result.bytes, target=f"{name}:{target}", left_out=left_out
+    )
+
+
+async def download(
+    transport: Transport,
+    name: str,
+    source: PurePosixPath,
+    directory: Path,
+    target_name: str,
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+) -> CopyResult:
+    """Copy `source` out of the sandbox to `directory`, with the name `target_name`."""
+    if not source.name:
+        raise UsageError("the root directory of a sandbox cannot be copied", hint="Name a directory in it.")
+    await asyncio.to_thread(_require_directory, directory)
+    async with _download_stream(transport, name, str(source)) as response:
+        archive = cast("BinaryIO", _BlockingReader(response, asyncio.get_running_loop()))
+        result = await _run_in_thread(
+            lambda: unpack(archive, directory, rename=(source.name, target_name), progress=progress), response
+        )
+    return CopyResult(
+        entries=result.entries,
+        bytes=result.bytes,
+        target=str(directory / target_name),
+        left_out=result.skipped,
+    )
+
+
+@asynccontextmanager
+async def _download_stream(
+    transport: Transport, name: str, path: str
+) -> AsyncIterator[aiohttp.ClientResponse]:
+    """Open a download. If it is interrupted, the error names the likely cause."""
+    started = False
+    try:
+        async with transport.stream("GET", f"/v1/sandboxes/{name}/files", query={"path": path}) as response:
+            started = True
+            yield response
+    except ResponseLostError as error:
+        if not started:
+            raise
+        raise interrupted_download_error(error, name, path) from error
+
+
+def _resolve_source(source: Path) -> Path:
+    """The path to copy; as with `cp`, a link that the user names stands for its target."""
+    if not source.exists():
+        raise UsageError(f"{source}: not found")
+    return source.resolve() if source.is_symlink() else source
+
+
+def _require_directory(directory: Path) -> None:
+    if not directory.is_dir():
+        raise UsageError(f"{directory}: no such directory", hint=f"Create it: mkdir -p {directory}")
+
+
+async def _run_in_thread(work: Callable[[], UnpackResult], response: aiohttp.ClientResponse) -> UnpackResult:
+    """Unpack in a thread. A cancellation closes the response, so that the thread's next read fails."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        response.close()
+        await asyncio.gather(running, return_exceptions=True)
+        raise
+
+
+class _BlockingReader:
+    """File interface to a response body, for a thread."""
+
+    def __init__(self, response: aiohttp.ClientResponse, loop: asyncio.AbstractEventLoop) -> None:
+        self._response = response
+        self._loop = loop
+
+    def read(self, size: int) -> bytes:
+        """Read exactly `size` bytes, fewer only at the end."""
+        return asyncio.run_coroutine_threadsafe(self._read(size), self._loop).result()
+
+    async def _read(self, size: int) -> bytes:
+        parts: list[Any] = []
+        while size > 0 and (chunk := await self._response.content.read(size)):
+            parts.append(chunk)
+            size -= len(chunk)
+        return b"".join(parts)

@@ -1,0 +1,198 @@
+"""Translation of HTTP and connection errors of the gateway's API, and which requests may be retried."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import ssl
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.api import Problem
+from holdfast.errors import (
+    ApiRefusedError,
+    ApiRequestRejectedError,
+    GatewayUnavailableError,
+    GatewayUnreachableError,
+    HoldfastError,
+    ObjectConflictError,
+    ResponseLostError,
+    SandboxNotFoundError,
+    UsageError,
+)
+from holdfast.retry import parse_retry_after
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.client.transport import GatewayEndpoint
+
+_NOT_FOUND, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR, _BAD_GATEWAY = 404, 409, 429, 500, 502
+_UNAUTHORIZED = (401, 403)
+_INVALID_REQUEST = (400, 413, 422)
+_SANDBOX_MISSING_CODE = "sandbox-missing"
+
+
+def error_from_response(
+    status: int, body: bytes, headers: Mapping[str, str], *, operation: str
+) -> HoldfastError:
+    """Translate an error response.
+
+    The HTTP status decides; the code in the body only distinguishes cases of one status.
+
+    Args:
+        status: HTTP status.
+        body: response body, usually a Problem.
+        headers: response headers.
+        operation: method and path, for the message.
+    """
+    problem = _decode_problem(body)
+    message = problem.message if problem else f"{operation}: the gateway's API returned HTTP {status}"
+    hint = (problem.hint or None) if problem else None
+    if status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR:
+        is_lost = status == _BAD_GATEWAY and problem is not None and problem.code == ResponseLostError.code
+        return (
+            ResponseLostError(message, hint=hint) if is_lost else _unavailable_error(message, hint, headers)
+        )
+    if status == _NOT_FOUND and problem and problem.code == _SANDBOX_MISSING_CODE:
+        return SandboxNotFoundError(message, hint=hint)
+    if status in _UNAUTHORIZED:
+        return ApiRefusedError(message, hint=hint)
+    if status == _CONFLICT:
+        return ObjectConflictError(message, hint=hint)
+    if status in _INVALID_REQUEST:
+        return UsageError(message, hint=hint)
+    if status == _NOT_FOUND and problem is None:
+        hint = "The gateway may be older than this client. Update it: holdfast up"
+    return ApiRequestRejectedError(message, hint=hint)
+
+
+def _unavailable_error(message: str, hint: str | None, headers: Mapping[str, str]) -> GatewayUnavailableError:
+    error = GatewayUnavailableError(message, hint=hint)
+    error.retry_after = parse_retry_after(headers.get("Retry-After"), headers.get("Date"))
+    return error
+
+
+def error_from_exception(error: Exception, endpoint: GatewayEndpoint) -> HoldfastError:
+    """Translate a failed connection."""
+    import aiohttp
+
+    hint = _gateway_hint(endpoint)
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    if isinstance(cause, ssl.CertificateError):
+        reason = getattr(cause, "verify_message", None) or str(cause)
+        message = f"{endpoint.url}: not the certificate of gateway {endpoint.gateway}: {reason}"
+        return ApiRefusedError(message, hint=hint, cause=error)
+    if is_tls_alert(error):
+        return rejected_certificate_error(endpoint, error)
+    if isinstance(error, ConnectFailedError | aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        message = f"gateway {endpoint.gateway} does not answer at {endpoint.url}: {_os_error_message(error)}"
+        return GatewayUnreachableError(message, hint=hint, cause=error)
+    message = f"gateway {endpoint.gateway}: connection lost: {_os_error_message(error)}"
+    return ResponseLostError(message, hint=hint, cause=error)
+
+
+def interrupted_download_error(error: ResponseLostError, sandbox: str, path: str) -> ResponseLostError:
+    """Translate the end of a started download: `tar` in the sandbox fails this way on unreadable files."""
+    # Redirect locally: `tar` does not read files if its archive is /dev/null.
+    command = shlex.join(["holdfast", "sandbox", "exec", sandbox, "--", "tar", "-cf", "-", path])
+    return ResponseLostError(
+        f"download of {path} from sandbox {sandbox}: interrupted: {error.message}",
+        hint=f"List files that the sandbox's user cannot read: {command} >/dev/null. "
+        f"If there are none: {error.hint[:1].lower()}{error.hint[1:]}",
+    )
+
+
+def rejected_certificate_error(endpoint: GatewayEndpoint, error: Exception) -> HoldfastError:
+    """The error for a client certificate that the gateway rejects."""
+    return ApiRefusedError(
+        f"{endpoint.url}: the gateway rejects this machine's client certificate",
+        hint=_gateway_hint(endpoint),
+        cause=error,
+    )
+
+
+def is_tls_alert(error: BaseException | None) -> bool:
+    """Whether the server ended the handshake with a TLS alert: it rejects the client certificate."""
+    for _ in range(_MAX_CAUSE_DEPTH):
+        if error is None:
+            return False
+        if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+            return True
+        inner = getattr(error, "os_error", None)
+        error = inner if isinstance(inner, BaseException) else (error.__cause__ or error.__context__)
+    return False
+
+
+_MAX_CAUSE_DEPTH = 8
+
+
+class ConnectFailedError(Exception):
+    """The TCP connection or the TLS handshake failed: no request was sent."""
+
+    def __init__(self, os_error: OSError) -> None:
+        super().__init__(str(os_error))
+        self.os_error = os_error
+
+
+def connection_errors() -> tuple[type[Exception], ...]:
+    """The errors of a failed connection; the HTTP libraries load only when an error has to be classified."""
+    import aiohttp
+    from websockets.exceptions import WebSocketException
+
+    return (aiohttp.ClientError, WebSocketException, ConnectFailedError, OSError)
+
+
+def is_disconnect(error: Exception) -> bool:
+    """Whether the server closed the connection instead of answering the request."""
+    import aiohttp
+    from websockets.exceptions import InvalidMessage
+
+    return isinstance(error, aiohttp.ServerDisconnectedError | InvalidMessage)
+
+
+def is_connection_error(error: Exception) -> bool:
+    """Whether an error inside a stream's block comes from the connection, not from the code in the block.
+
+    asyncio raises plain ConnectionError for a write to a lost connection; the operating system raises only
+    subclasses of it.
+    """
+    import aiohttp
+
+    return isinstance(error, aiohttp.ClientError) or type(error) is ConnectionError
+
+
+def is_retryable(error: Exception) -> bool:
+    """Whether to retry a request that is safe to repeat."""
+    return isinstance(error, GatewayUnreachableError | ResponseLostError | GatewayUnavailableError)
+
+
+def is_retryable_unsent(error: Exception) -> bool:
+    """Whether to retry a request that must not run twice, such as opening a stream."""
+    return isinstance(error, GatewayUnreachableError) or (
+        isinstance(error, GatewayUnavailableError) and error.retry_after is not None
+    )
+
+
+def retry_after_seconds(error: Exception) -> float | None:
+    """Seconds of the server's Retry-After header."""
+    return error.retry_after if isinstance(error, GatewayUnavailableError) else None
+
+
+def _gateway_hint(endpoint: GatewayEndpoint) -> str:
+    return f"Check it: holdfast status {endpoint.gateway}. Start it: holdfast up {endpoint.gateway}"
+
+
+def _decode_problem(body: bytes) -> Problem | None:
+    try:
+        return msgspec.json.decode(body, type=Problem)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _os_error_message(error: Exception) -> str:
+    inner = getattr(error, "os_error", None) or error
+    if isinstance(inner, asyncio.TimeoutError):
+        return "timed out"
+    return str(getattr(inner, "strerror", None) or inner or type(inner).__name__)

@@ -1,0 +1,158 @@
+"""Sessions with a command in a sandbox: input, streamed output and exit code.
+
+Frames are those of Kubernetes (`holdfast.api.Channel`). Once a command was sent, nothing is retried: if the
+connection is lost, the session fails and the command's outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from holdfast.api import (
+    CONNECTION_LOST,
+    Channel,
+    encode_frame,
+    encode_resize_frame,
+    is_pod_unknown_to_kubelet,
+    parse_exit_code,
+)
+from holdfast.errors import ApiRequestRejectedError, DeadlineExceededError, ResponseLostError, TemporaryError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.client.websocket import WebSocket
+
+_CHUNK_SIZE = 1 << 16
+_OUTPUT_CHANNELS = (Channel.STDOUT, Channel.STDERR)
+_CHECK_SANDBOX_HINT = "The command may still be running. Check the sandbox before you run it again."
+
+
+class ExecOutput(NamedTuple):
+    """A chunk of output on `Channel.STDOUT` or `Channel.STDERR`."""
+
+    channel: Channel
+    data: bytes
+
+
+class ExecResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Exit code and complete output of a command."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def text(self) -> str:
+        """Standard output as text."""
+        return self.stdout.decode(errors="replace")
+
+
+class AsyncExecSession:
+    """A running command. Iterate over it to read the output, then read `exit_code`."""
+
+    def __init__(self, socket: WebSocket, description: str) -> None:
+        self._socket = socket
+        self._description = description
+        self._exit_code: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """The command's exit code; known after the output has been read to its end.
+
+        Raises:
+            ResponseLostError: the end has not been read.
+        """
+        if self._exit_code is None:
+            raise ResponseLostError(f"{self._description}: the exit code has not been received")
+        return self._exit_code
+
+    async def write(self, data: bytes) -> None:
+        """Send input. Waits while the command does not read it."""
+        for start in range(0, len(data), _CHUNK_SIZE):
+            await self._socket.send(encode_frame(Channel.STDIN, data[start : start + _CHUNK_SIZE]))
+
+    async def close_stdin(self) -> None:
+        """Close the command's standard input."""
+        await self._socket.send(encode_frame(Channel.CLOSE, bytes((Channel.STDIN,))))
+
+    async def resize(self, columns: int, rows: int) -> None:
+        """Set the size of the command's terminal."""
+        await self._socket.send(encode_resize_frame(columns, rows))
+
+    async def __aiter__(self) -> AsyncIterator[ExecOutput]:
+        async for message in self._socket:
+            if not message:
+                continue
+            channel, data = message[0], message[1:]
+            if channel == Channel.STATUS:
+                self._exit_code = _exit_code_from_status(data, self._description)
+                return
+            if channel in _OUTPUT_CHANNELS and data:
+                yield ExecOutput(Channel(channel), data)
+        raise ResponseLostError(
+            f"{self._description}: connection lost{_close_reason(self._socket)}",
+            hint=_CHECK_SANDBOX_HINT,
+        )
+
+    async def communicate(self, stdin: bytes | None = None, *, timeout: float | None = None) -> ExecResult:  # noqa: ASYNC109
+        """Send all input, read all output and wait for the exit code.
+
+        Args:
+            stdin: input; standard input is closed after it.
+            timeout: seconds to wait; the command keeps running after that.
+
+        Raises:
+            DeadlineExceededError: the timeout passed.
+            ResponseLostError: the connection was lost.
+        """
+        buffers: dict[Channel, bytearray] = {channel: bytearray() for channel in _OUTPUT_CHANNELS}
+        sending = asyncio.ensure_future(self._write_all(stdin)) if stdin is not None else None
+        try:
+            async with asyncio.timeout(timeout):
+                async for output in self:
+                    buffers[output.channel] += output.data
+        except TimeoutError as error:
+            raise DeadlineExceededError(
+                f"{self._description}: no exit within {timeout:g} s",
+                hint="The command is still running; stop it with another exec.",
+            ) from error
+        finally:
+            if sending is not None:
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+        stdout, stderr = bytes(buffers[Channel.STDOUT]), bytes(buffers[Channel.STDERR])
+        return ExecResult(exit_code=self.exit_code, stdout=stdout, stderr=stderr)
+
+    async def _write_all(self, data: bytes) -> None:
+        await self.write(data)
+        await self.close_stdin()
+
+
+def _exit_code_from_status(status: bytes, description: str) -> int:
+    code = parse_exit_code(status)
+    if code is not None:
+        return code
+    try:
+        decoded = msgspec.json.decode(status)
+        message = str(decoded.get("message") or decoded.get("reason") or "")
+        is_lost = decoded.get("reason") == CONNECTION_LOST
+    except (msgspec.DecodeError, AttributeError):
+        message, is_lost = "", False
+    if is_lost:
+        raise ResponseLostError(f"{description}: {message}", hint=_CHECK_SANDBOX_HINT)
+    if is_pod_unknown_to_kubelet(status):
+        raise TemporaryError(f"{description}: not run: the kubelet does not know the sandbox's pod yet")
+    # Each component that passes the error on adds a prefix to the runtime's reason.
+    reason = message.rpartition("unable to start container process: ")[2].removesuffix(": unknown").strip()
+    raise ApiRequestRejectedError(
+        f"{description}: the command could not be started: {reason or 'no reason given'}",
+        hint="Check the command's name and path. Show the sandbox's output: holdfast sandbox logs",
+    )
+
+
+def _close_reason(socket: WebSocket) -> str:
+    return f" (close code {socket.close_frame[0]})" if socket.close_frame is not None else ""

@@ -1,0 +1,387 @@
+"""Asynchronous client for one sandbox.
+
+`holdfast.client.sync` offers the same methods for programs without an event loop. The modules that need
+aiohttp are imported on first use, so that `sandbox exec` starts without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from holdfast.api import DeletionResult, Phase, SandboxView
+from holdfast.client.exec import AsyncExecSession, ExecResult
+from holdfast.client.requests import build_request, validate_name
+from holdfast.errors import (
+    ApiRequestRejectedError,
+    SandboxMaybeDeletedError,
+    SandboxNotFoundError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import PurePosixPath
+    from types import TracebackType
+    from typing import Any, Self
+
+    from holdfast.client.copy import CopyResult
+    from holdfast.client.port_forward import PortForward
+    from holdfast.client.transport import Transport
+    from holdfast.errors import HoldfastError
+
+DEFAULT_WAIT_TIMEOUT = 180.0
+_HTTP_CREATED = 201
+_IMAGE_PULL_REASONS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull")
+
+ImagePusher: TypeAlias = Callable[[str], bool]
+"""Pushes an image from the local container engine into the gateway; False if it cannot. May block."""
+
+
+class ImageMissingError(Exception):
+    """The node cannot pull the sandbox's image, and the client has not tried to push it yet."""
+
+    def __init__(self, image: str) -> None:
+        super().__init__(f"{image}: the gateway cannot pull this image")
+        self.image = image
+
+
+class AsyncClient:
+    """Base of the asynchronous clients: owns a transport, which `async with` closes."""
+
+    def __init__(self, transport: Transport, *, push_image: ImagePusher | None = None) -> None:
+        self._transport = transport
+        self._push_image = push_image
+
+    async def close(self) -> None:
+        """Close the connection. Sandboxes are not affected."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncSandbox(AsyncClient):
+    """Client for one sandbox, which may not exist yet. Sends no request until a method is called.
+
+    Attributes:
+        name: name of the sandbox.
+        created: whether the last `create` created the sandbox; False if it existed already.
+    """
+
+    def __init__(self, name: str, transport: Transport, *, push_image: ImagePusher | None = None) -> None:
+        super().__init__(transport, push_image=push_image)
+        self.name = validate_name(name)
+        self.created = False
+        self._path = f"/v1/sandboxes/{self.name}"
+
+    async def create(self, /, image: str | None = None, **options: Any) -> SandboxView:
+        """Create the sandbox. If it exists with the same options, nothing happens.
+
+        Args:
+            image: container image; holdfast's sandbox image if omitted.
+            **options: other fields of `holdfast.api.SandboxRequest`, such as `env` or `memory`.
+
+        Returns:
+            The state of the sandbox, which is usually not ready yet; see `wait`.
+
+        Raises:
+            UsageError: an option is invalid.
+            ObjectConflictError: a sandbox with this name and other options exists.
+        """
+        body = build_request(self.name, image=image, **options)
+        status, view = await self._transport.call_with_status("POST", "/v1/sandboxes", SandboxView, body=body)
+        self.created = status == _HTTP_CREATED
+        return view
+
+    async def get(self) -> SandboxView:
+        """Return the current state.
+
+        Raises:
+            SandboxNotFoundError: no sandbox has this name.
+        """
+        return await self._transport.call("GET", self._path, SandboxView)
+
+    async def exists(self) -> bool:
+        """Whether a sandbox with this name exists."""
+        try:
+            await self.get()
+        except SandboxNotFoundError:
+            return False
+        return True
+
+    async def suspend(self) -> SandboxView:
+        """Delete the pod and keep the workspace. Returns before the pod is gone; see `wait`."""
+        return await self._transport.call("POST", f"{self._path}/suspend", SandboxView)
+
+    async def resume(self) -> SandboxView:
+        """Start a new pod on the same workspace. Returns before it is ready; see `wait`."""
+        return await self._transport.call("POST", f"{self._path}/resume", SandboxView)
+
+    async def delete(self, *, keep_workspace: bool = False, ignore_missing: bool = False) -> DeletionResult:
+        """Delete the sandbox. Returns before it is gone; see `wait_gone`.
+
+        Args:
+            keep_workspace: keep the PVC with the data.
+            ignore_missing: succeed if the sandbox does not exist.
+
+        Returns:
+            Whether the sandbox existed, and what happened to its data.
+        """
+        try:
+            return await self._transport.call(
+                "DELETE", self._path, DeletionResult, query={"keep_workspace": _query_bool(keep_workspace)}
+            )
+        except SandboxMaybeDeletedError:
+            return DeletionResult(deleted=True, workspace="kept" if keep_workspace else "deleted")
+        except SandboxNotFoundError:
+            if not ignore_missing:
+                raise
+            return DeletionResult(deleted=False, workspace="none")
+
+    def watch(self) -> AsyncIterator[SandboxView]:
+        """Iterate over the current state and each change, until the sandbox is deleted."""
+        from holdfast.client import watch
+
+        return watch.watch_sandbox(self._transport, self.name)
+
+    async def wait(
+        self,
+        phase: Phase | str = Phase.READY,
+        *,
+        timeout: float = DEFAULT_WAIT_TIMEOUT,  # noqa: ASYNC109 (part of the public API)
+        min_ready_seconds: float = 0.0,
+        on_change: Callable[[SandboxView], None] | None = None,
+    ) -> SandboxView:
+        """Wait until the sandbox reaches a phase.
+
+        Args:
+            phase: the phase to wait for.
+            timeout: seconds to wait.
+            min_ready_seconds: seconds that the phase must last, for programs that may exit immediately.
+            on_change: called with each new state.
+
+        Raises:
+            WaitFailedError: the sandbox cannot reach the phase without manual action.
+            WaitTimeoutError: the timeout passed.
+        """
+        target = _parse_phase(phase)
+        if self._push_image is not None and target is Phase.READY:
+            try:
+                return await self._wait_or_report_missing_image(timeout, min_ready_seconds, on_change)
+            except ImageMissingError as missing:
+                if await asyncio.to_thread(self._push_image, missing.image):
+                    await self._restart_pod(timeout)
+        return await self._wait(target, timeout, min_ready_seconds, on_change)
+
+    async def _wait_or_report_missing_image(
+        self,
+        timeout: float,  # noqa: ASYNC109 (passed on to `watch`)
+        min_ready_seconds: float,
+        on_change: Callable[[SandboxView], None] | None,
+    ) -> SandboxView:
+        """Wait until the sandbox is ready; raise ImageMissingError at the first failed pull."""
+
+        def check(view: SandboxView) -> None:
+            if on_change is not None:
+                on_change(view)
+            if view.reason in _IMAGE_PULL_REASONS and view.image:
+                raise ImageMissingError(view.image)
+
+        return await self._wait(Phase.READY, timeout, min_ready_seconds, check)
+
+    async def _restart_pod(self, timeout: float) -> None:  # noqa: ASYNC109 (passed on to `watch`)
+        """Replace the pod: the kubelet would wait minutes before it tries to pull an image again."""
+        await self.suspend()
+        await self._wait(Phase.SUSPENDED, timeout)
+        await self.resume()
+
+    async def _wait(
+        self,
+        target: Phase,
+        timeout: float,  # noqa: ASYNC109 (passed on to `watch`)
+        min_ready_seconds: float = 0.0,
+        on_change: Callable[[SandboxView], None] | None = None,
+    ) -> SandboxView:
+        from holdfast.client.watch import wait_for_phase
+
+        return await wait_for_phase(
+            self._transport,
+            self.name,
+            target,
+            timeout=timeout,
+            min_ready_seconds=min_ready_seconds,
+            on_change=on_change,
+        )
+
+    async def wait_gone(self, *, timeout: float = DEFAULT_WAIT_TIMEOUT) -> None:  # noqa: ASYNC109 (part of the public API)
+        """Wait until the sandbox no longer exists.
+
+        Raises:
+            WaitTimeoutError: the timeout passed.
+        """
+        from holdfast.client import watch
+
+        await watch.wait_until_gone(self._transport, self.name, timeout=timeout)
+
+    async def exec(
+        self,
+        *command: str,
+        stdin: bytes | str | None = None,
+        check: bool = False,
+        timeout: float | None = None,  # noqa: ASYNC109 (part of the public API)
+        container: str | None = None,
+    ) -> ExecResult:
+        """Run a command and return its output. The command runs at most once.
+
+        Args:
+            *command: program and arguments; no shell is involved.
+            stdin: input of the command.
+            check: raise if the exit code is not 0.
+            timeout: seconds to wait; the command keeps running after that.
+            container: container to run it in; the first one if omitted.
+
+        Raises:
+            ApiRequestRejectedError: the command cannot be started, or `check` is set and it failed.
+            ResponseLostError: the connection was lost, so that the exit code is unknown.
+            DeadlineExceededError: the timeout passed.
+        """
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        async with self.session(*command, stdin=data is not None, container=container) as session:
+            result = await session.communicate(data, timeout=timeout)
+        if check and result.exit_code:
+            last_line = result.stderr.decode(errors="replace").strip().rsplit("\n", 1)[-1]
+            message = f"{command[0]} in sandbox {self.name}: exited with code {result.exit_code}"
+            raise ApiRequestRejectedError(f"{message}: {last_line}" if last_line else message)
+        return result
+
+    @asynccontextmanager
+    async def session(
+        self, *command: str, tty: bool = False, stdin: bool = True, container: str | None = None
+    ) -> AsyncIterator[AsyncExecSession]:
+        """Run a command and exchange data with it while it runs.
+
+        Args:
+            *command: program and arguments.
+            tty: allocate a terminal.
+            stdin: attach standard input.
+            container: container to run it in; the first one if omitted.
+        """
+        if not command:
+            raise UsageError("no command given", hint="Name the program to run.")
+        query = [("command", argument) for argument in command]
+        query += [("tty", _query_bool(tty)), ("stdin", _query_bool(stdin))]
+        query += [("container", container)] if container else []
+        async with self._transport.websocket(f"{self._path}/exec", query=query) as socket:
+            yield AsyncExecSession(socket, f"{command[0]} in sandbox {self.name}")
+
+    async def upload(
+        self, source: Path | str, target: str = ".", *, progress: Callable[[int], None] = lambda _: None
+    ) -> CopyResult:
+        """Copy a file or directory into the sandbox.
+
+        Args:
+            source: local path.
+            target: path in the sandbox, relative to `/sandbox`; as with `cp`, an existing directory or a
+                trailing `/` means to copy into it.
+            progress: called with the number of bytes of each chunk.
+        """
+        from holdfast.client import copy
+
+        path, source = copy.remote_path(target), Path(source)
+        into = target.endswith("/") or path == copy.WORKSPACE_DIR or await self._is_directory(path)
+        destination = path / copy.base_name(source) if into else path
+        return await copy.upload(self._transport, self.name, source, destination, progress=progress)
+
+    async def download(
+        self, source: str, target: Path | str = ".", *, progress: Callable[[int], None] = lambda _: None
+    ) -> CopyResult:
+        """Copy a file or directory out of the sandbox. Nothing is written outside the copy.
+
+        Args:
+            source: path in the sandbox, relative to `/sandbox`.
+            target: local path, with the rules of `upload`.
+            progress: called with the number of bytes of each chunk.
+        """
+        from holdfast.client import copy
+
+        path = copy.remote_path(source)
+        directory, name = copy.resolve_local_target(path, target)
+        return await copy.download(self._transport, self.name, path, directory, name, progress=progress)
+
+    async def logs(
+        self,
+        *,
+        follow: bool = False,
+        tail: int | None = None,
+        previous: bool = False,
+        container: str | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Iterate over the output of the sandbox's main program.
+
+        Args:
+            follow: continue with new output until the program ends.
+            tail: start with the last `tail` lines.
+            previous: read the output of the previous container.
+            container: container to read; the first one if omitted.
+        """
+        query = {"follow": _query_bool(follow), "previous": _query_bool(previous)}
+        query |= {"tail": str(tail)} if tail is not None else {}
+        query |= {"container": container} if container else {}
+        async with self._transport.stream("GET", f"{self._path}/logs", query=query) as response:
+            async for chunk in response.content.iter_any():
+                yield chunk
+
+    @asynccontextmanager
+    async def forward(
+        self,
+        remote_port: int,
+        local_port: int = 0,
+        *,
+        on_error: Callable[[HoldfastError], None] = lambda _: None,
+    ) -> AsyncIterator[PortForward]:
+        """Forward a port of 127.0.0.1 to the sandbox while the block runs.
+
+        Args:
+            remote_port: port in the sandbox.
+            local_port: local port; 0 for a free one.
+            on_error: called when a forwarded connection fails; the others continue.
+
+        Raises:
+            PortInUseError: the local port is in use.
+        """
+        from holdfast.client.port_forward import forward_port
+
+        async with forward_port(
+            self._transport, self.name, remote_port, local_port, on_error=on_error
+        ) as forward:
+            yield forward
+
+    def __repr__(self) -> str:
+        return f"<sandbox {self.name}>"
+
+    async def _is_directory(self, path: PurePosixPath) -> bool:
+        """Whether the sandbox has that directory; False if its image has no `test` program."""
+        try:
+            return (await self.exec("test", "-d", str(path))).exit_code == 0
+        except ApiRequestRejectedError:
+            return False
+
+
+def _query_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _parse_phase(text: Phase | str) -> Phase:
+    for phase in Phase:
+        if phase.lower() == text.lower():
+            return phase
+    raise UsageError(f"{text!r}: not a phase of a sandbox", hint=f"Use one of {', '.join(Phase)}.")

@@ -1,0 +1,269 @@
+"""Synchronous clients, generated from the asynchronous ones: same methods, parameters and docstrings.
+
+    with Gateway("dev").sandbox("a") as sandbox:
+        sandbox.create()
+        sandbox.wait()
+        print(sandbox.exec("uname", "-a").text)
+
+`async with Gateway("dev").sandbox("a") as sandbox:` gives the asynchronous client. Leaving the block closes
+the connection; the sandbox remains until `delete()`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from holdfast.api import Phase
+from holdfast.client import portal
+from holdfast.client.exec import AsyncExecSession
+from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT, AsyncSandbox, ImageMissingError
+from holdfast.client.sandboxes import AsyncSandboxes
+from holdfast.client.transport import Transport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from types import TracebackType
+    from typing import Self
+
+    from holdfast.api import SandboxView
+    from holdfast.client.exec import ExecOutput
+    from holdfast.client.sandbox import ImagePusher
+    from holdfast.client.transport import EndpointResolver
+    from holdfast.retry.policy import RetryListener
+
+A = TypeVar("A")
+P = ParamSpec("P")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def _describe(call: Any, method: Callable[..., Any]) -> None:
+    """Give a generated method the name, docstring and signature of its asynchronous counterpart."""
+    functools.update_wrapper(call, method)
+    signature = inspect.signature(method)
+    # `Async` is the only difference between the return types: AsyncIterator[bytes], AsyncSandbox.
+    returns = str(signature.return_annotation).replace("Async", "")
+    call.__signature__ = signature.replace(return_annotation=returns)
+    call.__annotations__ = {**call.__annotations__, "return": returns}
+    del call.__wrapped__
+
+
+def _blocking(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return portal.run(method(self._delegate, *args, **kwargs))
+
+    _describe(call, method)
+    return call
+
+
+def _iterator(
+    method: Callable[Concatenate[A, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Any, P], Iterator[T]]:
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return portal.iterate(method(self._delegate, *args, **kwargs))
+
+    _describe(call, method)
+    return call
+
+
+def _context(
+    method: Callable[Concatenate[A, P], AbstractAsyncContextManager[S]],
+    convert: Callable[[Any, S], T],
+) -> Callable[Concatenate[Any, P], AbstractContextManager[T]]:
+    """Generate a context manager; `convert` makes the block's value from the asynchronous one."""
+
+    @contextmanager
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        with portal.SyncContextManager(method(self._delegate, *args, **kwargs)) as value:
+            yield convert(self, value)
+
+    _describe(call, method)
+    return call
+
+
+class ExecSession:
+    """A running command. Iterate over it to read the output, then read `exit_code`."""
+
+    def __init__(self, session: AsyncExecSession) -> None:
+        self._delegate = session
+
+    @property
+    def exit_code(self) -> int:
+        """The command's exit code; known after the output has been read to its end."""
+        return self._delegate.exit_code
+
+    write = _blocking(AsyncExecSession.write)
+    close_stdin = _blocking(AsyncExecSession.close_stdin)
+    resize = _blocking(AsyncExecSession.resize)
+    communicate = _blocking(AsyncExecSession.communicate)
+
+    def __iter__(self) -> Iterator[ExecOutput]:
+        return portal.iterate(self._delegate.__aiter__())
+
+
+class _SyncClient:
+    """Base of the synchronous clients: one transport for itself, another for `async with`."""
+
+    def __init__(
+        self,
+        resolve_endpoint: EndpointResolver,
+        *,
+        on_retry: RetryListener | None = None,
+        push_image: ImagePusher | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        self._resolve_endpoint = resolve_endpoint
+        self._on_retry = on_retry
+        self._push_image = push_image
+        self._transport = transport or self._new_transport()
+        self._async_transport: Transport | None = None
+        if transport is None:
+            # Close the connection of a client that is dropped without `close()`.
+            weakref.finalize(self, _close_transport, self._transport)
+
+    def close(self) -> None:
+        """Close the connection. Sandboxes are not affected."""
+        portal.run(self._transport.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        transport, self._async_transport = self._async_transport, None
+        if transport is not None:
+            await transport.close()
+
+    def _new_transport(self) -> Transport:
+        return Transport(self._resolve_endpoint, on_retry=self._on_retry)
+
+    def _open_async_transport(self) -> Transport:
+        self._async_transport = self._new_transport()
+        return self._async_transport
+
+
+def _close_transport(transport: Transport) -> None:
+    if transport.is_open:
+        portal.run_cleanup(transport.close())
+
+
+class Sandbox(_SyncClient):
+    """Client for one sandbox, which may not exist yet. Sends no request until a method is called."""
+
+    def __init__(
+        self,
+        name: str,
+        resolve_endpoint: EndpointResolver,
+        *,
+        on_retry: RetryListener | None = None,
+        push_image: ImagePusher | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        super().__init__(resolve_endpoint, on_retry=on_retry, push_image=push_image, transport=transport)
+        self._delegate = AsyncSandbox(name, self._transport)
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return AsyncSandbox(self.name, self._open_async_transport(), push_image=self._push_image)
+
+    @property
+    def name(self) -> str:
+        """Name of the sandbox."""
+        return self._delegate.name
+
+    @property
+    def created(self) -> bool:
+        """Whether the last `create` created the sandbox; False if it existed already."""
+        return self._delegate.created
+
+    create = _blocking(AsyncSandbox.create)
+    get = _blocking(AsyncSandbox.get)
+    exists = _blocking(AsyncSandbox.exists)
+    suspend = _blocking(AsyncSandbox.suspend)
+    resume = _blocking(AsyncSandbox.resume)
+    delete = _blocking(AsyncSandbox.delete)
+    watch = _iterator(AsyncSandbox.watch)
+    wait_gone = _blocking(AsyncSandbox.wait_gone)
+    exec = _blocking(AsyncSandbox.exec)
+    session = _context(AsyncSandbox.session, lambda _, session: ExecSession(session))
+    upload = _blocking(AsyncSandbox.upload)
+    download = _blocking(AsyncSandbox.download)
+    logs = _iterator(AsyncSandbox.logs)
+    forward = _context(AsyncSandbox.forward, lambda _, forward: forward)
+
+    def wait(
+        self,
+        phase: Phase | str = Phase.READY,
+        *,
+        timeout: float = DEFAULT_WAIT_TIMEOUT,
+        min_ready_seconds: float = 0.0,
+        on_change: Callable[[SandboxView], None] | None = None,
+    ) -> SandboxView:
+        sandbox = self._delegate
+        if self._push_image is not None and str(phase).lower() == Phase.READY.lower():
+            try:
+                waiting = sandbox._wait_or_report_missing_image(timeout, min_ready_seconds, on_change)  # noqa: SLF001
+                return portal.run(waiting)
+            except ImageMissingError as missing:
+                # In the caller's thread, which receives Ctrl-C: the push can be interrupted.
+                if self._push_image(missing.image):
+                    portal.run(sandbox._restart_pod(timeout))  # noqa: SLF001
+        return portal.run(
+            sandbox.wait(phase, timeout=timeout, min_ready_seconds=min_ready_seconds, on_change=on_change)
+        )
+
+    wait.__doc__ = AsyncSandbox.wait.__doc__
+
+    def __repr__(self) -> str:
+        return repr(self._delegate)
+
+
+class Sandboxes(_SyncClient):
+    """Client for the sandboxes of one gateway. Iterate over it for all of them."""
+
+    def __init__(
+        self,
+        resolve_endpoint: EndpointResolver,
+        *,
+        on_retry: RetryListener | None = None,
+        push_image: ImagePusher | None = None,
+    ) -> None:
+        super().__init__(resolve_endpoint, on_retry=on_retry, push_image=push_image)
+        self._delegate = AsyncSandboxes(self._transport, push_image=push_image)
+
+    async def __aenter__(self) -> AsyncSandboxes:
+        return AsyncSandboxes(self._open_async_transport(), push_image=self._push_image)
+
+    def __iter__(self) -> Iterator[SandboxView]:
+        return self.list()
+
+    def sandbox(self, name: str) -> Sandbox:
+        """Return a client for one sandbox that shares this connection."""
+        return Sandbox(
+            name,
+            self._resolve_endpoint,
+            on_retry=self._on_retry,
+            push_image=self._push_image,
+            transport=self._transport,
+        )
+
+    def create(self, /, name: str, image: str | None = None, **options: Any) -> Sandbox:
+        """Create a sandbox without waiting until it is ready; see `Sandbox.create`."""
+        sandbox = self.sandbox(name)
+        sandbox.create(image, **options)
+        return sandbox
+
+    list = _iterator(AsyncSandboxes.list)
+    temporary = _context(AsyncSandboxes.temporary, lambda self, sandbox: self.sandbox(sandbox.name))

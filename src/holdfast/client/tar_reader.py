@@ -1,0 +1,264 @@
+"""Strict streaming reader for tar archives from a sandbox, which is not trusted.
+
+It reads one header and one chunk at a time, so that memory is bounded by constants. It supports ustar, GNU
+long names and pax headers, and rejects everything else, such as sparse files. Python's `tarfile` keeps all
+entries in memory and accepts headers and numbers of any length.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+from holdfast.errors import ApiRequestRejectedError, TemporaryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+_MAX_LENGTH_DIGITS = 20
+
+
+def parse_pax_records(content: bytes) -> dict[str, str]:
+    """Parse the records of a pax header.
+
+    Raises:
+        ValueError: a record is malformed, so that another reader could parse it differently.
+    """
+    records: dict[str, str] = {}
+    offset = 0
+    while offset < len(content):
+        digits, space, _ = content[offset : offset + _MAX_LENGTH_DIGITS].partition(b" ")
+        length = int(digits) if space and digits.isdigit() else 0
+        record = content[offset : offset + length]
+        key, equals, value = record[len(digits) + 1 : -1].partition(b"=")
+        is_complete = len(digits) + 1 < length == len(record) and record[-1:] == b"\n"
+        if not (is_complete and equals) or b"\0" in key:
+            raise ValueError("malformed pax header")
+        records[key.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
+        offset += length
+    return records
+
+
+_CHUNK_SIZE = 1 << 20
+_BLOCK_SIZE = 512
+_MAX_NAME_BYTES = 4096
+_MAX_EXTENSION_BYTES = 64 * 1024
+# Maximum number of consecutive headers that only describe the next entry.
+_MAX_EXTENSION_HEADERS = 8
+_MAX_TRAILING_BYTES = 16 << 20
+_MAX_ENTRY_SIZE = 1 << 62
+# From 1901 to 2514: the range of file systems is smaller.
+_MTIME_RANGE = (-(1 << 31), 1 << 34)
+_MTIME_PATTERN = re.compile(r"-?[0-9]{1,20}(\.[0-9]{0,20})?")
+_SIZE_PATTERN = re.compile(r"[0-9]{1,19}")
+_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL = b"L", b"K", b"x", b"g"
+_EXTENSION_TYPES = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL)
+_PER_ENTRY_KEYS = {"path", "linkpath", "size"}
+
+
+class TarEntryKind(enum.Enum):
+    """Type of an entry."""
+
+    FILE = enum.auto()
+    DIRECTORY = enum.auto()
+    SYMLINK = enum.auto()
+    HARD_LINK = enum.auto()
+    DEVICE = enum.auto()
+
+
+_ENTRY_KINDS = {
+    b"\0": TarEntryKind.FILE,
+    b"0": TarEntryKind.FILE,
+    b"7": TarEntryKind.FILE,
+    b"1": TarEntryKind.HARD_LINK,
+    b"2": TarEntryKind.SYMLINK,
+    b"3": TarEntryKind.DEVICE,
+    b"4": TarEntryKind.DEVICE,
+    b"5": TarEntryKind.DIRECTORY,
+    b"6": TarEntryKind.DEVICE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TarEntry:
+    """Header of one entry."""
+
+    kind: TarEntryKind
+    name: str
+    link_target: str
+    mode: int
+    mtime: float
+    size: int
+
+
+class TarReader:
+    """Reader of one archive. Raises ApiRequestRejectedError at the first invalid part."""
+
+    def __init__(self, archive: BinaryIO) -> None:
+        self._archive = archive
+        self._buffer = memoryview(b"")
+        self._remaining = 0  # bytes of the current entry's content
+        self._padding = 0
+
+    def entries(self) -> Iterator[TarEntry]:
+        """Iterate over the entries; content that was not read is skipped."""
+        while (entry := self._next_entry()) is not None:
+            self._remaining, self._padding = entry.size, -entry.size % _BLOCK_SIZE
+            yield entry
+            for _ in self.content():
+                pass
+            self._read_exactly(self._padding)
+        self._check_end()
+
+    def content(self) -> Iterator[memoryview]:
+        """Iterate over the content of the current entry."""
+        while self._remaining:
+            piece = self._read_piece(self._remaining)
+            self._remaining -= len(piece)
+            yield piece
+
+    def _next_entry(self) -> TarEntry | None:
+        pax_headers: dict[str, str] = {}
+        for _ in range(_MAX_EXTENSION_HEADERS + 1):
+            block = self._read_exactly(_BLOCK_SIZE)
+            if not any(block):
+                if pax_headers:
+                    raise invalid_archive_error("the last header has no entry")
+                return None
+            if not _is_checksum_valid(block):
+                raise invalid_archive_error("not a tar archive")
+            kind = block[156:157]
+            if kind not in _EXTENSION_TYPES:
+                return _parse_entry(block, pax_headers)
+            pax_headers |= self._read_extension_header(kind, _parse_number(block[124:136]))
+        raise invalid_archive_error("an entry has too many headers")
+
+    def _read_extension_header(self, kind: bytes, size: int) -> dict[str, str]:
+        """Read a header that describes the next entry. A global header may not set names or sizes."""
+        if not 0 < size <= _MAX_EXTENSION_BYTES:
+            raise invalid_archive_error("a header is too long")
+        content = self._read_exactly(size + -size % _BLOCK_SIZE)[:size]
+        if kind in (_LONG_NAME, _LONG_LINK):
+            return {"path" if kind == _LONG_NAME else "linkpath": _decode_text(content)}
+        try:
+            records = parse_pax_records(content)
+        except ValueError as error:
+            raise invalid_archive_error(str(error)) from None
+        if any(key.startswith("GNU.sparse") for key in records):
+            raise invalid_archive_error("sparse files are not supported")
+        if kind == _PAX:
+            return records
+        if records.keys() & _PER_ENTRY_KEYS:
+            raise invalid_archive_error("a global header sets a name or size")
+        return {}
+
+    def _check_end(self) -> None:
+        """Read to the end of the stream: an interrupted stream means that the archive is incomplete."""
+        remaining = _MAX_TRAILING_BYTES
+        while piece := self._read_buffered(_CHUNK_SIZE):
+            remaining -= len(piece)
+            if remaining < 0 or bytes(piece).strip(b"\0"):
+                raise invalid_archive_error("data after the end of the archive")
+
+    def _read_exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            data += self._read_piece(size - len(data))
+        return data
+
+    def _read_piece(self, max_size: int) -> memoryview:
+        piece = self._read_buffered(max_size)
+        if not piece:
+            raise TemporaryError(
+                "the archive is incomplete: unexpected end of data",
+                hint="Run the same command again; the copy starts over.",
+            )
+        return piece
+
+    def _read_buffered(self, max_size: int) -> memoryview:
+        if not self._buffer:
+            self._buffer = memoryview(self._archive.read(_CHUNK_SIZE))
+        piece, self._buffer = self._buffer[:max_size], self._buffer[max_size:]
+        return piece
+
+
+def invalid_archive_error(reason: str) -> ApiRequestRejectedError:
+    """The error for an archive that a regular tar program does not write."""
+    return ApiRequestRejectedError(
+        f"invalid archive from the sandbox: {reason}; the copy was stopped",
+        hint="Do not trust this sandbox: it does not run a regular tar program.",
+    )
+
+
+def _parse_entry(block: bytes, pax_headers: dict[str, str]) -> TarEntry:
+    name = pax_headers.get("path") or _header_name(block)
+    link_target = pax_headers.get("linkpath") or _decode_text(block[157:257])
+    if any(len(text.encode("utf-8", "surrogateescape")) > _MAX_NAME_BYTES for text in (name, link_target)):
+        raise invalid_archive_error(f"a name is longer than {_MAX_NAME_BYTES} bytes")
+    if not name or "\0" in name + link_target:
+        raise invalid_archive_error("an entry has no name")
+    kind = _ENTRY_KINDS.get(block[156:157])
+    if kind is None:
+        raise invalid_archive_error("an entry is not a file, directory, link or device")
+    if block[156:157] == b"\0" and name.endswith("/"):
+        kind = TarEntryKind.DIRECTORY  # the notation of archives before ustar
+    size = _parse_size(pax_headers.get("size"), block)
+    if size and kind is not TarEntryKind.FILE:
+        # Tar programs differ in whether they skip it.
+        raise invalid_archive_error("an entry that is not a file has content")
+    return TarEntry(
+        kind,
+        name,
+        link_target,
+        _parse_number(block[100:108]) & 0o777,
+        _parse_mtime(pax_headers.get("mtime"), block),
+        size,
+    )
+
+
+def _header_name(block: bytes) -> str:
+    name = _decode_text(block[:100])
+    if block[257:263] == b"ustar\0" and (prefix := _decode_text(block[345:500])):
+        return f"{prefix}/{name}"
+    return name
+
+
+def _parse_size(pax_value: str | None, block: bytes) -> int:
+    if pax_value is not None and not _SIZE_PATTERN.fullmatch(pax_value):
+        raise invalid_archive_error("an entry has an unreadable size")
+    size = _parse_number(block[124:136]) if pax_value is None else int(pax_value)
+    if not 0 <= size < _MAX_ENTRY_SIZE:
+        raise invalid_archive_error("an entry has an impossible size")
+    return size
+
+
+def _parse_mtime(pax_value: str | None, block: bytes) -> float:
+    if pax_value is not None and not _MTIME_PATTERN.fullmatch(pax_value):
+        raise invalid_archive_error("an entry has an unreadable time")
+    earliest, latest = _MTIME_RANGE
+    return min(
+        max(_parse_number(block[136:148]) if pax_value is None else float(pax_value), earliest), latest
+    )
+
+
+def _decode_text(field: bytes) -> str:
+    return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+
+
+def _parse_number(field: bytes) -> int:
+    if field[:1] in (b"\x80", b"\xff"):  # GNU base-256 number
+        return int.from_bytes(field[:1].replace(b"\x80", b"\0") + field[1:], "big", signed=True)
+    digits = field.split(b"\0", 1)[0].strip()
+    if digits.strip(b"01234567"):
+        raise invalid_archive_error("an unreadable number")
+    return int(digits or b"0", 8)
+
+
+def _is_checksum_valid(block: bytes) -> bool:
+    digits = block[148:156].split(b"\0", 1)[0].strip()
+    if not digits or digits.strip(b"01234567"):
+        return False
+    return int(digits, 8) == sum(block[:148]) + 8 * 0x20 + sum(block[156:])

@@ -1,0 +1,320 @@
+"""Watches a sandbox's event stream and waits until the sandbox reaches a phase.
+
+The first event of each stream is the current state, so that an interrupted stream is simply opened again,
+within the deadline of the wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.api import Phase, Problem, SandboxEventType, SandboxView
+from holdfast.client.errors import is_retryable, retry_after_seconds
+from holdfast.client.transport import decode_response
+from holdfast.errors import (
+    DeadlineExceededError,
+    GatewayUnavailableError,
+    HoldfastError,
+    ResponseLostError,
+    SandboxNotFoundError,
+    WaitFailedError,
+    WaitTimeoutError,
+)
+from holdfast.retry import Deadline, Policy, exponential
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterator
+
+    from holdfast.client.transport import Transport
+
+
+PERMANENT_REASONS = frozenset(
+    {
+        "ContainerCannotRun", "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError",
+        "EnvVarsInjectionRejected", "ErrImageNeverPull", "ImageInspectError", "ImagePullBackOff",
+        "InvalidImageName", "InvalidMetadata", "MultiplePods", "PodNotOwned", "RunContainerError",
+        "StartError", "TemplateNotFound", "VolumeClaimTemplatesError", "WarmPoolNotFound",
+    }
+)  # fmt: skip
+"""Reasons of a pending sandbox that need manual action."""
+
+SUSPECT_REASONS = frozenset(
+    {
+        "AdoptionConflict", "Completed", "ErrImagePull", "Error", "OOMKilled", "ReconcilerError",
+        "SandboxMissing", "Unschedulable",
+    }
+)  # fmt: skip
+"""Reasons that are often temporary; a sandbox that keeps one for some seconds has failed.
+
+A program that exited is restarted and may have waited for something. A sandbox that holds the name may be
+terminating. A SandboxClaim whose sandbox is missing gets another one.
+"""
+SUSPECT_GRACE_SECONDS = 5.0
+
+_UNREACHABLE_FROM = {
+    Phase.READY: (Phase.FAILED, Phase.FINISHED, Phase.EXPIRED, Phase.DELETING, Phase.SUSPENDED),
+    Phase.SUSPENDED: (Phase.FINISHED, Phase.EXPIRED, Phase.DELETING),
+    Phase.FINISHED: (Phase.EXPIRED, Phase.DELETING, Phase.SUSPENDED),
+}
+"""For each phase to wait for, the phases that it is not reached from without manual action."""
+
+# Provisioning a volume may take a while; this does not count as suspect.
+_VOLUME_PENDING = "unbound immediate PersistentVolumeClaims"
+_PERMANENT_PULL_ERRORS = ("not found", "denied", "unauthorized", "manifest unknown", "invalid reference")
+
+
+@dataclass(frozen=True, slots=True)
+class WaitState:
+    """State of a wait.
+
+    Attributes:
+        summary: state of the sandbox in one line.
+        done: the phase is reached.
+        failed: the phase cannot be reached.
+        suspect: the wait fails if this state lasts for some seconds.
+    """
+
+    summary: str
+    done: bool = False
+    failed: bool = False
+    suspect: bool = False
+
+
+def evaluate(view: SandboxView, target: Phase) -> WaitState:
+    """Determine whether a sandbox has reached a phase, may still reach it, or cannot."""
+    summary = summarize(view)
+    if view.phase == target:
+        return WaitState(summary, done=True)
+    if target == Phase.READY and view.phase == Phase.FAILED and view.failed_pods == "Recreate":
+        # The controller recreates the pod with backoff, which exceeds the grace only after many failures.
+        return WaitState(summary, suspect=True)
+    if view.phase in _UNREACHABLE_FROM.get(target, (Phase.DELETING,)):
+        return WaitState(summary, failed=True)
+    if target != Phase.READY:
+        return WaitState(summary)
+    is_permanent = view.reason == "ErrImagePull" and any(
+        text in view.message.lower() for text in _PERMANENT_PULL_ERRORS
+    )
+    is_suspect = view.reason in SUSPECT_REASONS and _VOLUME_PENDING not in view.message
+    return WaitState(summary, failed=is_permanent or view.reason in PERMANENT_REASONS, suspect=is_suspect)
+
+
+def summarize(view: SandboxView) -> str:
+    """Describe a sandbox's state in one line."""
+    line = view.message.strip().split("\n", 1)[0]
+    reason = "" if view.reason in line else view.reason
+    details = ": ".join(part for part in (reason, line) if part)
+    return f"{view.phase} ({details})" if details else str(view.phase)
+
+
+class ServerSentEvent(NamedTuple):
+    """One server-sent event."""
+
+    name: str
+    data: bytes
+
+
+class EventStreamParser:
+    """Incremental parser for a stream of server-sent events."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._name = "message"
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> Iterator[ServerSentEvent]:
+        """Return the events that this chunk completes."""
+        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+        for raw in lines:
+            line = raw.removesuffix(b"\r")
+            if line:
+                self._parse_field(line)
+                continue
+            if self._data:
+                yield ServerSentEvent(self._name, b"\n".join(self._data))
+            self._name, self._data = "message", []
+
+    def _parse_field(self, line: bytes) -> None:
+        key, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if key == b"event":
+            self._name = value.decode(errors="replace")
+        elif key == b"data":
+            self._data.append(value)
+
+
+async def watch_sandbox(transport: Transport, name: str) -> AsyncGenerator[SandboxView, None]:
+    """Iterate over the current state and each change, until the sandbox is deleted.
+
+    Raises:
+        ResponseLostError: the stream was interrupted.
+        GatewayUnavailableError: the API server ended the stream.
+    """
+    async with transport.stream("GET", f"/v1/sandboxes/{name}/events") as response:
+        reader = EventStreamParser()
+        async for chunk in response.content.iter_any():
+            for event in reader.feed(chunk):
+                if event.name == SandboxEventType.FAILED:
+                    problem = decode_response(event.data, Problem)
+                    raise GatewayUnavailableError(problem.message, hint=problem.hint or None)
+                if event.name in (SandboxEventType.STATE, SandboxEventType.DELETED):
+                    yield decode_response(event.data, SandboxView)
+                if event.name == SandboxEventType.DELETED:
+                    return
+    raise ResponseLostError(f"sandbox {name}: the event stream was interrupted")
+
+
+async def wait_for_phase(
+    transport: Transport,
+    name: str,
+    target: Phase,
+    *,
+    timeout: float,  # noqa: ASYNC109
+    min_ready_seconds: float = 0.0,
+    on_change: Callable[[SandboxView], None] | None = None,
+) -> SandboxView:
+    """Wait until a sandbox reaches a phase; see `AsyncSandbox.wait`."""
+    last: list[SandboxView] = []
+
+    async def follow() -> SandboxView:
+        return await _watch_until(
+            transport, name, target, min_ready_seconds=min_ready_seconds, on_change=on_change, last=last
+        )
+
+    policy = Policy(
+        attempts=None,
+        deadline=Deadline.after(timeout),
+        backoff=exponential(0.2, cap=5.0),
+        retry_on=is_retryable,
+        retry_after=retry_after_seconds,
+        on_retry=transport.on_retry,
+        operation=f"wait for sandbox {name}",
+    )
+    try:
+        async with asyncio.timeout(timeout):
+            return await policy.acall(follow)
+    except (TimeoutError, DeadlineExceededError) as error:
+        summary = evaluate(last[-1], target).summary if last else "its state is unknown"
+        raise WaitTimeoutError(
+            f"sandbox {name} was not {target} within {timeout:g} s: {summary}",
+            hint=f"Keep waiting: holdfast sandbox wait {name}. Show its state: holdfast sandbox get {name}",
+            cause=error,
+        ) from error
+
+
+async def wait_until_gone(transport: Transport, name: str, *, timeout: float) -> None:  # noqa: ASYNC109
+    """Wait until a sandbox no longer exists."""
+
+    async def follow() -> None:
+        try:
+            async for _ in watch_sandbox(transport, name):
+                pass
+        except SandboxNotFoundError:
+            return
+
+    policy = Policy(
+        attempts=None,
+        deadline=Deadline.after(timeout),
+        retry_on=is_retryable,
+        retry_after=retry_after_seconds,
+        on_retry=transport.on_retry,
+        operation=f"wait until sandbox {name} is gone",
+    )
+    try:
+        async with asyncio.timeout(timeout):
+            await policy.acall(follow)
+    except (TimeoutError, DeadlineExceededError) as error:
+        raise WaitTimeoutError(
+            f"sandbox {name} was not gone within {timeout:g} s",
+            hint="The deletion continues in the background.",
+            cause=error,
+        ) from error
+
+
+async def _watch_until(
+    transport: Transport,
+    name: str,
+    target: Phase,
+    *,
+    min_ready_seconds: float,
+    on_change: Callable[[SandboxView], None] | None,
+    last: list[SandboxView],
+) -> SandboxView:
+    stream = watch_sandbox(transport, name)
+    timer = _StateTimer(min_ready_seconds)
+    try:
+        while True:
+            try:
+                async with asyncio.timeout_at(timer.deadline):
+                    view = await anext(stream)
+            except TimeoutError:
+                if timer.deadline is None:
+                    raise
+                if timer.is_done:
+                    return last[-1]
+                raise _wait_failed_error(name, target, last[-1]) from None
+            except StopAsyncIteration:
+                raise SandboxNotFoundError(f"sandbox {name} was deleted during the wait") from None
+            last[:] = [view]
+            if on_change is not None:
+                on_change(view)
+            state = evaluate(view, target)
+            if state.done and not min_ready_seconds:
+                return view
+            if state.failed:
+                raise _wait_failed_error(name, target, view)
+            timer.observe(state)
+    finally:
+        await stream.aclose()
+
+
+class _StateTimer:
+    """Deadline of a state: reached, a phase counts as stable, and a suspect state as failed."""
+
+    def __init__(self, min_ready_seconds: float) -> None:
+        self._seconds = {"done": min_ready_seconds, "suspect": SUSPECT_GRACE_SECONDS}
+        self._state = ""
+        self.deadline: float | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._state == "done"
+
+    def observe(self, wait_state: WaitState) -> None:
+        state = "done" if wait_state.done else "suspect" if wait_state.suspect else ""
+        if state == self._state:  # only the message has changed
+            return
+        self._state = state
+        now = asyncio.get_running_loop().time()
+        self.deadline = now + self._seconds[state] if state else None
+
+
+def _wait_failed_error(name: str, target: Phase, view: SandboxView) -> HoldfastError:
+    return WaitFailedError(
+        f"sandbox {name} cannot become {target}: {evaluate(view, target).summary}",
+        hint=_HINTS.get(view.reason, "")
+        or _PHASE_HINTS.get(view.phase, "")
+        or f"Show its state and output: holdfast sandbox get {name}; holdfast sandbox logs {name}",
+    )
+
+
+_IMAGE_HINT = (
+    "Check the image's name, and that the gateway can pull it. Copy a local image to the gateway: "
+    "holdfast image push"
+)
+_HINTS = {
+    "ErrImagePull": _IMAGE_HINT,
+    "ImagePullBackOff": _IMAGE_HINT,
+    "InvalidImageName": _IMAGE_HINT,
+    "ErrImageNeverPull": _IMAGE_HINT,
+    "WarmPoolNotFound": "Create a warm pool for the template first, or create the sandbox from an image.",
+    "TemplateNotFound": "Create the template first, or create the sandbox from an image.",
+    "EnvVarsInjectionRejected": "Omit the variables, or set envVarsInjectionPolicy in the template.",
+    "InvalidMetadata": "Delete the sandbox and choose other labels.",
+    "VolumeClaimTemplatesError": "Omit the volumes, or set volumeClaimTemplatesPolicy in the template.",
+    "AdoptionConflict": "Choose another name, or delete the sandbox that has this one.",
+    "SandboxMissing": "The sandbox finished and was deleted. Delete it and create it again.",
+}
+_PHASE_HINTS = {Phase.SUSPENDED: "Resume it: holdfast sandbox resume"}

@@ -1,0 +1,269 @@
+"""The controller: routes events to the cache and the work queue, and keys to the reconciler of their kind.
+
+Watch events, lists and responses to writes take the same path. Events that do not change the cache enqueue
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.controller.cache import ObjectCache, object_key, resource_version
+from holdfast.controller.event_handlers import RECONCILED_KINDS, affected_keys
+from holdfast.controller.executor import REQUEUE_SOON, ActionExecutor
+from holdfast.controller.metrics import ControllerMetrics
+from holdfast.controller.reconcilers import (
+    REQUEUE_UNWATCHED,
+    SandboxClaimReconciler,
+    SandboxReconciler,
+    SandboxTemplateReconciler,
+    WarmPoolReconciler,
+)
+from holdfast.controller.workqueue import WorkQueue
+from holdfast.errors import HoldfastError, ObjectConflictError
+from holdfast.retry import exponential
+from holdfast.retry.backoff import random_fraction
+from holdfast.sandbox import controller_of, is_sandbox_ready, largest_disk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+    from contextlib import AbstractContextManager
+    from decimal import Decimal
+
+    from holdfast.controller.cache import ObjectKey
+    from holdfast.controller.executor import ObjectWriter
+
+
+_MAX_TRACKED_CONFLICTS = 4096
+_CONFLICT_BACKOFF = exponential(REQUEUE_SOON, cap=REQUEUE_UNWATCHED, jitter=0.0)
+
+
+class ReconcilerSet:
+    """The reconcilers of all kinds, over one cache.
+
+    Args:
+        on_write: Receives each response to a write, with the key of the reconciled object.
+        count_write: Counts writes by verb.
+        defer_events: Defers the events of an object while the context is active.
+        enqueue: Adds a key to the work queue.
+    """
+
+    def __init__(
+        self,
+        cache: ObjectCache,
+        writer: ObjectWriter,
+        *,
+        on_write: Callable[[dict[str, Any], ObjectKey], bool],
+        count_write: Callable[[str], None] = lambda _: None,
+        defer_events: Callable[[ObjectKey], AbstractContextManager[None]] = lambda _: nullcontext(),
+        enqueue: Callable[[ObjectKey], None] = lambda _: None,
+        enforces_policies: bool = True,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        executor = ActionExecutor(cache, writer, on_write=on_write, count_write=count_write)
+        reserved: set[ObjectKey] = set()
+        self._cache = cache
+        self._warm_pools = WarmPoolReconciler(cache, executor, clock, reserved)
+        self._templates = SandboxTemplateReconciler(cache, executor, enqueue)
+        self._sandboxes = SandboxReconciler(
+            cache,
+            executor,
+            clock,
+            enforces_policies=enforces_policies,
+            unprotected_templates=self._templates.unprotected_templates,
+        )
+        self._sandbox_claims = SandboxClaimReconciler(cache, executor, clock, reserved, defer_events)
+        self._conflicts: dict[ObjectKey, int] = {}
+
+    def set_largest_disk(self, size: Decimal | None) -> bool:
+        """Set the size of the largest disk in the cluster, if known; returns whether it changed."""
+        before, self._sandboxes.largest_disk = self._sandboxes.largest_disk, size
+        return size != before
+
+    async def reconcile(self, key: ObjectKey) -> float | None:
+        """Reconcile one object; returns the seconds until the next reconciliation, or None.
+
+        A conflict ends the reconciliation: the change that caused it enqueues the next one.
+        """
+        obj = self._cache.get(*key)
+        if obj is None:
+            return None
+        try:
+            requeue_after = await self._dispatch(obj)
+        except ObjectConflictError:
+            if key[0] == "Sandbox":
+                await self._sandboxes.refresh_dependents(obj)
+            return self._conflict_backoff(key)
+        self._conflicts.pop(key, None)
+        return requeue_after
+
+    async def _dispatch(self, obj: dict[str, Any]) -> float | None:
+        match obj["kind"]:
+            case "Sandbox":
+                return await self._sandboxes.reconcile(obj)
+            case "SandboxWarmPool":
+                return await self._warm_pools.reconcile(obj)
+            case "SandboxTemplate":
+                await self._templates.reconcile(obj)
+                return None
+            case _:
+                return await self._sandbox_claims.reconcile(obj)
+
+    def _conflict_backoff(self, key: ObjectKey) -> float:
+        """Retry soon, because the conflicting change usually arrives shortly; back off in case it is not
+        watched.
+        """
+        if len(self._conflicts) > _MAX_TRACKED_CONFLICTS:
+            self._conflicts.clear()
+        conflicts = self._conflicts[key] = self._conflicts.get(key, 0) + 1
+        return _CONFLICT_BACKOFF.delay(conflicts, 0.0, random_fraction)
+
+
+log = logging.getLogger("holdfast.controller")
+
+
+class Controller:
+    """One cache, one work queue and the reconcilers."""
+
+    def __init__(
+        self,
+        writer: ObjectWriter,
+        *,
+        workers: int = 64,
+        enforces_policies: bool = True,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.cache, self.metrics = ObjectCache(), ControllerMetrics()
+        self._reconcilers = ReconcilerSet(
+            self.cache,
+            writer,
+            on_write=self._on_write,
+            count_write=lambda verb: self.metrics.writes.labels(verb).inc(),
+            defer_events=self._defer_events,
+            enqueue=self._enqueue,
+            enforces_policies=enforces_policies,
+            clock=clock,
+        )
+        self._queue = WorkQueue(self._reconcile, workers=workers, on_failure=self._on_failure)
+        self._enqueued_at: dict[Hashable, float] = {}
+        self._last_errors: dict[Hashable, str] = {}
+        self._deferred: dict[ObjectKey, set[ObjectKey]] = {}
+        self.metrics.add_gauge("queue", "Keys in the work queue.", lambda: len(self._queue))
+        self.metrics.add_gauge("objects", "Objects in the cache.", lambda: len(self.cache))
+
+    async def run(self) -> None:
+        """Reconcile enqueued objects until cancelled."""
+        await self._queue.run()
+
+    def on_update(self, obj: dict[str, Any]) -> None:
+        """Handle an ADDED or MODIFIED event."""
+        self.metrics.events.labels(obj["kind"]).inc()
+        self._store(obj)
+
+    def on_delete(self, obj: dict[str, Any]) -> None:
+        """Handle a DELETED event."""
+        self.metrics.events.labels(obj["kind"]).inc()
+        self._remove(obj)
+
+    def on_listed(self, obj: dict[str, Any]) -> None:
+        """Handle an object of a list."""
+        if self._store(obj):
+            self.metrics.resync_corrections.labels(obj["kind"], "put").inc()
+
+    def prune_missing(
+        self, kind: str, namespace: str | None, present_uids: set[str], *, list_version: int
+    ) -> None:
+        """Remove the objects of a kind that a list does not contain and that are not newer than the list."""
+        for obj in list(self.cache.iter_kind(kind)):
+            metadata = obj["metadata"]
+            if (
+                namespace in (None, metadata["namespace"])
+                and metadata["uid"] not in present_uids
+                and resource_version(obj) <= list_version
+            ):
+                self._remove(obj)
+                self.metrics.resync_corrections.labels(kind, "dropped").inc()
+
+    def update_nodes(self, nodes: list[dict[str, Any]]) -> None:
+        """Update the largest disk, which bounds the size of PVCs."""
+        if not self._reconcilers.set_largest_disk(largest_disk(nodes)):
+            return
+        for sandbox in self.cache.iter_kind("Sandbox"):
+            if sandbox["spec"].get("volumeClaimTemplates") and not is_sandbox_ready(sandbox):
+                # Its PVC may have been larger than every disk; nodes are not watched.
+                self._enqueue(object_key(sandbox))
+
+    def _store(self, obj: dict[str, Any], writer_key: ObjectKey | None = None) -> bool:
+        obj["metadata"].pop("managedFields", None)  # half of an object's size, and unused
+        before = self.cache.get(*object_key(obj))
+        if not self.cache.put(obj):
+            return False
+        keys = set(affected_keys(obj, self.cache))
+        if before is not None and controller_of(before) != controller_of(obj):
+            # The previous owner must react too: a warm pool replaces an adopted sandbox.
+            keys.update(affected_keys(before, self.cache))
+        deferred = self._deferred.get(object_key(obj))
+        for key in keys:
+            if key == writer_key:
+                continue
+            if deferred is None:
+                self._enqueue(key)
+            else:
+                deferred.add(key)
+        return True
+
+    @contextmanager
+    def _defer_events(self, key: ObjectKey) -> Iterator[None]:
+        """Collect the keys that events of this object affect, and enqueue them when the context ends."""
+        self._deferred[key] = set()
+        try:
+            yield
+        finally:
+            for deferred in self._deferred.pop(key):
+                self._enqueue(deferred)
+
+    def _remove(self, obj: dict[str, Any]) -> None:
+        keys = list(affected_keys(obj, self.cache))
+        self.cache.delete(obj)
+        own = object_key(obj)
+        for key in keys:
+            if key != own:
+                self._enqueue(key)
+        if own[0] in RECONCILED_KINDS and self.cache.get(*own) is None:
+            self._queue.forget(own)
+            self._last_errors.pop(own, None)
+
+    def _on_write(self, obj: dict[str, Any], writer_key: ObjectKey) -> bool:
+        """Store the response to a write; all affected keys are enqueued except the writer's own."""
+        return self._store(obj, writer_key)
+
+    def _enqueue(self, key: ObjectKey) -> None:
+        self._enqueued_at.setdefault(key, time.monotonic())
+        self._queue.add(key)
+
+    async def _reconcile(self, key: Any) -> float | None:
+        started, kind = time.monotonic(), key[0]
+        enqueued_at = self._enqueued_at.pop(key, None)
+        if enqueued_at is not None:
+            self.metrics.queue_duration.labels(kind).observe(started - enqueued_at)
+        requeue_after = await self._reconcilers.reconcile(key)
+        self._last_errors.pop(key, None)
+        self.metrics.reconciles.labels(kind, "ok").inc()
+        self.metrics.reconcile_duration.labels(kind).observe(time.monotonic() - started)
+        return requeue_after
+
+    def _on_failure(self, key: Any, error: Exception) -> None:
+        kind, namespace, name = key
+        self.metrics.reconciles.labels(kind, "failed").inc()
+        if isinstance(error, HoldfastError):
+            log.warning("%s %s/%s: %s", kind, namespace, name, error.message)
+            return
+        # Log the traceback once: retries fail at the same place.
+        text = repr(error)
+        trace = None if text == self._last_errors.get(key) else error
+        self._last_errors[key] = text
+        log.error("%s %s/%s: %s", kind, namespace, name, text, exc_info=trace)

@@ -1,0 +1,148 @@
+"""Leader election with a Lease: one of several controllers works, the others wait.
+
+A leader releases the Lease when it stops. After a crash, another process takes the Lease once it expires. A
+leader that cannot renew in time stops leading, and its process must exit before another one takes over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import DeadlineExceededError, HoldfastError, ObjectConflictError
+from holdfast.kube import WaitResult
+from holdfast.retry import clock
+
+if TYPE_CHECKING:
+    from holdfast.kube import AsyncObjects
+
+log = logging.getLogger("holdfast.controller")
+
+LEASE_DURATION = 15.0
+"""Seconds after which other processes may take a Lease that is not renewed."""
+RENEW_DEADLINE = 10.0
+"""Seconds in which a leader must renew; shorter than the Lease duration, so two leaders never overlap."""
+RENEW_INTERVAL = 3.0
+
+
+class LeaderElector:
+    """One Lease, for one process."""
+
+    def __init__(self, objects: AsyncObjects, namespace: str, name: str, identity: str) -> None:
+        self._objects, self._namespace, self._name = objects, namespace, name
+        self._identity = identity
+        self._renewed_at = 0.0
+        self.is_leader = False
+
+    async def acquire(self) -> None:
+        """Wait until this process holds the Lease."""
+        while not await self._try_acquire():
+            await self._wait_for_release()
+
+    async def renew_until_lost(self) -> None:
+        """Renew the Lease until it is lost."""
+        while True:
+            await clock.asleep(RENEW_INTERVAL)
+            try:
+                async with asyncio.timeout(max(0.1, self._renewed_at + RENEW_DEADLINE - time.monotonic())):
+                    self.is_leader = await self._renew()
+            except (HoldfastError, TimeoutError) as error:
+                log.warning("the lease could not be renewed: %s", error or "timeout")
+            if not self.is_leader or time.monotonic() - self._renewed_at >= RENEW_DEADLINE:
+                self.is_leader = False
+                return
+
+    async def release(self) -> None:
+        """Release the Lease so that another process can take it immediately."""
+        if self.is_leader:
+            self.is_leader = False
+            await self._patch({"holderIdentity": "", "leaseDurationSeconds": 1}, await self._read())
+
+    async def _try_acquire(self) -> bool:
+        """Take the Lease if it is free, or if an earlier process with the same identity holds it."""
+        lease = await self._read()
+        spec = (lease or {}).get("spec") or {}
+        if lease is not None and spec.get("holderIdentity") not in (None, "", self._identity):
+            return False
+        return await self._take_lease(lease)
+
+    async def _take_lease(self, lease: dict[str, Any] | None) -> bool:
+        spec = (lease or {}).get("spec") or {}
+        now = _now_microtime()
+        new_spec = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": int(LEASE_DURATION),
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (lease is not None),
+        }
+        started = time.monotonic()
+        try:
+            if lease is None:
+                await self._objects.create(
+                    {
+                        "apiVersion": "coordination.k8s.io/v1",
+                        "kind": "Lease",
+                        "metadata": {"name": self._name, "namespace": self._namespace},
+                        "spec": new_spec,
+                    }
+                )
+            elif await self._patch(new_spec, lease) is None:
+                return False
+        except ObjectConflictError:
+            return False
+        self._renewed_at, self.is_leader = started, True
+        return True
+
+    async def _wait_for_release(self) -> None:
+        """Wait until the Lease is released, renewed or expired; an expired Lease is taken."""
+        lease = await self._read()
+        if lease is None:
+            return
+        version = lease["metadata"]["resourceVersion"]
+        duration = lease["spec"].get("leaseDurationSeconds") or LEASE_DURATION
+        log.info("standing by: the leader is %s", lease["spec"].get("holderIdentity"))
+
+        def is_released(live: dict[str, Any] | None) -> WaitResult:
+            if live is None or not (live.get("spec") or {}).get("holderIdentity"):
+                return WaitResult(done=True)
+            renewed = live["metadata"]["resourceVersion"] != version
+            return WaitResult(done=renewed, observed="its holder does not renew it")
+
+        try:
+            await self._objects.wait(
+                "Lease", self._name, is_released, namespace=self._namespace, deadline=float(duration)
+            )
+        except DeadlineExceededError:
+            await self._take_lease(lease)
+
+    async def _renew(self) -> bool:
+        lease = await self._read()
+        if lease is None or (lease.get("spec") or {}).get("holderIdentity") != self._identity:
+            return False
+        started = time.monotonic()
+        try:
+            if await self._patch({"renewTime": _now_microtime()}, lease) is None:
+                return False
+        except ObjectConflictError:
+            return False
+        self._renewed_at = started
+        return True
+
+    async def _read(self) -> dict[str, Any] | None:
+        return await self._objects.get("Lease", self._name, namespace=self._namespace)
+
+    async def _patch(self, spec: dict[str, Any], lease: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Patch the Lease, unless it has changed since it was read."""
+        if lease is None:
+            return None
+        version = lease["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "spec": spec}
+        return await self._objects.patch("Lease", self._name, patch, namespace=self._namespace)
+
+
+def _now_microtime() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

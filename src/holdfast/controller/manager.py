@@ -1,0 +1,244 @@
+"""The controller process: leader election, initial list, watches, and the health endpoints.
+
+It exits when it receives a signal or loses the Lease. The kubelet then restarts it, and all state is in the
+cluster.
+
+Endpoints: /healthz (the process responds), /readyz (leading or standing by), /metrics (Prometheus).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from holdfast.controller.controller import Controller
+from holdfast.controller.executor import KubeObjectWriter
+from holdfast.controller.informer import CRD_NAMES, WATCHED_RESOURCES, Informer, Lister
+from holdfast.controller.leader_election import LeaderElector
+from holdfast.errors import HoldfastError, PortInUseError, TemporaryError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from holdfast.controller.metrics import ControllerMetrics
+
+
+class HealthServer:
+    """State of the controller and the HTTP server that reports it."""
+
+    def __init__(self, metrics: ControllerMetrics) -> None:
+        self.state = "starting"
+        self._metrics = metrics
+        self._runner: Any = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Serve until `stop` is called."""
+        from aiohttp import web
+
+        async def alive(_: web.Request) -> web.Response:
+            return web.Response(text="ok\n")
+
+        async def ready(_: web.Request) -> web.Response:
+            status = 503 if self.state == "starting" else 200
+            return web.Response(text=f"{self.state}\n", status=status)
+
+        async def metrics(_: web.Request) -> web.Response:
+            headers = {"Content-Type": CONTENT_TYPE_LATEST}
+            return web.Response(body=self._metrics.encode(), headers=headers)
+
+        app = web.Application()
+        app.add_routes([web.get("/healthz", alive), web.get("/readyz", ready), web.get("/metrics", metrics)])
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            raise PortInUseError(
+                f"port {port} on {host}: {os.strerror(error.errno or 0)}",
+                hint="Choose another port with --port.",
+            ) from error
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+def tune_client(api_client: Any, *, connections: int) -> None:
+    """Tune a client for thousands of small requests to one server; call it before the first request.
+
+    aiohttp reads ~/.netrc in a thread and looks up a proxy before each request: a pod has neither.
+    Connections are limited to the number in use, because a TLS handshake costs more than a request.
+    """
+    configuration, rest = api_client.configuration, api_client.rest_client
+    if not rest.proxy:
+        rest.proxy = environment_proxy(str(configuration.host))
+    configuration.client_session_kwargs = {"trust_env": False}
+    rest.maxsize = connections
+
+
+def environment_proxy(url: str) -> str | None:
+    """Return the proxy that the environment sets for a URL."""
+    parts = urlsplit(url)
+    if proxy_bypass(parts.hostname or ""):
+        return None
+    return getproxies().get(parts.scheme)
+
+
+log = logging.getLogger("holdfast.controller")
+
+_CRD_TIMEOUT = 600.0
+_RELEASE_TIMEOUT = 2.0
+_EXTRA_CONNECTIONS = 4
+"""for the Lease and the lists"""
+
+
+class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of `holdfast controller run`."""
+
+    kubeconfig: str | None = None
+    """None: the ServiceAccount of the pod"""
+    namespaces: tuple[str, ...] = ()
+    """namespaces to watch; all if empty"""
+    lease_namespace: str = "default"
+    lease_name: str = "holdfast-controller"
+    identity: str = ""
+    host: str = "0.0.0.0"  # noqa: S104 (the kubelet probes from outside the pod)
+    port: int = 8082
+    workers: int = 16
+    """concurrent reconciliations, each with its own connection"""
+    enforces_policies: bool = True
+    """whether the cluster enforces network policies"""
+
+
+def run_controller(options: ControllerOptions) -> None:
+    """Run until a signal arrives.
+
+    Raises:
+        TemporaryError: the Lease was lost, or a watch failed permanently.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    asyncio.run(run_manager(options))
+
+
+async def run_manager(options: ControllerOptions, stop: asyncio.Event | None = None) -> None:
+    """Run in the current event loop, until `stop` is set or a signal arrives."""
+    stop = stop or _stop_event_on_signals()
+    async with await _create_client(options) as api:
+        await _Manager(api, options, stop).run()
+
+
+class _Manager:
+    def __init__(self, api_client: Any, options: ControllerOptions, stop: asyncio.Event) -> None:
+        from holdfast.kube import AsyncObjects
+
+        self._options, self._stop = options, stop
+        self._objects = AsyncObjects(api_client)
+        self._controller = Controller(
+            KubeObjectWriter(self._objects),
+            workers=options.workers,
+            enforces_policies=options.enforces_policies,
+        )
+        self._health = HealthServer(self._controller.metrics)
+        self._elector = LeaderElector(
+            self._objects, options.lease_namespace, options.lease_name, options.identity or _random_identity()
+        )
+        self._controller.metrics.add_gauge(
+            "leader", "1 if this process is the leader.", lambda: float(self._elector.is_leader)
+        )
+
+    async def run(self) -> None:
+        await self._health.start(self._options.host, self._options.port)
+        try:
+            if await self._run_unless_stopped(self._wait_for_crds()) and await self._run_unless_stopped(
+                self._wait_for_leadership()
+            ):
+                await self._run_as_leader()
+        finally:
+            with contextlib.suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(_RELEASE_TIMEOUT):
+                    await self._elector.release()
+            await self._health.stop()
+
+    async def _wait_for_crds(self) -> None:
+        """Wait until the API server serves the CRDs."""
+        from holdfast.kube import condition
+
+        for name in CRD_NAMES:
+            await self._objects.wait(
+                "CustomResourceDefinition", name, condition("Established"), deadline=_CRD_TIMEOUT
+            )
+
+    async def _wait_for_leadership(self) -> None:
+        self._health.state = "standing by"
+        await self._elector.acquire()
+
+    async def _run_as_leader(self) -> None:
+        lister = Lister(self._objects, self._controller, self._options.namespaces)
+        renewal = asyncio.create_task(self._elector.renew_until_lost())
+        await lister.list_all()
+        log.info("leading: %d objects in the cache", len(self._controller.cache))
+        self._health.state = "leading"
+        tasks = {
+            renewal: "the lease was lost",
+            asyncio.create_task(self._controller.run()): "the work queue stopped",
+            asyncio.create_task(lister.run()): "the periodic resync stopped",
+            asyncio.create_task(
+                Informer(self._objects, self._controller, lister, stop=self._stop).run()
+            ): "the watches stopped",
+        }
+        stop = asyncio.create_task(self._stop.wait())
+        done, _ = await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (stop, *tasks):
+            task.cancel()
+        await asyncio.gather(stop, *tasks, return_exceptions=True)
+        if stop in done or self._stop.is_set():
+            return
+        ended = next(task for task in tasks if task in done)
+        error = None if ended.cancelled() else ended.exception()
+        if error is not None:
+            log.error("%s: %s", tasks[ended], type(error).__name__, exc_info=error)
+        raise TemporaryError(f"the controller stopped: {tasks[ended]}", cause=error) from error
+
+    async def _run_unless_stopped(self, coroutine: Coroutine[Any, Any, None]) -> bool:
+        """Run a coroutine until it ends or the process stops; returns whether it has ended."""
+        task, stop = asyncio.create_task(coroutine), asyncio.create_task(self._stop.wait())
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return False
+        task.result()
+        return not self._stop.is_set()
+
+
+async def _create_client(options: ControllerOptions) -> Any:
+    from holdfast.kube import async_api_client, in_cluster_async_client
+
+    kubeconfig = options.kubeconfig
+    api = await (async_api_client(kubeconfig) if kubeconfig else in_cluster_async_client())
+    watches = len(WATCHED_RESOURCES) * max(1, len(options.namespaces))
+    tune_client(api, connections=options.workers + watches + _EXTRA_CONNECTIONS)
+    return api
+
+
+def _random_identity() -> str:
+    """Return an identity that no other process has."""
+    return f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
+
+
+def _stop_event_on_signals() -> asyncio.Event:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop

@@ -1,0 +1,138 @@
+"""Reconcile a SandboxClaim: the sandbox first, then the status, then its annotations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.controller.cache import object_key
+from holdfast.controller.executor import REQUEUE_NOW, REQUEUE_SOON
+from holdfast.controller.revert_backoff import RevertBackoff
+from holdfast.errors import ApiRequestRejectedError
+from holdfast.sandbox import (
+    Adopt,
+    ObservedSandboxClaim,
+    Patch,
+    additional_pod_metadata,
+    bound_sandbox_name,
+    reconcile_sandbox_claim,
+    sandbox_claim_error_status,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from datetime import datetime
+
+    from holdfast.controller.cache import ObjectCache, ObjectKey
+    from holdfast.controller.executor import ActionExecutor
+
+
+class SandboxClaimReconciler:
+    """Reconciles SandboxClaims.
+
+    Args:
+        cache: Watched objects.
+        executor: Executes the decisions.
+        clock: Current time.
+        reserved: Sandboxes that an adoption or deletion in progress uses.
+        defer_events: Defers the events of a sandbox.
+    """
+
+    def __init__(
+        self,
+        cache: ObjectCache,
+        executor: ActionExecutor,
+        clock: Callable[[], datetime],
+        reserved: set[ObjectKey],
+        defer_events: Callable[[ObjectKey], AbstractContextManager[None]],
+    ) -> None:
+        self._cache, self._executor, self._clock = cache, executor, clock
+        self._reserved, self._defer_events = reserved, defer_events
+        self._revert_backoff = RevertBackoff()
+
+    async def reconcile(self, claim: dict[str, Any]) -> float | None:
+        """Reconcile once; a rejection by the API server is written to the status."""
+        try:
+            return await self._reconcile(claim)
+        except ApiRequestRejectedError as error:
+            live = self._cache.get(*object_key(claim))
+            if live is not None:
+                status = sandbox_claim_error_status(self._observe(live), error.message)
+                await self._executor.write_status(live, status)
+            raise
+
+    async def _reconcile(self, claim: dict[str, Any]) -> float | None:
+        await self._fetch_unknown_sandbox(claim)
+        decision = reconcile_sandbox_claim(self._observe(claim))
+        adoption = next((action for action in decision.actions if isinstance(action, Adopt)), None)
+        if adoption is not None:
+            return await self._adopt_sandbox(adoption, claim)
+        due, delay = self._revert_backoff.split_due(decision.actions)
+        key = object_key(claim)
+        claim_patches = [action for action in due if isinstance(action, Patch) and action.target.key == key]
+        sandbox_actions = [action for action in due if action not in claim_patches]
+        changed = await self._executor.execute(sandbox_actions, claim)
+        self._revert_backoff.record_applied(sandbox_actions)
+        status_written = await self._executor.write_status(claim, decision.status)
+        await self._executor.execute(claim_patches, claim)
+        self._revert_backoff.record_applied(claim_patches)
+        if status_written or claim_patches or changed:
+            # Lifetimes may start with the new status.
+            return REQUEUE_NOW
+        if sandbox_actions or decision.requeue_after == 0:
+            return REQUEUE_SOON
+        return min((wait for wait in (delay, decision.requeue_after) if wait is not None), default=None)
+
+    async def _adopt_sandbox(self, adoption: Adopt, claim: dict[str, Any]) -> float:
+        """Adopt a sandbox and report it; events of the sandbox are deferred until the status is written.
+
+        Otherwise the pool would create its replacement while the user waits for this sandbox.
+        """
+        sandbox = adoption.target.key
+        self._reserved.add(sandbox)
+        try:
+            with self._defer_events(sandbox):
+                await self._executor.execute((adoption,), claim)
+                decision = reconcile_sandbox_claim(self._observe(claim))
+                if not all(isinstance(action, Patch) for action in decision.actions):
+                    # The sandbox was deleted during the adoption: try another one.
+                    return REQUEUE_NOW
+                await self._executor.write_status(claim, decision.status)
+        finally:
+            self._reserved.discard(sandbox)
+        await self._executor.execute(decision.actions, claim)
+        return REQUEUE_NOW
+
+    async def _fetch_unknown_sandbox(self, claim: dict[str, Any]) -> None:
+        """Read the bound sandbox if it is not cached: creating another one would lose the user's data."""
+        namespace, name = claim["metadata"]["namespace"], bound_sandbox_name(claim)
+        if name and self._cache.get("Sandbox", namespace, name) is None:
+            sandbox = await self._executor.read("Sandbox", namespace, name)
+            if sandbox is not None and not self._executor.on_write(sandbox, object_key(claim)):
+                self._cache.put(sandbox, read_by_name=True)
+
+    def _observe(self, claim: dict[str, Any]) -> ObservedSandboxClaim:
+        namespace = claim["metadata"]["namespace"]
+        pool = self._cache.get("SandboxWarmPool", namespace, claim["spec"]["warmPoolRef"]["name"])
+        template = (
+            self._cache.get("SandboxTemplate", namespace, pool["spec"]["sandboxTemplateRef"]["name"])
+            if pool is not None
+            else None
+        )
+        same_name = self._cache.get("Sandbox", namespace, claim["metadata"]["name"])
+        warm = self._cache.list_owned("Sandbox", pool) if pool is not None else []
+        sandboxes = [
+            *self._cache.list_owned("Sandbox", claim),
+            *(sandbox for sandbox in warm if object_key(sandbox) not in self._reserved),
+            *([same_name] if same_name is not None else ()),
+        ]
+        return ObservedSandboxClaim(
+            sandbox_claim=claim,
+            pool=pool,
+            template=template,
+            sandboxes=tuple(sandboxes),
+            network_policies=tuple(self._cache.iter_kind("NetworkPolicy"))
+            if additional_pod_metadata(claim, "labels")
+            else (),
+            now=self._clock(),
+        )

@@ -1,0 +1,192 @@
+"""Reconcile a Sandbox with its pod, PVCs and Service."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from holdfast.api import NAME_HASH_LABEL, TEMPLATE_REF_ANNOTATION, ConditionType
+from holdfast.controller.executor import REQUEUE_NOW, REQUEUE_SOON, is_deferrable
+from holdfast.errors import ApiRequestRejectedError
+from holdfast.sandbox import (
+    Create,
+    ObservedSandbox,
+    Patch,
+    find_condition,
+    is_sandbox_ready,
+    pod_name,
+    pvc_name,
+    reconcile_sandbox,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from datetime import datetime
+    from decimal import Decimal
+
+    from holdfast.controller.cache import ObjectCache, ObjectKey
+    from holdfast.controller.executor import ActionExecutor
+    from holdfast.sandbox import Action
+
+REQUEUE_AFTER_POD_CREATE = 0.25
+"""Delay before the first status of a new pod, so that it includes the result of the scheduler."""
+STATUS_DEBOUNCE = 1.5
+"""Maximum delay of a deferrable status; most pods are ready by then."""
+REQUEUE_UNWATCHED = 10.0
+"""Retry interval while an unlabelled object occupies a name: no watch reports its deletion."""
+_MAX_DEFERRED = 4096
+
+
+class SandboxReconciler:
+    """Reconciles sandboxes, and tracks deferred status writes."""
+
+    def __init__(
+        self,
+        cache: ObjectCache,
+        executor: ActionExecutor,
+        clock: Callable[[], datetime],
+        *,
+        enforces_policies: bool,
+        unprotected_templates: Collection[ObjectKey] = (),
+    ) -> None:
+        self._cache, self._executor, self._clock = cache, executor, clock
+        self._unprotected_templates = unprotected_templates
+        self._enforces_policies = enforces_policies
+        self._status_due: dict[str, float] = {}
+        self.largest_disk: Decimal | None = None
+        """size of the largest disk in the cluster in bytes, if known"""
+
+    async def reconcile(self, sandbox: dict[str, Any]) -> float | None:
+        """Reconcile once; returns the seconds until the next reconciliation, or None."""
+        decision = reconcile_sandbox(self._observe(sandbox))
+        if _becomes_suspended(sandbox, decision.status) and await self.refresh_dependents(sandbox, "Pod"):
+            decision = reconcile_sandbox(self._observe(sandbox))
+        try:
+            await self._executor.execute(decision.actions, sandbox)
+        except ApiRequestRejectedError as error:
+            failed = reconcile_sandbox(self._observe(sandbox, api_error=error.message))
+            await self._executor.write_status(sandbox, failed.status)
+            raise
+        creates_pod = _creates_pod(decision.actions)
+        if _patches_spec(decision.actions, sandbox):
+            # Continue immediately: the watch event only repeats the response.
+            return REQUEUE_NOW
+        deferred = self._defer_seconds(sandbox, decision.status)
+        if deferred is None and creates_pod and not is_sandbox_ready(sandbox):
+            # The scheduler responds within milliseconds: write one status for both.
+            return REQUEUE_AFTER_POD_CREATE
+        if deferred is None and await self._executor.write_status(sandbox, decision.status):
+            # Lifetimes may start with the new status.
+            return REQUEUE_AFTER_POD_CREATE if creates_pod else REQUEUE_NOW
+        delays = (decision.requeue_after, self._evict_unwatched(sandbox), deferred)
+        shortest = min((delay for delay in delays if delay is not None), default=None)
+        return None if shortest is None else max(REQUEUE_SOON, shortest)
+
+    async def refresh_dependents(self, sandbox: dict[str, Any], *kinds: str) -> bool:
+        """Read the dependents by name: an object that is not watched may occupy a name.
+
+        Returns:
+            Whether the cache changed.
+        """
+        changed = False
+        for kind, name in _dependent_names(sandbox):
+            if kinds and kind not in kinds:
+                continue
+            obj = await self._executor.read(kind, sandbox["metadata"]["namespace"], name)
+            if obj is not None:
+                changed |= self._cache.put(obj, read_by_name=True)
+        return changed
+
+    def _defer_seconds(self, sandbox: dict[str, Any], status: dict[str, Any] | None) -> float | None:
+        """Return how long a status write can still wait; None if it is due."""
+        uid, old = sandbox["metadata"]["uid"], sandbox.get("status") or {}
+        now = asyncio.get_running_loop().time()
+        if status is None or status == old or not is_deferrable(old, status):
+            self._status_due.pop(uid, None)
+            return None
+        if len(self._status_due) > _MAX_DEFERRED:
+            self._status_due.clear()
+        due = self._status_due.setdefault(uid, now + STATUS_DEBOUNCE)
+        if now < due:
+            return due - now
+        del self._status_due[uid]
+        return None
+
+    def _observe(self, sandbox: dict[str, Any], api_error: str = "") -> ObservedSandbox:
+        namespace, name = sandbox["metadata"]["namespace"], sandbox["metadata"]["name"]
+        pods = {pod["metadata"]["uid"]: pod for pod in self._cache.list_tracked("Pod", namespace, name)}
+        by_name = self._cache.get("Pod", namespace, pod_name(sandbox))
+        if by_name is not None:
+            pods[by_name["metadata"]["uid"]] = by_name
+        pvcs = {
+            dependent: pvc
+            for kind, dependent in _dependent_names(sandbox)
+            if kind == "PersistentVolumeClaim" and (pvc := self._cache.get(kind, namespace, dependent))
+        }
+        return ObservedSandbox(
+            sandbox=sandbox,
+            pods=tuple(pods.values()),
+            pvcs=pvcs,
+            service=self._cache.get("Service", namespace, name),
+            unenforced_policies=() if self._enforces_policies else self._network_policies(namespace),
+            unprotected_template=self._unprotected_template(sandbox),
+            now=self._clock(),
+            api_error=api_error,
+            largest_disk=self.largest_disk,
+        )
+
+    def _unprotected_template(self, sandbox: dict[str, Any]) -> str:
+        """Return the name of its template, if another actor owns the network policy of the template."""
+        template = (sandbox["metadata"].get("annotations") or {}).get(TEMPLATE_REF_ANNOTATION, "")
+        key = ("SandboxTemplate", sandbox["metadata"]["namespace"], template)
+        return template if key in self._unprotected_templates and self._cache.get(*key) is not None else ""
+
+    def _network_policies(self, namespace: str) -> tuple[dict[str, Any], ...]:
+        return tuple(
+            policy
+            for policy in self._cache.iter_kind("NetworkPolicy")
+            if policy["metadata"]["namespace"] == namespace
+        )
+
+    def _evict_unwatched(self, sandbox: dict[str, Any]) -> float | None:
+        """Evict unlabelled dependents: nothing updates them. Returns when to read them again."""
+        requeue_after = None
+        for kind, name in _dependent_names(sandbox):
+            obj = self._cache.get(kind, sandbox["metadata"]["namespace"], name)
+            if obj is not None and NAME_HASH_LABEL not in (obj["metadata"].get("labels") or {}):
+                self._cache.evict(obj)
+                requeue_after = REQUEUE_UNWATCHED
+        return requeue_after
+
+
+def _dependent_names(sandbox: dict[str, Any]) -> list[tuple[str, str]]:
+    name = sandbox["metadata"]["name"]
+    return [
+        ("Pod", pod_name(sandbox)),
+        ("Service", name),
+        *(
+            ("PersistentVolumeClaim", pvc_name((template.get("metadata") or {}).get("name", ""), name))
+            for template in sandbox["spec"].get("volumeClaimTemplates") or ()
+        ),
+    ]
+
+
+def _creates_pod(actions: Sequence[Action]) -> bool:
+    return any(isinstance(action, Create) and action.manifest["kind"] == "Pod" for action in actions)
+
+
+def _patches_spec(actions: Sequence[Action], sandbox: dict[str, Any]) -> bool:
+    uid = sandbox["metadata"]["uid"]
+    return any(
+        isinstance(action, Patch) and action.target.uid == uid and "spec" in action.patch
+        for action in actions
+    )
+
+
+def _becomes_suspended(sandbox: dict[str, Any], status: dict[str, Any] | None) -> bool:
+    """Return whether the status reports the suspension: then no pod may exist under the pod's name."""
+    return _is_suspended({"status": status or {}}) and not _is_suspended(sandbox)
+
+
+def _is_suspended(sandbox: dict[str, Any]) -> bool:
+    return find_condition(sandbox, ConditionType.SUSPENDED).get("status") == "True"

@@ -1,0 +1,84 @@
+"""Reconcile a SandboxWarmPool."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.controller.executor import REQUEUE_NOW, REQUEUE_SOON
+from holdfast.errors import ApiRequestRejectedError
+from holdfast.sandbox import (
+    Delete,
+    ObservedWarmPool,
+    reconcile_warm_pool,
+    warm_pool_error_status,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
+
+    from holdfast.controller.cache import ObjectCache, ObjectKey
+    from holdfast.controller.executor import ActionExecutor
+    from holdfast.sandbox import Action
+
+
+class WarmPoolReconciler:
+    """Reconciles warm pools.
+
+    Args:
+        cache: Watched objects.
+        executor: Executes the decisions.
+        clock: Current time.
+        reserved: Sandboxes that an adoption or deletion in progress uses.
+    """
+
+    def __init__(
+        self,
+        cache: ObjectCache,
+        executor: ActionExecutor,
+        clock: Callable[[], datetime],
+        reserved: set[ObjectKey],
+    ) -> None:
+        self._cache, self._executor, self._clock, self._reserved = cache, executor, clock, reserved
+
+    async def reconcile(self, pool: dict[str, Any]) -> float | None:
+        """Reconcile once; returns the seconds until the next reconciliation, or None."""
+        name, namespace = pool["spec"]["sandboxTemplateRef"]["name"], pool["metadata"]["namespace"]
+        observed = ObservedWarmPool(
+            pool=pool,
+            template=self._cache.get("SandboxTemplate", namespace, name),
+            sandboxes=tuple(self._cache.list_owned("Sandbox", pool)),
+            now=self._clock(),
+        )
+        decision = reconcile_warm_pool(observed, lambda: f"{pool['metadata']['name']}-{secrets.token_hex(3)}")
+        try:
+            with self._reserve_deleted(decision.actions) as actions:
+                changed = await self._executor.execute(actions, pool)
+        except ApiRequestRejectedError as error:
+            sandboxes = tuple(self._cache.list_owned("Sandbox", pool))
+            observed = msgspec.structs.replace(observed, sandboxes=sandboxes)
+            await self._executor.write_status(pool, warm_pool_error_status(observed, error.message))
+            raise
+        if changed:
+            return REQUEUE_NOW
+        await self._executor.write_status(pool, decision.status)
+        return None if decision.requeue_after is None else max(REQUEUE_SOON, decision.requeue_after)
+
+    @contextmanager
+    def _reserve_deleted(self, actions: Sequence[Action]) -> Iterator[list[Action]]:
+        """Drop deletions of sandboxes that are being adopted, and reserve the others against adoption."""
+        allowed = [
+            action
+            for action in actions
+            if not (isinstance(action, Delete) and action.target.key in self._reserved)
+        ]
+        deleted = {action.target.key for action in allowed if isinstance(action, Delete)}
+        self._reserved |= deleted
+        try:
+            yield allowed
+        finally:
+            self._reserved -= deleted

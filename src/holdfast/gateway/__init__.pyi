@@ -1,0 +1,19 @@
+from holdfast.gateway.cluster.kubeconfig import (
+    merge_into as merge_into,
+    user_kubeconfig_path as user_kubeconfig_path,
+)
+from holdfast.gateway.context import GatewayContext as GatewayContext, UpOptions as UpOptions
+from holdfast.gateway.endpoint import api_access as api_access
+from holdfast.gateway.gateway import Gateway as Gateway
+from holdfast.gateway.node.readiness import read_node_logs as read_node_logs
+from holdfast.gateway.reconnect import ensure_tunnel as ensure_tunnel
+from holdfast.gateway.registry import (
+    GatewayFiles as GatewayFiles,
+    active_gateway as active_gateway,
+    known_gateway_names as known_gateway_names,
+    known_gateways as known_gateways,
+    read_metadata as read_metadata,
+    resolve_gateway_name as resolve_gateway_name,
+)
+from holdfast.gateway.settings.resolver import resolve_settings as resolve_settings
+from holdfast.gateway.spec import kubeconfig_context as kubeconfig_context

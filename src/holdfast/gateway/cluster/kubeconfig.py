@@ -1,0 +1,199 @@
+"""Kubeconfigs: the gateway's on this machine, and the user's that it can be merged into.
+
+The gateway's is the node's admin kubeconfig with the published address. Files are written as a whole with
+mode 0600; a merge never changes an entry of another cluster.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast import home
+from holdfast.errors import CorruptFileError, TemporaryError
+from holdfast.gateway.spec import kubeconfig_context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SECTIONS = ("clusters", "users", "contexts")
+
+
+class KubeCredentials(msgspec.Struct, frozen=True, kw_only=True):
+    """Address and PEM credentials of an API server."""
+
+    server: str
+    ca: bytes
+    certificate: bytes
+    key: bytes
+
+
+def build_host_kubeconfig(node_kubeconfig: bytes, *, name: str, server: str) -> bytes:
+    """Return the node's admin kubeconfig with another server address and the gateway's context name.
+
+    Raises:
+        TemporaryError: The node has not finished writing its kubeconfig.
+    """
+    try:
+        source = _parse_yaml(node_kubeconfig)
+        cluster, user = dict(source["clusters"][0]["cluster"]), dict(source["users"][0]["user"])
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise TemporaryError(f"gateway {name}: the node's kubeconfig is not complete yet") from error
+    cluster["server"] = server
+    context = kubeconfig_context(name)
+    return _dump_yaml({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": context, "cluster": cluster}],
+        "users": [{"name": context, "user": user}],
+        "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
+        "current-context": context,
+    })  # fmt: skip
+
+
+def merge_into(path: Path, kubeconfig: bytes, *, name: str) -> None:
+    """Merge a gateway's entries into another kubeconfig and make its context the current one.
+
+    Raises:
+        CorruptFileError: One of the two files is damaged or not writable; nothing was changed.
+    """
+    ours, context = _parse_own_sections(kubeconfig, name), kubeconfig_context(name)
+    with _translate_file_errors(path, "merged into"):
+        target = _writable_target(path)
+        theirs = _parse_sections(target.read_bytes()) if target.exists() else {}
+        for section in _SECTIONS:
+            theirs[section] = _other_entries(theirs, section, context) + ours[section]
+        theirs.setdefault("apiVersion", "v1")
+        theirs.setdefault("kind", "Config")
+        theirs["current-context"] = context
+        home.write_atomic(target, _dump_yaml(theirs))
+
+
+def _parse_own_sections(kubeconfig: bytes, name: str) -> dict[str, Any]:
+    try:
+        ours = _parse_sections(kubeconfig)
+        reason = next((f"no {section}" for section in _SECTIONS if not ours.get(section)), "")
+    except ValueError as error:
+        reason = str(error)
+    if reason:
+        raise CorruptFileError(
+            f"kubeconfig of gateway {name}: damaged: {reason}; nothing was merged",
+            hint=f"Run `holdfast up {name}` to write it again.",
+        )
+    return ours
+
+
+def remove_from(path: Path, *, name: str) -> bool:
+    """Remove a gateway's entries from another kubeconfig; False if there are none."""
+    if not has_context(path, name=name):
+        return False
+    context = kubeconfig_context(name)
+    with _translate_file_errors(path, "changed"):
+        target = _writable_target(path)
+        theirs = _parse_sections(target.read_bytes())
+        for section in _SECTIONS:
+            theirs[section] = _other_entries(theirs, section, context)
+        if theirs.get("current-context") == context:
+            theirs["current-context"] = ""
+        home.write_atomic(target, _dump_yaml(theirs))
+    return True
+
+
+def has_context(path: Path, *, name: str) -> bool:
+    """Whether a kubeconfig has entries of a gateway; False if it cannot be read."""
+    try:
+        theirs = _parse_sections(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    context = kubeconfig_context(name)
+    return any(entry.get("name") == context for section in _SECTIONS for entry in theirs.get(section) or [])
+
+
+@contextmanager
+def _translate_file_errors(path: Path, action: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise CorruptFileError(
+            f"{path}: cannot be {action}: {getattr(error, 'strerror', None) or error}",
+            hint="Repair or move that file, or choose another one with KUBECONFIG; it was not changed.",
+        ) from error
+
+
+def _writable_target(path: Path) -> Path:
+    """Resolve links, and reject a file whose owner or mode an atomic replacement would change."""
+    if path.is_symlink() and not path.exists():
+        raise ValueError("broken symbolic link")
+    target = path.resolve()
+    if target.exists():
+        status = target.stat()
+        if status.st_uid != os.geteuid():
+            raise ValueError("owned by another user")
+        if not status.st_mode & stat.S_IWUSR:
+            raise ValueError("read-only")
+    return target
+
+
+def _other_entries(theirs: dict[str, Any], section: str, context: str) -> list[dict[str, Any]]:
+    return [entry for entry in theirs.get(section) or [] if entry.get("name") != context]
+
+
+def _parse_sections(data: bytes) -> dict[str, Any]:
+    """Parse a kubeconfig and check that its sections are lists of entries; an empty file is valid."""
+    parsed = _parse_yaml(data) if data.strip() else {}
+    for section in _SECTIONS:
+        entries = parsed.get(section) or []
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise ValueError(f"{section} is not a list of entries")
+    return parsed
+
+
+def parse_credentials(kubeconfig: bytes) -> KubeCredentials:
+    """Parse a kubeconfig of `build_host_kubeconfig`.
+
+    Raises:
+        CorruptFileError: The credentials are missing or damaged.
+    """
+    try:
+        parsed = _parse_yaml(kubeconfig)
+        cluster, user = parsed["clusters"][0]["cluster"], parsed["users"][0]["user"]
+        return KubeCredentials(
+            server=cluster["server"],
+            ca=base64.b64decode(cluster["certificate-authority-data"]),
+            certificate=base64.b64decode(user["client-certificate-data"]),
+            key=base64.b64decode(user["client-key-data"]),
+        )
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise CorruptFileError(
+            "kubeconfig: no usable credentials", hint="Run `holdfast up` again to write it again."
+        ) from error
+
+
+def _parse_yaml(data: bytes) -> dict[str, Any]:
+    import yaml
+
+    try:
+        parsed = yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (safe, and in C if possible)
+    except yaml.YAMLError as error:
+        raise ValueError("not YAML") from error
+    if not isinstance(parsed, dict):
+        raise ValueError("not a kubeconfig")  # noqa: TRY004 (callers handle one kind of error)
+    return parsed
+
+
+def _dump_yaml(value: dict[str, Any]) -> bytes:
+    import yaml
+
+    return bytes(yaml.dump(value, sort_keys=False).encode())
+
+
+def user_kubeconfig_path() -> Path:
+    """The kubeconfig of kubectl: the first of KUBECONFIG, or `~/.kube/config`."""
+    first = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    return Path(first).expanduser() if first else Path.home() / ".kube" / "config"

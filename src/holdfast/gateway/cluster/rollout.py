@@ -1,0 +1,258 @@
+"""Steps that install the gateway's own workloads: namespace, objects, rollout.
+
+A rotated certificate or a new image changes the pod template and so triggers a rollout; nothing else
+restarts a pod. The manifests are in `manifests.py`.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from holdfast.api import build_crds
+from holdfast.containers import find_image
+from holdfast.errors import DeadlineExceededError, HoldfastError, WaitFailedError, WaitTimeoutError
+from holdfast.gateway.base_steps import ClusterStep, remaining_seconds
+from holdfast.gateway.cluster.manifests import (
+    API_SERVER_NAME,
+    BUNDLE_DIGEST_ANNOTATION,
+    GATEWAY_IMAGE,
+    IMAGE_DIGEST_ANNOTATION,
+    MANAGED_LABELS,
+    ManifestContext,
+    build_api_server_manifests,
+    build_controller_manifests,
+)
+from holdfast.gateway.cluster.pod_conditions import matches_template, report_changes, template_ready
+from holdfast.gateway.image_push import gateway_image_missing_error, local_engine
+from holdfast.gateway.node import disk_pressure_error
+from holdfast.kube import WaitResult, differences, namespace_active, object_deleted, rollout_complete
+from holdfast.retry import Deadline
+from holdfast.workflow import ProbeResult, absent, done, partial
+
+if TYPE_CHECKING:
+    from holdfast.workflow import StepContext
+
+_MAX_NAMES = 4  # longer lists are shown as a count
+_MAX_CONCURRENT_READS = 6
+
+
+class EnsureNamespace(ClusterStep):
+    """Create the namespace of the workloads; wait for one that is being deleted, then recreate it."""
+
+    name = "ensure-namespace"
+    title = "Namespace"
+    needs = ("wait-api-ready",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        name = self.gateway.settings.namespace
+        if not self.has_cluster:
+            return absent("no cluster yet")
+        live = self.objects(ctx).get("Namespace", name)
+        if live is None:
+            return absent(f"no namespace {name} yet")
+        if not namespace_active(live).done:
+            return partial(f"{name} is {(live.get('status') or {}).get('phase') or 'without a phase yet'}")
+        return done(f"{name} is Active")
+
+    def run(self, ctx: StepContext) -> None:
+        name, seconds = self.gateway.settings.namespace, self.gateway.settings.timeouts.namespace
+        objects = self.objects(ctx)
+        live = objects.get("Namespace", name)
+        if live is not None and live["metadata"].get("deletionTimestamp"):
+            ctx.progress(f"waiting until {name} is deleted")
+            objects.wait("Namespace", name, object_deleted(live["metadata"]["uid"]), deadline=seconds)
+            live = None
+        if live is None:
+            metadata = {"name": name, "labels": MANAGED_LABELS}
+            objects.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        objects.wait("Namespace", name, namespace_active, deadline=seconds)
+        ctx.note(f"{name} is Active")
+
+
+class _WorkloadStep(ClusterStep):
+    """A step that needs the desired workloads."""
+
+    def manifest_context(self, ctx: StepContext) -> ManifestContext:
+        """The values of the manifests, from the settings, the certificates and the image."""
+        settings = self.gateway.settings
+        return ManifestContext(
+            gateway=self.gateway.name,
+            namespace=settings.namespace,
+            host_port=self.gateway.contract.gateway_port,
+            image_digest=self._image_digest(ctx),
+            bundle_digest=ctx.result("reconcile-tls")["bundle"],
+            sandbox_namespace=settings.sandbox_namespace,
+            workspace_size=settings.workspace.size,
+            storage_class=settings.workspace.storage_class,
+        )
+
+    def _image_digest(self, ctx: StepContext) -> str:
+        """The image id of this machine's engine, else the one that was deployed before."""
+        image = self.engine_call(ctx, lambda: find_image(local_engine(self.gateway), GATEWAY_IMAGE))
+        if image is not None:
+            return image.id
+        live = self.objects(ctx).get("Deployment", API_SERVER_NAME, namespace=self.gateway.settings.namespace)
+        template = live["spec"]["template"] if live is not None else {}
+        if live is not None and template["spec"]["containers"][0].get("image") == GATEWAY_IMAGE:
+            annotations = template["metadata"].get("annotations") or {}
+            return str(annotations.get(IMAGE_DIGEST_ANNOTATION, ""))
+        raise gateway_image_missing_error()
+
+
+class ApplyWorkloads(_WorkloadStep):
+    """Apply every object of the workloads; fields that other clients added stay."""
+
+    name = "apply-workloads"
+    title = "Workloads"
+    needs = ("reconcile-tls", "push-gateway-image")
+    reads = ("reconcile-tls",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        if not self.has_cluster:
+            return absent("no cluster yet")
+        objects, desired = self.objects(ctx), self._desired_objects(ctx)
+
+        def read(manifest: dict[str, Any]) -> dict[str, Any] | None:
+            metadata = manifest["metadata"]
+            return objects.get(manifest["kind"], metadata["name"], namespace=metadata.get("namespace"))
+
+        with ThreadPoolExecutor(_MAX_CONCURRENT_READS) as pool:
+            live_objects = list(pool.map(read, desired))
+        missing, changed = [], []
+        for manifest, live in zip(desired, live_objects, strict=True):
+            if live is None:
+                missing.append(_object_label(manifest))
+            elif paths := differences(manifest, live):
+                changed.append(f"{_object_label(manifest)} differs in {_describe_difference(paths)}")
+        if changed or missing:
+            reason = "; ".join([*changed, *([f"{_summarize_names(missing)} missing"] if missing else [])])
+            return partial(reason) if changed else absent(reason)
+        return done("up to date")
+
+    def run(self, ctx: StepContext) -> None:
+        objects = self.objects(ctx)
+        names_by_effect: dict[str, list[str]] = {}
+        for manifest in self._desired_objects(ctx):
+            ctx.check_lock()
+            ctx.progress(f"applying {_object_label(manifest)}")
+            effect = objects.apply(manifest, force=True).effect
+            names_by_effect.setdefault(effect, []).append(_object_label(manifest))
+        names_by_effect.pop("unchanged", None)
+        notes = [f"{_summarize_names(names)} {effect}" for effect, names in names_by_effect.items()]
+        ctx.note("; ".join(notes) or "up to date")
+
+    def _desired_objects(self, ctx: StepContext) -> list[dict[str, Any]]:
+        """The CRDs, with the pod schema of this cluster's version, then the workloads."""
+        from holdfast.kube import fetch_openapi
+
+        api, policy = self.gateway.api_client, self.call_policy(ctx)
+        seconds = self.gateway.settings.timeouts.request
+        with ThreadPoolExecutor(2) as pool:
+            core, networking = pool.map(
+                lambda version: fetch_openapi(api, version, policy, timeout=seconds),
+                ("v1", "networking.k8s.io/v1"),
+            )
+        return [*build_crds(core, networking), *build_workloads(self.manifest_context(ctx))]
+
+
+class WaitRollout(_WorkloadStep):
+    """Wait until the newest pods run; fail immediately on a missing image or a crash loop."""
+
+    name = "wait-rollout"
+    title = "Rollout"
+    needs = ("apply-workloads",)
+    repeat = "always"
+
+    def run(self, ctx: StepContext) -> None:
+        deadline = Deadline.after(self.gateway.settings.timeouts.rollout)
+        deployments = build_deployments(self.manifest_context(ctx))
+        for deployment in deployments:
+            self._wait_for_deployment(ctx, deployment, deadline)
+        ctx.note(", ".join(deployment["metadata"]["name"] for deployment in deployments))
+
+    def _wait_for_deployment(self, ctx: StepContext, deployment: dict[str, Any], deadline: Deadline) -> None:
+        objects, metadata = self.objects(ctx), deployment["metadata"]
+        name, namespace = metadata["name"], metadata["namespace"]
+        match_labels = deployment["spec"]["selector"]["matchLabels"]
+        pods = _TemplatePods(deployment["spec"]["template"])
+        try:
+            objects.wait_many(
+                "Pod",
+                report_changes(pods, lambda state: ctx.progress(f"{name}: {state}")),
+                label_selector=",".join(f"{key}={value}" for key, value in match_labels.items()),
+                namespace=namespace,
+                deadline=remaining_seconds(deadline),
+            )
+            objects.wait(
+                "Deployment",
+                name,
+                rollout_complete,
+                namespace=namespace,
+                deadline=remaining_seconds(deadline),
+            )
+        except (WaitFailedError, DeadlineExceededError) as error:
+            raise disk_pressure_error(self.gateway) or self._rollout_error(
+                error, name, namespace, pods
+            ) from error
+
+    def _rollout_error(
+        self, error: WaitFailedError | DeadlineExceededError, name: str, namespace: str, pods: _TemplatePods
+    ) -> HoldfastError:
+        log = self.pod_log(namespace, pods.last_name) if pods.last_name else ""
+        hint = self.describe_hint(namespace, f"deployment {name}")
+        if isinstance(error, WaitFailedError):
+            return WaitFailedError(
+                f"{name}: cannot run: {pods.last_state}\n{log}".rstrip(), hint=hint, cause=error
+            )
+        seconds, state = self.gateway.settings.timeouts.rollout, pods.last_state or "no pod was created"
+        return WaitTimeoutError(
+            f"{name}: not ready within {seconds:g} s: {state}\n{log}".rstrip(),
+            hint=f"Run the same command again to continue waiting. {hint}",
+            cause=error,
+        )
+
+
+class _TemplatePods:
+    """The condition `template_ready` that records the last pod it observed, for error messages."""
+
+    def __init__(self, template: dict[str, Any]) -> None:
+        self._condition = template_ready(template)
+        self._template = template
+        self.last_name = ""
+        self.last_state = ""
+
+    def __call__(self, pods: Any) -> WaitResult:
+        result = self._condition(pods)
+        self.last_state = result.failed or result.observed
+        for pod in pods:
+            if matches_template(self._template, pod):
+                self.last_name = pod["metadata"]["name"]
+        return result
+
+
+def build_workloads(context: ManifestContext) -> list[dict[str, Any]]:
+    """All manifests of the gateway's own workloads."""
+    return [*build_api_server_manifests(context), *build_controller_manifests(context)]
+
+
+def build_deployments(context: ManifestContext) -> list[dict[str, Any]]:
+    """The Deployments among them."""
+    return [manifest for manifest in build_workloads(context) if manifest["kind"] == "Deployment"]
+
+
+def _summarize_names(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= _MAX_NAMES else f"{len(names)} objects"
+
+
+def _object_label(manifest: dict[str, Any]) -> str:
+    return f"{manifest['kind']} {manifest['metadata']['name']}"
+
+
+def _describe_difference(paths: list[str]) -> str:
+    """Name the cause of a rollout instead of the paths that it changed."""
+    if any(BUNDLE_DIGEST_ANNOTATION in path for path in paths):
+        return "its certificates"
+    if any(IMAGE_DIGEST_ANNOTATION in path for path in paths):
+        return "its image"
+    return paths[0]

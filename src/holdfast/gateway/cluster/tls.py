@@ -1,0 +1,231 @@
+"""Steps for the gateway's mutual TLS: one bundle in three Secrets, and the client's part of it on disk.
+
+A valid bundle is kept, even if another program created it; any other is replaced as a whole. A run that
+dies between two Secrets leaves parts that do not match, which the next run detects. Keys stay in memory:
+results, events and the store never contain one. `pki` decides what is valid.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+from typing import TYPE_CHECKING
+
+from holdfast.errors import PermanentError
+from holdfast.gateway.base_steps import ClusterStep
+from holdfast.gateway.cluster import api_requests
+from holdfast.gateway.cluster.manifests import MANAGED_LABELS, service_dns_names
+from holdfast.kube import is_api_unreachable
+from holdfast.workflow import ProbeResult, absent, done, partial
+
+if TYPE_CHECKING:
+    from holdfast.gateway.spec import GatewaySpec
+    from holdfast.pki import CertificateBundle, ClientCertificateStore, StoredCredentials, ValidationResult
+    from holdfast.workflow import StepContext
+
+_BUNDLE_KEY = "gateway.bundle"
+_MAX_REASONS = 2
+
+
+def server_names(spec: GatewaySpec, namespace: str) -> tuple[str, ...]:
+    """All names and addresses of the gateway's API, from this machine and from inside the cluster."""
+    listen = () if _is_unspecified(spec.listen) else (spec.listen,)
+    names = ("localhost", "127.0.0.1", *spec.api_names, *listen, *service_dns_names(namespace))
+    return tuple(dict.fromkeys(names))
+
+
+def check_certificate_times(validation: ValidationResult, namespace: str) -> None:
+    """Raise PermanentError for certificates from the future: a clock is or was wrong."""
+    if "from-the-future" not in validation.codes:
+        return
+    from holdfast.pki import SECRET_TYPES
+
+    text = next(problem.message for problem in validation.problems if problem.code == "from-the-future")
+    raise PermanentError(
+        f"clock skew: {text}; nothing was replaced",
+        hint="Correct this machine's clock, then run the same command again. If it is correct, the "
+        "certificates were created by a wrong clock: delete them first with "
+        f"`kubectl -n {namespace} delete secret {' '.join(SECRET_TYPES)}`.",
+    )
+
+
+def summarize_reasons(validation: ValidationResult) -> str:
+    """The first reasons on one line; there may be one per certificate."""
+    texts = [problem.message for problem in validation.problems]
+    more = len(texts) - _MAX_REASONS
+    return "; ".join(texts[:_MAX_REASONS]) + (f"; and {more} more" if more > 0 else "")
+
+
+class _TlsStep(ClusterStep):
+    """A step that reads the bundle."""
+
+    def read_secrets(self, ctx: StepContext) -> StoredCredentials[CertificateBundle]:
+        """Read the three Secrets."""
+        from holdfast.pki import SECRET_TYPES, from_secret_data
+
+        objects, namespace = self.objects(ctx), self.gateway.settings.namespace
+        secrets = {name: objects.get("Secret", name, namespace=namespace) for name in SECRET_TYPES}
+        stored = from_secret_data(
+            {name: secret and (secret.get("data") or {}) for name, secret in secrets.items()}
+        )
+        if stored.value is not None:
+            _redact_keys(ctx, stored.value)
+        return stored
+
+    def validate(self, ctx: StepContext, stored: StoredCredentials[CertificateBundle]) -> ValidationResult:
+        """Validate the bundle.
+
+        Raises:
+            PermanentError: The bundle is invalid, but so may be a clock.
+        """
+        from holdfast.pki import validate_bundle
+
+        settings = self.gateway.settings
+        validation = validate_bundle(
+            stored,
+            names=server_names(self.gateway.spec, settings.namespace),
+            at=api_requests.utc_now(),
+            renew_below=settings.certificates.renew_below,
+        )
+        if not validation.is_valid:
+            policy = self.call_policy(ctx).replace(retry_on=is_api_unreachable)
+            skew = policy.call(api_requests.api_server_clock_skew, self.gateway)
+            api_requests.check_clock_skew(self.gateway.name, skew)
+        check_certificate_times(validation, settings.namespace)
+        return validation
+
+
+class ReconcileTls(_TlsStep):
+    """Ensure one valid bundle in the cluster: keep it while it is valid, else replace all of it."""
+
+    name = "reconcile-tls"
+    title = "Certificates"
+    needs = ("ensure-namespace",)
+    touches = ("the gateway's TLS secrets",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        if not self.has_cluster:
+            return absent("no cluster yet")
+        stored = self.read_secrets(ctx)
+        validation = self.validate(ctx, stored)
+        if validation.is_valid and stored.value is not None:
+            return done(_validity_note(stored.value), result=_share_bundle(ctx, stored.value))
+        if validation.codes == {"absent"}:
+            return absent("no certificates yet")
+        return partial(summarize_reasons(validation))
+
+    def run(self, ctx: StepContext) -> dict[str, str]:
+        from holdfast.pki import issue_bundle, to_secret_data
+
+        stored = self.read_secrets(ctx)
+        validation = self.validate(ctx, stored)
+        if validation.is_valid and stored.value is not None:
+            ctx.note(_validity_note(stored.value))
+            return _share_bundle(ctx, stored.value)
+        settings = self.gateway.settings
+        bundle = issue_bundle(
+            server_names(self.gateway.spec, settings.namespace),
+            at=api_requests.utc_now(),
+            lifetime=dt.timedelta(days=settings.certificates.life_days),
+        )
+        _redact_keys(ctx, bundle)
+        for name, data in to_secret_data(bundle).items():
+            ctx.progress(f"writing the secret {name}")
+            self._write_secret(ctx, name, data)
+        is_first = validation.codes == {"absent"}
+        ctx.note(f"new, {_validity_note(bundle) if is_first else f'because {summarize_reasons(validation)}'}")
+        return _share_bundle(ctx, bundle)
+
+    def _write_secret(self, ctx: StepContext, name: str, data: dict[str, str]) -> None:
+        from holdfast.pki import SECRET_TYPES
+
+        ctx.check_lock()
+        objects, namespace = self.objects(ctx), self.gateway.settings.namespace
+        live = objects.get("Secret", name, namespace=namespace)
+        # Type and content of an immutable Secret cannot be changed: delete it first.
+        if live is not None and (live.get("type") != SECRET_TYPES[name] or live.get("immutable")):
+            seconds = self.gateway.settings.timeouts.objects
+            objects.delete("Secret", name, namespace=namespace, uid=live["metadata"]["uid"], wait=seconds)
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": SECRET_TYPES[name],
+            "metadata": {"name": name, "namespace": namespace, "labels": MANAGED_LABELS},
+            "data": data,
+        }
+        objects.apply(manifest, force=True)
+
+
+class WriteClientFiles(_TlsStep):
+    """Write the client certificate to this machine; the old one stays until the new one has been used."""
+
+    name = "write-client-files"
+    title = "Client files"
+    needs = ("reconcile-tls",)
+
+    @property
+    def files(self) -> ClientCertificateStore:
+        from holdfast.pki import ClientCertificateStore
+
+        return ClientCertificateStore(self.gateway.files.mtls)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        from holdfast.pki import validate_client_identity
+
+        bundle = self._bundle(ctx) if self.has_cluster else None
+        if bundle is None:
+            return absent("the gateway has no certificates yet")
+        stored = self.files.read()
+        renew_below = self.gateway.settings.certificates.renew_below
+        validation = validate_client_identity(
+            stored, at=api_requests.utc_now(), ca=bundle.ca, renew_below=renew_below
+        )
+        if validation.codes == {"absent"}:
+            return absent("no client files yet")
+        if not validation.is_valid:
+            return partial(summarize_reasons(validation))
+        if stored.value != bundle.client_identity:
+            return partial("the gateway has another client certificate")
+        return done(str(self.files.current))
+
+    def run(self, ctx: StepContext) -> None:
+        bundle = self._bundle(ctx)
+        if bundle is None:
+            raise PermanentError(
+                f"gateway {self.gateway.name}: its TLS secrets changed while holdfast read them",
+                hint="Run the same command again.",
+            )
+        probe = ctx.probe_result
+        reason = probe.reason if probe is not None and probe.state != "absent" else ""
+        self.files.write(bundle.client_identity)
+        ctx.note(f"{self.files.current}" + (f": {reason}" if reason else ""))
+
+    def _bundle(self, ctx: StepContext) -> CertificateBundle | None:
+        """The bundle of the step before; in a preview, that of the cluster."""
+        shared: CertificateBundle | None = ctx.shared.get(_BUNDLE_KEY)
+        return shared if shared is not None else self.read_secrets(ctx).value
+
+
+def _share_bundle(ctx: StepContext, bundle: CertificateBundle) -> dict[str, str]:
+    """Pass the bundle to later steps in memory, and return its public digest for the store."""
+    ctx.shared[_BUNDLE_KEY] = bundle
+    return {"bundle": bundle.fingerprint}
+
+
+def _redact_keys(ctx: StepContext, bundle: CertificateBundle) -> None:
+    ctx.secret("the server's key", bundle.server.key)
+    ctx.secret("the client's key", bundle.client.key)
+
+
+def _validity_note(bundle: CertificateBundle) -> str:
+    from cryptography import x509
+
+    certificate = x509.load_pem_x509_certificate(bundle.server.certificate)
+    return f"valid until {certificate.not_valid_after_utc:%Y-%m-%d}"
+
+
+def _is_unspecified(listen: str) -> bool:
+    try:
+        return ipaddress.ip_address(listen.strip("[]")).is_unspecified
+    except ValueError:
+        return False

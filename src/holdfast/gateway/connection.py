@@ -1,0 +1,220 @@
+"""Steps that connect this machine to a gateway: tunnel, kubeconfig, and the recorded metadata."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from holdfast import home
+from holdfast.containers import find_image, labels, read_file
+from holdfast.errors import TemporaryError
+from holdfast.gateway.base_steps import GatewayStep
+from holdfast.gateway.cluster import kubeconfig, kubernetes_get_with_credentials
+from holdfast.gateway.reconnect import ensure_tunnel, reopen_tunnel_on_retry
+from holdfast.gateway.registry import (
+    GatewayMetadata,
+    is_active_gateway,
+    read_metadata,
+    set_active_gateway,
+    write_metadata,
+)
+from holdfast.gateway.teardown import REPLACE_OLD
+from holdfast.kube import is_api_unreachable
+from holdfast.retry import Policy, exponential
+from holdfast.workflow import ProbeResult, absent, done, partial
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.gateway.context import GatewayContext
+    from holdfast.gateway.tunnel import Tunnel
+    from holdfast.workflow import StepContext
+
+
+class _TunnelStep(GatewayStep):
+    """A step on the tunnel of a remote gateway."""
+
+    @property
+    def tunnel(self) -> Tunnel:
+        tunnel = self.gateway.host.tunnel
+        if tunnel is None:
+            raise TypeError("a gateway on this machine has no tunnel")
+        return tunnel
+
+
+class OpenTunnel(_TunnelStep):
+    """Forward local ports to the gateway's ports; the tunnel outlives the command."""
+
+    name = "open-tunnel"
+    title = "Tunnel"
+    needs = ("start-container",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        spec = self.gateway.published_spec()
+        if self.tunnel.is_open((spec.port, spec.gateway_port), spec.listen):
+            return done(self.tunnel.describe())
+        return absent("down")
+
+    def run(self, ctx: StepContext) -> None:
+        gateway = self.gateway
+        ensure_tunnel(gateway)
+        port = gateway.published_spec().port
+        ctx.note(f"{gateway.api_server_url} forwards to port {port} of {gateway.host.remote}")
+
+
+class CloseTunnel(_TunnelStep):
+    """Close the tunnel; its local ports stay reserved."""
+
+    name = "close-tunnel"
+    title = "Tunnel closed"
+    needs = ("stop-container",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        return absent("open") if self.tunnel.control_master.pid() else done("no tunnel")
+
+    def run(self, ctx: StepContext) -> None:
+        self.tunnel.close()
+        ctx.note(f"to {self.gateway.host.remote}")
+
+
+class RemoveTunnelState(_TunnelStep):
+    """Remove the record of the host. The last step: an earlier failure must still find the host."""
+
+    name = "forget-tunnel"
+    title = "Host forgotten"
+    needs: Sequence[str] = ("forget-gateway",)
+
+    def __init__(self, gateway: GatewayContext, *, after: Sequence[str] = ()) -> None:
+        super().__init__(gateway)
+        self.needs = (*self.needs, *after)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        return absent("recorded") if self.tunnel.state_file.exists() else done("not recorded")
+
+    def run(self, ctx: StepContext) -> None:
+        self.tunnel.delete()
+        ctx.note(self.gateway.host.remote)
+
+
+class WriteKubeconfig(GatewayStep):
+    """Write a kubeconfig for this machine, readable only by its owner."""
+
+    name = "write-kubeconfig"
+    title = "Kubeconfig"
+    needs: Sequence[str] = ("wait-node-registered",)
+
+    def __init__(self, gateway: GatewayContext) -> None:
+        super().__init__(gateway)
+        if gateway.host.tunnel:
+            self.needs = (*self.needs, "open-tunnel")  # it determines the address
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        path = self.gateway.files.kubeconfig
+        if not path.exists():
+            return absent("no kubeconfig yet")
+        if path.stat().st_mode & 0o077:
+            return partial("readable by other users")
+        if path.read_bytes() != _desired_kubeconfig(self.gateway):
+            return partial("the node has newer credentials or another address")
+        return done(str(path))
+
+    def run(self, ctx: StepContext) -> None:
+        home.write_atomic(self.gateway.files.kubeconfig, _desired_kubeconfig(self.gateway))
+        ctx.note(str(self.gateway.files.kubeconfig))
+
+
+def refresh_kubeconfig(gateway: GatewayContext) -> bool:
+    """Fetch the credentials of a running node that has renewed its certificates; True if they changed."""
+    container = gateway.container()
+    if container is None or container.state != "running" or not gateway.files.kubeconfig.exists():
+        return False
+    try:
+        desired = _desired_kubeconfig(gateway)
+    except TemporaryError:
+        return False
+    if gateway.files.kubeconfig.read_bytes() == desired:
+        return False
+    home.write_atomic(gateway.files.kubeconfig, desired)
+    return True
+
+
+def _desired_kubeconfig(gateway: GatewayContext) -> bytes:
+    path = gateway.contract.kubeconfig_path
+    content = read_file(gateway.engine, gateway.object_name, path)
+    if content is None:
+        raise TemporaryError(f"gateway {gateway.name}: the node has no kubeconfig at {path} yet")
+    return kubeconfig.build_host_kubeconfig(content, name=gateway.name, server=gateway.api_server_url)
+
+
+class WaitApiReady(GatewayStep):
+    """Wait until the API server answers through the published port with these credentials."""
+
+    name = "wait-api-ready"
+    title = "API from here"
+    needs = ("write-kubeconfig",)
+    repeat = "always"
+
+    def __init__(self, gateway: GatewayContext) -> None:
+        super().__init__(gateway)
+        self.policy = Policy(
+            attempts=None,
+            deadline=gateway.settings.timeouts.api,
+            backoff=exponential(0.05, cap=1),
+            retry_on=is_api_unreachable,
+            on_retry=reopen_tunnel_on_retry(gateway),
+        )
+
+    def run(self, ctx: StepContext) -> None:
+        credentials = kubeconfig.parse_credentials(self.gateway.files.kubeconfig.read_bytes())
+        kubernetes_get_with_credentials(credentials, self.gateway, "/readyz")
+        ctx.note(credentials.server)
+
+
+class WriteMetadata(GatewayStep):
+    """Record the gateway on this machine and make it the active one."""
+
+    name = "write-metadata"
+    title = "Metadata"
+    forgets = REPLACE_OLD
+    needs = ("wait-api-ready",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        name = self.gateway.name
+        recorded = read_metadata(name)
+        if recorded is None:
+            return absent("no metadata yet")
+        if recorded != self._desired_metadata(recorded.created_at) or not is_active_gateway(name):
+            return partial("outdated")
+        return done(f"{name} is the active gateway")
+
+    def run(self, ctx: StepContext) -> None:
+        recorded = read_metadata(self.gateway.name)
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        write_metadata(self._desired_metadata(recorded.created_at if recorded else now))
+        set_active_gateway(self.gateway.name)
+        ctx.note(f"{self.gateway.name} is the active gateway")
+
+    def _desired_metadata(self, created_at: str) -> GatewayMetadata:
+        gateway, spec = self.gateway, self.gateway.published_spec()
+        container = gateway.container()
+        image = find_image(gateway.engine, container.image_id) if container else None
+        return GatewayMetadata(
+            name=gateway.name,
+            image=spec.image,
+            port=spec.port,
+            gateway_port=spec.gateway_port,
+            listen=spec.listen,
+            api_names=spec.api_names,
+            gpus=spec.gpus,
+            remote=gateway.host.remote,
+            tunnel_port=gateway.host.address(spec.port, spec.listen)[1] if gateway.host.remote else 0,
+            engine=gateway.engine.address,
+            engine_id=gateway.engine.engine_id,
+            kubernetes=image.labels.get(labels.KUBERNETES, "") if image else "",
+            created_at=created_at,
+        )

@@ -1,0 +1,255 @@
+"""The context of one gateway command: settings, host, container engine, cluster and desired spec.
+
+Everything is resolved on first use and then cached, so that a step pays only for what it needs. The context
+is immutable: steps pass values to each other as step results.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.containers import ContainerView, find_container, labels, reserved_ports
+from holdfast.errors import ObjectOwnershipError
+from holdfast.gateway.hosts import Host, check_same_engine, resolve_host
+from holdfast.gateway.node import HOLDFAST_NODE, NodeContract
+from holdfast.gateway.registry import GatewayFiles, GatewayMetadata, read_metadata
+from holdfast.gateway.settings import ResolvedSettings, resolve_settings
+from holdfast.gateway.spec import LOOPBACK, GatewaySpec, https_url, node_name, object_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kubernetes.client import ApiClient
+
+    from holdfast.containers import ContainerEngine
+    from holdfast.gateway.settings import Settings
+    from holdfast.kube import Objects
+
+DEFAULT_IMAGE = f"holdfast/node:{__version__}"
+
+
+class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of one command that are not settings."""
+
+    remote: str | None = None
+    recreate: bool = False
+    wipe: bool = False
+
+
+class GatewayContext:
+    """One gateway during one command.
+
+    Args:
+        name: name of the gateway.
+        resolved: the settings; default: those of the environment and holdfast.toml.
+        options: options of this command.
+        contract: what the node image provides.
+        is_upgrade: whether this command may change the Kubernetes version, because it takes a snapshot first.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        resolved: ResolvedSettings | None = None,
+        options: UpOptions | None = None,
+        contract: NodeContract = HOLDFAST_NODE,
+        *,
+        is_upgrade: bool = False,
+    ) -> None:
+        self.name: Final = name
+        self.resolved: Final = resolved if resolved is not None else resolve_settings()
+        self.options: Final = options or UpOptions()
+        self.contract: Final = contract
+        self.is_upgrade: Final = is_upgrade
+        self.files: Final = GatewayFiles(name)
+        self.object_name: Final = object_name(name)
+        self.node_name: Final = node_name(name)
+
+    @property
+    def settings(self) -> Settings:
+        return self.resolved.settings
+
+    @cached_property
+    def host(self) -> Host:
+        """The host of the gateway: the recorded one, else the requested one, else this machine."""
+        return resolve_host(
+            self.name, requested=self.options.remote, metadata=self.metadata, settings=self.settings
+        )
+
+    @cached_property
+    def engine(self) -> ContainerEngine:
+        """The container engine of the host.
+
+        Raises:
+            UsageError: The gateway was created on another engine.
+        """
+        engine = self.host.engine()
+        if self.metadata is not None:
+            check_same_engine(engine, self.metadata, self.files.metadata)
+        return engine
+
+    @cached_property
+    def cluster(self) -> Objects:
+        """The objects of the gateway's cluster; needs the kubeconfig."""
+        from holdfast.kube import Objects
+
+        return Objects(self.api_client, timeout=self.settings.timeouts.request)
+
+    @cached_property
+    def api_client(self) -> ApiClient:
+        """The Kubernetes client, for callers with their own retry policy."""
+        from holdfast.gateway.reconnect import ensure_tunnel
+        from holdfast.kube import api_client
+
+        ensure_tunnel(self)
+        return api_client(self.files.kubeconfig)
+
+    @cached_property
+    def metadata(self) -> GatewayMetadata | None:
+        return read_metadata(self.name)
+
+    @cached_property
+    def spec(self) -> GatewaySpec:
+        """The desired gateway: explicit settings, else the existing container, else metadata and defaults."""
+        container = self.container() or self.parked_container()
+        port = self._port(container, "port", self.contract.api_port, ())
+        return GatewaySpec(
+            name=self.name,
+            image=self._image(container),
+            port=port,
+            gateway_port=self._port(container, "gateway_port", self.contract.gateway_port, (port,)),
+            listen=self._listen(container),
+            api_names=self._from_container(
+                "api_names", self._container_api_names(container) if container else None
+            ),
+            gpus=self._from_container("gpus", container.gpus if container else None),
+        )
+
+    def published_spec(self) -> GatewaySpec:
+        """The spec with the ports that the container has now.
+
+        `start-container` replaces automatic ports that another program has taken since they were chosen.
+        """
+        container, ports = self.container(), {}
+        for key, inside in (("port", self.contract.api_port), ("gateway_port", self.contract.gateway_port)):
+            published = _published_port(container, inside)
+            if published is not None and getattr(self.settings, key) == "auto":
+                ports[key] = published[1]
+        return msgspec.structs.replace(self.spec, **ports)
+
+    def with_free_ports(self, spec: GatewaySpec, keys: Iterable[str]) -> GatewaySpec:
+        """Return the spec with a free port for each of these settings."""
+        taken = {spec.port, spec.gateway_port}
+        for key in keys:
+            port = self.host.free_port(reserved_ports(self.engine) | taken)
+            taken.add(port)
+            spec = msgspec.structs.replace(spec, **{key: port})
+        return spec
+
+    def container(self) -> ContainerView | None:
+        """Inspect the gateway's container.
+
+        Raises:
+            ObjectOwnershipError: The container of that name is not the gateway's.
+        """
+        container = find_container(self.engine, self.object_name)
+        if container is not None:
+            self.check_owned("container", container.labels)
+        return container
+
+    @property
+    def parked_name(self) -> str:
+        """The name of the old container during an upgrade; no gateway's container can have it."""
+        return f"before-of-{self.object_name}"
+
+    def parked_container(self) -> ContainerView | None:
+        """The old container of an unfinished upgrade.
+
+        Earlier versions renamed it to `holdfast-NAME-before`, which may also be another gateway's container.
+        """
+        for name in (self.parked_name, f"{self.object_name}-before"):
+            container = find_container(self.engine, name)
+            if container is not None and container.labels.get(labels.GATEWAY) == self.name:
+                return container
+        return None
+
+    def check_owned(self, kind: str, object_labels: dict[str, str]) -> None:
+        """Raise ObjectOwnershipError for an object with the gateway's name but without its label."""
+        if object_labels.get(labels.GATEWAY) != self.name:
+            raise ObjectOwnershipError(
+                f"{kind} {self.object_name}: exists, but holdfast did not create it",
+                hint=f"Rename or remove that {kind}, or choose another name for the gateway.",
+            )
+
+    @property
+    def replaces_container(self) -> bool:
+        """Whether the command removes an existing container first (`--recreate`, `--wipe`)."""
+        return self.options.recreate or self.options.wipe
+
+    @property
+    def stop_seconds(self) -> int:
+        """The grace period of a stop; the engine takes whole seconds."""
+        return math.ceil(self.settings.timeouts.stop)
+
+    @property
+    def api_server_url(self) -> str:
+        """The URL of Kubernetes from this machine."""
+        spec = self.published_spec()
+        return https_url(*self.host.address(spec.port, spec.listen))
+
+    @property
+    def gateway_api_url(self) -> str:
+        """The URL of the gateway's own API from this machine."""
+        spec = self.published_spec()
+        return https_url(*self.host.address(spec.gateway_port, spec.listen))
+
+    def _image(self, container: ContainerView | None) -> str:
+        if self.settings.image is not None:
+            return self.settings.image
+        if container is not None:
+            return container.image
+        return self.metadata.image if self.metadata is not None else DEFAULT_IMAGE
+
+    def _listen(self, container: ContainerView | None) -> str:
+        if self.resolved.is_explicit("listen"):
+            return self.settings.listen
+        published = _published_port(container, self.contract.api_port)
+        if published is not None:
+            return published[0] or LOOPBACK
+        return self.metadata.listen if self.metadata is not None else self.settings.listen
+
+    def _from_container(self, key: str, current: tuple[str, ...] | None) -> Any:
+        """An explicit setting, else the container's value, else the recorded one."""
+        if self.resolved.is_explicit(key):
+            return getattr(self.settings, key)
+        if current is not None:
+            return current
+        return getattr(self.metadata, key) if self.metadata is not None else ()
+
+    def _container_api_names(self, container: ContainerView) -> tuple[str, ...]:
+        published = _published_port(container, self.contract.api_port)
+        listen = published[0] if published is not None else ""  # container_config adds it to the names
+        names = container.environment.get(self.contract.sans_variable, "")
+        return tuple(name for name in names.split(",") if name and name != listen)
+
+    def _port(self, container: ContainerView | None, key: str, inside: int, others: tuple[int, ...]) -> int:
+        """The configured port; else the current one, unless `auto` is explicit and another program has it."""
+        configured = getattr(self.settings, key)
+        if configured != "auto":
+            return int(configured)
+        published = _published_port(container, inside)
+        current = published[1] if published is not None else getattr(self.metadata, key, None)
+        is_ours = container is not None and container.is_running
+        may_change = self.resolved.is_explicit(key) and not is_ours
+        if not current or (may_change and self.host.is_port_taken(current)):
+            return self.host.free_port(reserved_ports(self.engine) | set(others))
+        return int(current)
+
+
+def _published_port(container: ContainerView | None, inside: int) -> tuple[str, int] | None:
+    return container.ports.get(f"{inside}/tcp") if container is not None else None

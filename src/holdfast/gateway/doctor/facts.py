@@ -1,0 +1,323 @@
+"""Facts about one gateway that several checks need; each is collected once, by the first check that asks.
+
+A fact that cannot be collected raises `FactUnavailable` with the reason. One check reports the cause as a
+finding; all others that need the fact are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from holdfast import home
+from holdfast.containers import (
+    GATEWAY,
+    ContainerView,
+    NetworkView,
+    VolumeView,
+    find_container,
+    find_network,
+    find_volume,
+    read_file,
+    run_in_container,
+    translate_errors,
+)
+from holdfast.errors import CorruptFileError, HoldfastError
+from holdfast.gateway.cluster import kubeconfig, kubernetes_get_with_credentials
+from holdfast.gateway.context import GatewayContext
+from holdfast.gateway.doctor.findings import Finding, note, problem
+from holdfast.gateway.hosts import ssh_timeouts
+from holdfast.gateway.registry import active_gateway
+from holdfast.gateway.settings import ResolvedSettings, Settings, resolve_settings
+from holdfast.gateway.spec import check_name
+from holdfast.kube import is_api_unreachable
+from holdfast.retry import Policy, constant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.containers import ContainerEngine
+    from holdfast.gateway.cluster import KubeCredentials
+
+T = TypeVar("T")
+
+_PAGE_SIZE = 100
+_READ_RETRY = Policy(attempts=3, backoff=constant(0.2), retry_on=is_api_unreachable)
+"""A busy machine may drop a single request; a server that is down is reported after two timeouts."""
+
+
+class FactUnavailable(Exception):  # noqa: N818 (not an error of the product: it skips a check)
+    """The object that a check inspects does not exist or cannot be read; another check reports why."""
+
+
+class TimedResponse(NamedTuple):
+    """A response of the API server, with the local time before the request and after the response."""
+
+    body: bytes
+    date: str
+    sent_at: float
+    received_at: float
+
+
+class cached_fact(Generic[T]):  # noqa: N801 (used like functools.cached_property)
+    """A property of `GatewayFacts` that is computed once, errors included; other threads wait for it."""
+
+    def __init__(self, compute: Callable[[GatewayFacts], T]) -> None:
+        self._compute = compute
+
+    def __get__(self, facts: GatewayFacts, owner: type) -> T:
+        return facts.cached(self._compute.__name__, lambda: self._compute(facts))
+
+
+class GatewayFacts:
+    """The facts of one gateway; without a name, only those of this machine and its container engine."""
+
+    def __init__(
+        self,
+        name: str | None,
+        resolved: ResolvedSettings | None = None,
+        initial_findings: tuple[Finding, ...] = (),
+    ) -> None:
+        self.name = name
+        self.initial_findings = initial_findings
+        self.resolved = resolved or ResolvedSettings(settings=Settings(), origins={})
+        self._cache: dict[str, Future[Any]] = {}
+        self._cache_lock = threading.Lock()
+
+    @cached_fact
+    def gateway(self) -> GatewayContext:
+        """The gateway; corrupt metadata counts as no metadata."""
+        if self.name is None:
+            raise FactUnavailable("no gateway is selected")
+        gateway = GatewayContext(self.name, self.resolved)
+        try:
+            _ = gateway.metadata
+        except CorruptFileError:
+            gateway.metadata = None
+        return gateway
+
+    @property
+    def engine(self) -> ContainerEngine:
+        """The connected container engine; its own check reports why it cannot be used."""
+        try:
+            return self.connected_engine
+        except Exception as error:
+            raise FactUnavailable("the container engine cannot be used") from error
+
+    @cached_fact
+    def connected_engine(self) -> ContainerEngine:
+        """The container engine; raises the error of a failed connection."""
+        if self.name is not None:
+            return self.gateway.engine
+        from holdfast.remote import connect
+
+        settings = self.resolved.settings
+        return connect(timeout=settings.timeouts.engine, ssh_timeouts=ssh_timeouts(settings))
+
+    @cached_fact
+    def engine_info(self) -> dict[str, Any]:
+        """The engine's description of itself and its host, with `sent_at` and `received_at`."""
+        engine, sent_at = self.engine, time.time()
+        with translate_errors("reading the container engine's info", engine.address):
+            info: dict[str, Any] = engine.client.info()
+        return {**info, "sent_at": sent_at, "received_at": time.time()}
+
+    @property
+    def container(self) -> ContainerView | None:
+        return self._find_owned("container", find_container)
+
+    @property
+    def network(self) -> NetworkView | None:
+        return self._find_owned("network", find_network)
+
+    @property
+    def volume(self) -> VolumeView | None:
+        return self._find_owned("volume", find_volume)
+
+    @cached_fact
+    def parked_container(self) -> ContainerView | None:
+        """The old container of an unfinished upgrade."""
+        _ = self.engine
+        return self.gateway.parked_container()
+
+    @property
+    def is_known_locally(self) -> bool:
+        """Whether this machine has metadata of the gateway, readable or not."""
+        gateway = self.gateway
+        return gateway.metadata is not None or os.path.lexists(gateway.files.metadata)
+
+    @property
+    def running_container(self) -> ContainerView:
+        """The container, if commands can run in it."""
+        container = self.container
+        if container is None or container.state != "running":
+            raise FactUnavailable("the container does not run")
+        return container
+
+    @cached_fact
+    def is_tunnel_open(self) -> bool:
+        """Whether the gateway's ports can be reached; always true for a gateway on this machine."""
+        tunnel, spec = self.gateway.host.tunnel, self.gateway.spec
+        return tunnel is None or tunnel.is_open((spec.port, spec.gateway_port), spec.listen)
+
+    @cached_fact
+    def container_inspect(self) -> dict[str, Any]:
+        """The container as the engine's inspect API returns it."""
+        if self.container is None:
+            raise FactUnavailable("the container does not exist")
+        with translate_errors(f"inspecting container {self.gateway.object_name}", self.engine.address):
+            inspected: dict[str, Any] = self.engine.client.inspect_container(self.gateway.object_name)
+        return inspected
+
+    @cached_fact
+    def expected_kubeconfig(self) -> bytes:
+        """The kubeconfig that this machine should have, made from the node's."""
+        if self.container is None:
+            raise FactUnavailable("the container does not exist")
+        gateway = self.gateway
+        content = read_file(self.engine, gateway.object_name, gateway.contract.kubeconfig_path)
+        if content is None:
+            raise FactUnavailable("the node has no kubeconfig yet")
+        return kubeconfig.build_host_kubeconfig(content, name=gateway.name, server=gateway.api_server_url)
+
+    @property
+    def credentials(self) -> KubeCredentials:
+        """The API credentials of the node's kubeconfig, not of the copy on this machine."""
+        return kubeconfig.parse_credentials(self.expected_kubeconfig)
+
+    def run_in_node(self, *argv: str) -> str:
+        """Run a command in the node and return its output; empty if it failed."""
+        _ = self.running_container
+        result = run_in_container(self.engine, self.gateway.object_name, argv)
+        return result.output if result.exit_code == 0 else ""
+
+    def api_get(self, path: str, credentials: KubeCredentials | None = None) -> TimedResponse:
+        """Send a GET request to the API server.
+
+        Raises:
+            FactUnavailable: The container does not run or the tunnel is down.
+            HoldfastError: The API server does not answer or rejects the request.
+        """
+        self.require_connection()
+        policy = _READ_RETRY.replace(deadline=2 * self.gateway.settings.timeouts.glance)
+        return policy.call(self._timed_get, credentials or self.credentials, path)
+
+    def require_connection(self) -> None:
+        """Raise `FactUnavailable` unless the container runs and the tunnel is open."""
+        _ = self.running_container
+        if not self.is_tunnel_open:
+            raise FactUnavailable("the tunnel to the gateway is down")
+
+    def list_objects(self, path: str, **query: str) -> list[dict[str, Any]]:
+        """List Kubernetes objects, page by page, if the API server answers."""
+        try:
+            self.cached("readyz", lambda: self.api_get("/readyz"))
+        except HoldfastError as error:
+            raise FactUnavailable("the API server does not answer") from error
+        return self.cached(f"{path}?{urlencode(query)}", lambda: self._list_pages(path, query))
+
+    def cached(self, key: str, compute: Callable[[], T]) -> T:
+        """Return the value under a key; the first caller computes it, concurrent callers wait for it."""
+        with self._cache_lock:
+            future = self._cache.get(key)
+            is_first = future is None
+            if future is None:
+                future = self._cache[key] = Future()
+        if is_first:
+            try:
+                future.set_result(compute())
+            except BaseException as error:  # noqa: BLE001 (every waiting thread gets it)
+                future.set_exception(error)
+        return future.result()  # type: ignore[no-any-return]
+
+    def _list_pages(self, path: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = []
+        token = ""
+        while True:
+            page = {**query, "limit": str(_PAGE_SIZE), **({"continue": token} if token else {})}
+            answer = msgspec.json.decode(self.api_get(f"{path}?{urlencode(page)}").body, type=dict[str, Any])
+            items += answer.get("items") or []
+            token = (answer.get("metadata") or {}).get("continue") or ""
+            if not token:
+                return items
+
+    def _find_owned(self, kind: str, find: Callable[[ContainerEngine, str], T | None]) -> T | None:
+        engine, gateway = self.engine, self.gateway
+        view: Any = self.cached(kind, lambda: find(engine, gateway.object_name))
+        if view is not None and view.labels.get(GATEWAY) != gateway.name:
+            raise FactUnavailable(f"holdfast did not create the {kind} of that name")
+        return view  # type: ignore[no-any-return]
+
+    def _timed_get(self, credentials: KubeCredentials, path: str) -> TimedResponse:
+        sent_at = time.time()
+        answer = kubernetes_get_with_credentials(credentials, self.gateway, path)
+        return TimedResponse(answer.body, answer.date, sent_at, time.time())
+
+
+def load_facts(requested: str | None) -> GatewayFacts:
+    """Choose the gateway: the named one, else the active one, else the only one.
+
+    Settings or files that cannot be read become initial findings, and the checks run without them.
+
+    Raises:
+        UsageError: The requested name is not a valid gateway name.
+    """
+    findings: list[Finding] = []
+    resolved = _resolve_settings(findings)
+    name = check_name(requested) if requested is not None else _resolve_name(findings)
+    return GatewayFacts(name, resolved, tuple(findings))
+
+
+def _resolve_settings(findings: list[Finding]) -> ResolvedSettings | None:
+    try:
+        return resolve_settings()
+    except HoldfastError as error:
+        findings.append(
+            problem("settings-bad", "settings", f"{error.message}.", fixed_by="person", repair=error.hint)
+        )
+        return None
+
+
+def _resolve_name(findings: list[Finding]) -> str | None:
+    try:
+        active = active_gateway()
+        if active is not None:
+            return check_name(active)
+    except (HoldfastError, OSError, ValueError) as error:
+        path = str(home.config_dir() / "active")
+        cause = f"The file that names the active gateway is not valid: {error}."
+        repair = "Run `holdfast up NAME`: it rewrites the file."
+        findings.append(problem("active-damaged", path, cause, fixed_by="command", repair=repair))
+    names = _known_gateways()
+    if len(names) == 1:
+        return names[0]
+    if names:
+        cause = f"No gateway is named and none is active. Known gateways: {', '.join(names)}."
+    else:
+        cause = "No gateway exists yet; only the container engine and this machine were checked."
+    repair = "holdfast doctor NAME" if names else "holdfast up"
+    findings.append(note("no-gateway", "this machine", cause, repair=repair))
+    return None
+
+
+def _known_gateways() -> list[str]:
+    """The gateways that have a directory on this machine, with or without readable metadata."""
+    try:
+        entries = sorted(path.name for path in (home.config_dir() / "gateways").iterdir() if path.is_dir())
+    except OSError:
+        return []
+    return [name for name in entries if _is_valid_name(name)]
+
+
+def _is_valid_name(name: str) -> bool:
+    try:
+        check_name(name)
+    except HoldfastError:
+        return False
+    return True

@@ -1,0 +1,235 @@
+"""`holdfast.Gateway`: the gateway commands as methods.
+
+    from holdfast import Gateway
+
+    dev = Gateway("dev")
+    dev.up(image="holdfast/node:0.1.0")
+    print(dev.status().state, dev.kubeconfig)
+
+Unlike the command line, no method asks for confirmation before it removes data.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from holdfast.errors import HoldfastError
+from holdfast.events import EventBus
+from holdfast.gateway.registry import GatewayFiles, known_gateway_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Unpack
+
+    from holdfast.client import GatewayEndpoint, Sandbox, Sandboxes
+    from holdfast.events import Event
+    from holdfast.gateway.commands import GatewayResult
+    from holdfast.gateway.settings import ResolvedSettings
+    from holdfast.gateway.status import GatewayStatus
+    from holdfast.workflow import Plan
+
+_SANDBOX_IMAGE = "holdfast/sandbox"
+
+
+class GatewayOptions(TypedDict, total=False):
+    """Settings that `Gateway.up` and `Gateway.plan` accept as keywords; see the settings reference.
+
+    `settings` takes all others by key: `settings={"timeouts.node_ready": 60}`.
+    """
+
+    image: str
+    port: int | Literal["auto"]
+    gateway_port: int | Literal["auto"]
+    listen: str
+    namespace: str
+    sandbox_namespace: str
+    workloads: bool
+    api_names: Sequence[str]
+    gpus: Sequence[str] | str
+    push_images: Sequence[str]
+    settings: Mapping[str, object]
+
+
+class Gateway:
+    """One gateway by name. The constructor makes no request and the gateway need not exist.
+
+    Args:
+        name: name of the gateway.
+        listener: receives every event of a run, as `--json` prints them.
+
+    Raises:
+        InvalidGatewayNameError: The name is not valid.
+    """
+
+    def __init__(self, name: str, *, listener: Callable[[Event], None] | None = None) -> None:
+        self.name = name
+        self._files = GatewayFiles(name)
+        self._listener = listener
+
+    @staticmethod
+    def all() -> list[Gateway]:
+        """Return all gateways that are recorded on this machine."""
+        return [Gateway(name) for name in known_gateway_names()]
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The file that `up` writes the kubeconfig to."""
+        return self._files.kubeconfig
+
+    def up(
+        self,
+        *,
+        remote: str | None = None,
+        recreate: bool = False,
+        wipe: bool = False,
+        **settings: Unpack[GatewayOptions],
+    ) -> GatewayResult:
+        """Create, resume or repair the gateway, and wait until it is healthy.
+
+        Args:
+            remote: host of a new gateway as `user@host`; default: this machine.
+            recreate: recreate the container and keep the data.
+            wipe: recreate the gateway without its data.
+            **settings: settings that override the environment and holdfast.toml.
+
+        Returns:
+            The addresses of the gateway and the steps that had an effect.
+
+        Raises:
+            InvalidSettingError: A setting is unknown or invalid.
+            HoldfastError: A step failed; call `up` again to continue.
+        """
+        from holdfast.gateway import UpOptions, commands
+
+        options = UpOptions(remote=remote, recreate=recreate, wipe=wipe)
+        return commands.up(self.name, self._bus(), resolved=_resolve(settings), options=options)
+
+    def plan(
+        self,
+        *,
+        remote: str | None = None,
+        recreate: bool = False,
+        wipe: bool = False,
+        **settings: Unpack[GatewayOptions],
+    ) -> Plan:
+        """Preview `up` with the same arguments; changes nothing.
+
+        Returns:
+            Each step with the action that `up` would take and the reason.
+        """
+        from holdfast.gateway import UpOptions, commands
+
+        options = UpOptions(remote=remote, recreate=recreate, wipe=wipe)
+        return commands.plan_up(self.name, resolved=_resolve(settings), options=options)
+
+    def stop(self) -> GatewayResult:
+        """Stop the gateway; its data stays.
+
+        Raises:
+            GatewayNotFoundError: The gateway has no container.
+        """
+        from holdfast.gateway import commands
+
+        return commands.stop(self.name, self._bus())
+
+    def start(self) -> GatewayResult:
+        """Start the gateway and wait until it is healthy.
+
+        Raises:
+            GatewayNotFoundError: The gateway has no container.
+        """
+        from holdfast.gateway import commands
+
+        return commands.start(self.name, self._bus())
+
+    def restart(self) -> GatewayResult:
+        """Stop the gateway and start it again."""
+        from holdfast.gateway import commands
+
+        return commands.restart(self.name, self._bus())
+
+    def status(self) -> GatewayStatus:
+        """Return the current state of the gateway.
+
+        Raises:
+            ContainerEngineUnreachableError: The container engine does not answer.
+        """
+        from holdfast.gateway import commands
+
+        return commands.status(self.name)
+
+    def logs(self, *, component: str | None = None, tail: int = 200, follow: bool = False) -> Iterator[str]:
+        """Read the log of the node, running or stopped.
+
+        Args:
+            component: a component of the node such as `kubelet`; default: the container itself.
+            tail: number of lines from the end.
+            follow: continue with new lines.
+
+        Raises:
+            GatewayNotFoundError: The gateway has no container.
+            UsageError: The node has no such component.
+        """
+        from holdfast.gateway import GatewayContext, read_node_logs
+
+        return read_node_logs(GatewayContext(self.name), component=component, tail=tail, follow=follow)
+
+    def sandbox(self, name: str) -> Sandbox:
+        """Return one sandbox of the gateway: use `with`, or `async with` in a coroutine."""
+        from holdfast.client import Sandbox
+
+        return Sandbox(name, self._api_access, on_retry=self._listener, push_image=self.push_sandbox_image)
+
+    def sandboxes(self) -> Sandboxes:
+        """Return the sandboxes of the gateway: list, create, or use a temporary one."""
+        from holdfast.client import Sandboxes
+
+        return Sandboxes(self._api_access, on_retry=self._listener, push_image=self.push_sandbox_image)
+
+    def push_sandbox_image(self, image: str) -> bool:
+        """Push holdfast's own sandbox image from the local container engine into the gateway.
+
+        A sandbox's `wait` calls this when its node cannot pull the image.
+
+        Returns:
+            Whether the image was pushed. False for other images, and when the push fails: the sandbox
+            reports why it does not start.
+        """
+        from holdfast.gateway import commands
+
+        if image.rpartition(":")[0] != _SANDBOX_IMAGE:
+            return False
+        try:
+            return bool(commands.push(self.name, [image], self._bus()).pushed)
+        except HoldfastError:
+            return False
+
+    def destroy(self, *, data: bool = False) -> GatewayResult:
+        """Remove the gateway.
+
+        Args:
+            data: also remove all data of the gateway and its sandboxes, permanently.
+        """
+        from holdfast.gateway import commands
+
+        return commands.destroy(self.name, with_data=data, bus=self._bus())
+
+    def __repr__(self) -> str:
+        return f"<gateway {self.name}>"
+
+    def _api_access(self) -> GatewayEndpoint:
+        from holdfast.gateway import api_access
+
+        return api_access(self.name)
+
+    def _bus(self) -> EventBus:
+        return EventBus(self._listener) if self._listener is not None else EventBus()
+
+
+def _resolve(options: GatewayOptions) -> ResolvedSettings:
+    from holdfast.gateway import resolve_settings
+
+    flags: dict[str, object] = {**options.get("settings", {}), **options}
+    flags.pop("settings", None)
+    return resolve_settings(flags)

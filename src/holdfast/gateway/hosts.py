@@ -1,0 +1,305 @@
+"""The host of a gateway: this machine, or a remote one over ssh.
+
+A host knows how to reach its container engine, where the lock of a gateway is, which ports are free, and
+under which address its ports are reachable from this machine.
+"""
+
+from __future__ import annotations
+
+import stat
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.containers import (
+    FIRST_AUTO_PORT,
+    LAST_AUTO_PORT,
+    engine_address,
+    free_port,
+    is_port_taken,
+    normalize_address,
+)
+from holdfast.errors import (
+    LockLostError,
+    PortInUseError,
+    UsageError,
+)
+from holdfast.gateway.settings import Settings
+from holdfast.gateway.spec import LOOPBACK, connect_address
+from holdfast.gateway.tunnel import Tunnel, recorded_host
+from holdfast.remote import SSH_SCHEME, parse_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.containers import ContainerEngine, ImageView
+    from holdfast.gateway.registry import GatewayMetadata
+    from holdfast.remote import RemoteLock, SshHost, SshTarget, SshTimeouts
+    from holdfast.workflow import Lock
+
+
+_LOCK_DIRECTORY, _FALLBACK_LOCK_DIRECTORY = "/run/lock", "/tmp"  # noqa: S108 (where every user of a host may write)
+
+
+DEFAULT_SETTINGS = Settings()
+
+
+class Host(Protocol):
+    """The host of a gateway, as the commands use it."""
+
+    @property
+    def remote(self) -> str:
+        """`user@host`; empty for this machine."""
+
+    @property
+    def tunnel(self) -> Tunnel | None:
+        """The tunnel to the gateway's ports; None for this machine."""
+
+    def engine(self) -> ContainerEngine:
+        """Connect to the container engine."""
+
+    def lock(self, name: str) -> Lock:
+        """The lock of one gateway, held by the kernel of that host."""
+
+    @property
+    def has_shared_lock(self) -> bool:
+        """Whether all machines that can reach the engine use the same lock."""
+
+    def address(self, port: int, listen: str) -> tuple[str, int]:
+        """The address of a port of that host, listening on `listen`, from this machine."""
+
+    def is_port_taken(self, port: int) -> bool:
+        """Whether a program on that host is known to listen on a port."""
+
+    def free_port(self, reserved: set[int]) -> int:
+        """A port of that host that is neither in use nor reserved."""
+
+    def transfer_image(
+        self,
+        reference: str,
+        check: Callable[[ImageView], None],
+        progress: Callable[[str, float | None], None],
+    ) -> bool:
+        """Copy an image from this machine's engine to the host's.
+
+        Args:
+            reference: the image.
+            check: raises an error for an unsuitable image before anything is sent.
+            progress: receives a message and the completed fraction.
+
+        Returns:
+            False if there is nothing to copy.
+        """
+
+
+class LocalHost:
+    """This machine, with the engine of DOCKER_HOST or the Docker context."""
+
+    remote = ""
+    tunnel = None
+
+    def __init__(self, settings: Settings = DEFAULT_SETTINGS) -> None:
+        self._settings = settings
+
+    def engine(self) -> ContainerEngine:
+        from holdfast.remote import connect
+
+        return connect(timeout=self._settings.timeouts.engine, ssh_timeouts=ssh_timeouts(self._settings))
+
+    def lock(self, name: str) -> Lock:
+        from holdfast.workflow import FileLock
+
+        return FileLock(lock_directory() / lock_file_name(name), shared=True)
+
+    @property
+    def has_shared_lock(self) -> bool:
+        """Only for a local socket: other machines may use an engine on the network too."""
+        return engine_address().startswith("unix://")
+
+    def address(self, port: int, listen: str) -> tuple[str, int]:
+        return connect_address(listen), port
+
+    def is_port_taken(self, port: int) -> bool:
+        return engine_address().startswith("unix://") and is_port_taken(port)
+
+    def free_port(self, reserved: set[int]) -> int:
+        return free_port(reserved=reserved)
+
+    def transfer_image(
+        self,
+        reference: str,
+        check: Callable[[ImageView], None],
+        progress: Callable[[str, float | None], None],
+    ) -> bool:
+        """Nothing to copy: both engines are the same."""
+        del reference, check, progress
+        return False
+
+
+class RemoteHost:
+    """A remote host, with the engine of its Docker socket over ssh."""
+
+    has_shared_lock = True
+
+    def __init__(self, name: str, target: SshTarget, settings: Settings = DEFAULT_SETTINGS) -> None:
+        self.remote = str(target)
+        self._timeouts = settings.timeouts
+        self._ssh_timeouts = ssh_timeouts(settings)
+        self.tunnel = Tunnel(name, target, self._ssh_timeouts)
+        self._target = target
+        self._is_started = False
+        self._lock: RemoteLock | None = None
+
+    @cached_property
+    def _host(self) -> SshHost:
+        from holdfast.remote import SshHost
+
+        return SshHost(self._target, self._ssh_timeouts)
+
+    @cached_property
+    def _engine(self) -> ContainerEngine:
+        from holdfast.remote import connect_over_ssh
+
+        return connect_over_ssh(self._host, timeout=self._timeouts.engine, before_call=self._check_lock_held)
+
+    def engine(self) -> ContainerEngine:
+        engine = self._engine
+        self._record_host()
+        return engine
+
+    def _record_host(self) -> None:
+        """Record the host of the gateway once its engine has answered and a run has started."""
+        if self._is_started and "_engine" in self.__dict__:
+            self.tunnel.save_if_new()
+
+    def lock(self, name: str) -> Lock:
+        from holdfast.remote import RemoteLock
+
+        self._is_started = True
+        self._record_host()
+        path = f"{self._host.facts().lock_directory}/{lock_file_name(name)}"
+        self._lock = RemoteLock(
+            path,
+            self._host.control_master.command_prefix,
+            timeout=self._timeouts.ssh,
+            label=f"{path} on {self.remote}",
+        )
+        return self._lock
+
+    def _check_lock_held(self) -> None:
+        """Raise LockLostError after the lock was lost.
+
+        Without this check, an effect could continue over a new connection while another command has the lock.
+        """
+        if self._lock is None or not self._lock.is_held:
+            return
+        self._lock.check()
+        # The lock's session ends with its connection, but may not have noticed yet.
+        if not self._host.control_master.is_process_alive():
+            raise LockLostError(f"{self.remote}: lost the connection, and with it the lock")
+
+    def address(self, port: int, listen: str) -> tuple[str, int]:
+        del listen  # the tunnel always starts on loopback
+        return LOOPBACK, self.tunnel.local_port(port)
+
+    def is_port_taken(self, port: int) -> bool:
+        return port in self._host.listening_ports()
+
+    def free_port(self, reserved: set[int]) -> int:
+        taken = reserved | self._host.listening_ports()
+        for port in range(FIRST_AUTO_PORT, LAST_AUTO_PORT + 1):
+            if port not in taken:
+                return port
+        raise PortInUseError(
+            f"{self.remote}: no free port between {FIRST_AUTO_PORT} and {LAST_AUTO_PORT}",
+            hint="Choose a port with --port.",
+        )
+
+    def transfer_image(
+        self,
+        reference: str,
+        check: Callable[[ImageView], None],
+        progress: Callable[[str, float | None], None],
+    ) -> bool:
+        from holdfast.remote import connect, connect_over_ssh, copy_image
+
+        # Older engines pack or unpack the whole archive before they answer.
+        timeout = self._timeouts.image
+        return copy_image(
+            lambda: connect(timeout=timeout, ssh_timeouts=self._ssh_timeouts),
+            connect_over_ssh(self._host, timeout=timeout, before_call=self._check_lock_held),
+            reference,
+            check,
+            progress,
+        )
+
+
+def ssh_timeouts(settings: Settings) -> SshTimeouts:
+    """The ssh timeouts and attempts of the settings."""
+    from holdfast.remote import SshTimeouts
+
+    return SshTimeouts(total=settings.timeouts.ssh, attempts=settings.attempts.engine_call)
+
+
+def lock_directory() -> Path:
+    """The directory of locks on this machine.
+
+    Its mode decides, so that all users choose the same one. Remote hosts choose by the same rule
+    (remote/container_engine.py).
+    """
+    try:
+        mode = Path(_LOCK_DIRECTORY).stat().st_mode
+    except OSError:
+        mode = 0
+    is_shared = stat.S_ISDIR(mode) and mode & stat.S_ISVTX and mode & stat.S_IWOTH
+    return Path(_LOCK_DIRECTORY if is_shared else _FALLBACK_LOCK_DIRECTORY)
+
+
+def lock_file_name(name: str) -> str:
+    """The lock file of a gateway: by name only, because a host has one container of that name."""
+    return f"holdfast-{name}.lock"
+
+
+def resolve_host(
+    name: str,
+    *,
+    requested: str | None,
+    metadata: GatewayMetadata | None,
+    settings: Settings = DEFAULT_SETTINGS,
+) -> Host:
+    """Return the host of a gateway: the recorded one, else the requested one, else that of DOCKER_HOST.
+
+    Raises:
+        UsageError: The gateway is recorded on another host than the requested one.
+    """
+    recorded = metadata.remote if metadata is not None else recorded_host(name)
+    wanted = str(parse_target(requested)) if requested is not None else None
+    source = "--remote"
+    if wanted is None and not recorded and engine_address().startswith(SSH_SCHEME):
+        wanted, source = str(parse_target(engine_address())), "DOCKER_HOST or the Docker context"
+    if recorded is not None and wanted is not None and wanted != recorded:
+        raise UsageError(
+            f"gateway {name}: is on {recorded or 'this machine'}, but {source} names {wanted}; "
+            "nothing was changed",
+            hint="Omit the host to use the existing gateway, choose another name, or run "
+            f"`holdfast destroy {name}` first.",
+        )
+    remote = wanted if wanted is not None else recorded
+    return RemoteHost(name, parse_target(remote), settings) if remote else LocalHost(settings)
+
+
+def check_same_engine(engine: ContainerEngine, metadata: GatewayMetadata, metadata_path: Path) -> None:
+    """Raise UsageError if the gateway was created on another engine.
+
+    Different addresses may lead to the same engine, so its recorded id decides.
+    """
+    if not metadata.engine or normalize_address(metadata.engine) == normalize_address(engine.address):
+        return
+    if metadata.engine_id and metadata.engine_id == engine.engine_id:
+        return
+    raise UsageError(
+        f"gateway {metadata.name}: is on the engine at {metadata.engine}, but the current engine is "
+        f"{engine.address}; nothing was changed",
+        hint="Restore DOCKER_HOST or the Docker context. If that engine no longer exists, remove the record "
+        f"of the gateway: {metadata_path}",
+    )

@@ -1,0 +1,5 @@
+"""Push local images into a gateway's node."""
+
+from holdfast import lazy_exports
+
+__all__, __getattr__, __dir__ = lazy_exports.attach(__name__, __file__)

@@ -1,0 +1,223 @@
+"""The images in a node's containerd: list, tag and verify them, and classify errors of `ctr`.
+
+The CRI plugin of containerd stores each image a second time under its config digest; if both records refer to
+the same manifest, that is the image's config digest.
+
+Docker and the kubelet use short image names, containerd only full ones (`docker.io/library/my-app:dev`), so
+that `image: my-app:dev` in a pod has to be found under the full name.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.containers import is_disk_full, is_transient, run_in_container
+from holdfast.errors import (
+    ContainerEngineError,
+    DiskFullError,
+    HoldfastError,
+    ImageIncompatibleError,
+    NodeStoppedError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from holdfast.containers import CommandResult, ContainerEngine
+
+
+_K8S_NAMESPACE = ("--namespace", "k8s.io")
+_VERSION_COMMAND = ("ctr", "--connect-timeout", "1s", "--timeout", "10s", "version")
+
+_NOT_READY_PATTERN = re.compile(
+    r"containerd\.sock|connection refused|transport is closing|code = unavailable|server is not ready|"
+    r"error while dialing|failed to dial",
+    re.IGNORECASE,
+)
+_TRUNCATED_PATTERN = re.compile(r"unexpected eof|unrecognized image format|invalid tar header", re.IGNORECASE)
+_PLATFORM_MISMATCH_PATTERN = re.compile(
+    r"no match for platform|no unpack platforms|mismatched.*platform", re.IGNORECASE
+)
+_DIGEST_PATTERN = re.compile(r"sha256:[0-9a-f]{64}")
+_CRI_MANAGED_LABEL = "io.cri-containerd.image=managed"
+_SIGKILL_EXIT_CODE = 137
+_NOT_READY = "containerd is not ready yet"
+_TRUNCATED = "the archive was truncated: unexpected EOF"
+
+
+class Containerd(msgspec.Struct, frozen=True):
+    """The containerd of one node; `timeout` bounds each command, so that one that hangs is retried."""
+
+    engine: ContainerEngine
+    container: str
+    timeout: float
+
+    def ctr(self, *args: str) -> CommandResult:
+        """Run `ctr` in the namespace of the kubelet's images."""
+        argv = ["ctr", "--timeout", f"{self.timeout:g}s", *_K8S_NAMESPACE, *args]
+        return run_in_container(self.engine, self.container, argv)
+
+
+class _Descriptor(msgspec.Struct, frozen=True):
+    digest: str = ""
+
+
+class _ImageManifest(msgspec.Struct, frozen=True):
+    config: _Descriptor = _Descriptor()
+
+
+def config_digests(runtime: Containerd, expected_digests: Mapping[str, str]) -> dict[str, str]:
+    """The config digests of those images that the kubelet can use.
+
+    Args:
+        runtime: The node's containerd.
+        expected_digests: Maps full image names to the digests that they should have.
+    """
+    names = dict.fromkeys([*expected_digests, *expected_digests.values()])
+    targets = parse_image_list(_check(_list_images(runtime, names)))
+    digests: dict[str, str] = {}
+    for name, expected in expected_digests.items():
+        target = targets.get(name)
+        if target is None:
+            continue
+        if target in (expected, targets.get(expected)):
+            digests[name] = expected
+        elif expected in targets:
+            digests[name] = _read_config_digest(runtime, target)
+    return digests
+
+
+def _list_images(runtime: Containerd, names: Iterable[str]) -> CommandResult:
+    return runtime.ctr("images", "ls", *(f'name=="{name}"' for name in names))
+
+
+def _check(result: CommandResult) -> str:
+    """Return the output of a successful command, or raise what the failure means."""
+    if result.exit_code != 0:
+        raise ctr_error(result)
+    return result.output
+
+
+def check_containerd(engine: ContainerEngine, container: str) -> None:
+    """Raise an error unless the node's containerd answers."""
+    _check(run_in_container(engine, container, _VERSION_COMMAND))
+
+
+def import_command(seconds: float) -> tuple[str, ...]:
+    """The command that imports an image archive from its standard input within this time."""
+    return ("ctr", "--timeout", f"{seconds:g}s", *_K8S_NAMESPACE, "images", "import", "-")
+
+
+def known_config_digests(runtime: Containerd, ids: Sequence[str]) -> set[str]:
+    """Those of the config digests that the node has an image for, under any name."""
+    result = _list_images(runtime, ids)
+    return set(parse_image_list(result.output)) if result.exit_code == 0 else set()
+
+
+def tag_image(runtime: Containerd, known: str, name: str) -> None:
+    """Give an existing image another name."""
+    _check(runtime.ctr("images", "tag", "--force", known, name))
+
+
+def tag_config_digest(runtime: Containerd, name: str, expected: str) -> None:
+    """Tag an image with its config digest, if it has the expected one.
+
+    The CRI plugin does that for a new name, but not for a name whose content changed.
+    """
+    targets = parse_image_list(_list_images(runtime, (name, expected)).output)
+    target = targets.get(name)
+    if target is not None and expected not in targets and _read_config_digest(runtime, target) == expected:
+        tag_image(runtime, name, expected)
+
+
+def parse_image_list(listing: str) -> dict[str, str]:
+    """Parse `ctr images ls`: manifest digests by name, of images that the CRI plugin manages."""
+    targets = {}
+    for line in listing.splitlines():
+        columns = line.split()
+        digest = next((column for column in columns[1:] if _DIGEST_PATTERN.fullmatch(column)), None)
+        if digest is not None and _CRI_MANAGED_LABEL in columns[-1].split(","):
+            targets[columns[0]] = digest
+    return targets
+
+
+def _read_config_digest(runtime: Containerd, manifest: str) -> str:
+    """Read it from the manifest: one image may have two manifests, with and without compressed layers."""
+    result = runtime.ctr("content", "get", manifest)
+    if result.exit_code != 0:
+        return ""
+    try:
+        return msgspec.json.decode(result.output, type=_ImageManifest).config.digest
+    except msgspec.MsgspecError:
+        return ""
+
+
+def ctr_error(result: CommandResult) -> HoldfastError:
+    """Translate a failed `ctr` command; `is_push_retryable` relies on the texts of transient errors."""
+    message = _last_line(result.output)
+    if is_disk_full(result.output):
+        return DiskFullError("no space left on the gateway's volume while images were imported")
+    if _PLATFORM_MISMATCH_PATTERN.search(result.output):
+        return ImageIncompatibleError(f"the node cannot use the image: {message}")
+    if result.exit_code == _SIGKILL_EXIT_CODE:
+        return ContainerEngineError(f"{_TRUNCATED} (the import was killed)")
+    if _TRUNCATED_PATTERN.search(result.output):
+        return ContainerEngineError(f"{_TRUNCATED} ({message})")
+    if _NOT_READY_PATTERN.search(result.output):
+        return ContainerEngineError(f"{_NOT_READY}: {message}")
+    return ContainerEngineError(f"the node's containerd failed (exit code {result.exit_code}): {message}")
+
+
+def is_containerd_not_ready(error: Exception) -> bool:
+    """Whether the error says that the node's containerd is not ready yet."""
+    return isinstance(error, ContainerEngineError) and error.message.startswith(_NOT_READY)
+
+
+def is_push_retryable(error: Exception) -> bool:
+    """Whether another attempt of a failed push may succeed."""
+    if isinstance(error, NodeStoppedError) or not isinstance(error, ContainerEngineError):
+        return False
+    return error.message.startswith((_NOT_READY, _TRUNCATED)) or is_transient(error)
+
+
+def _last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1].removeprefix("ctr: ") if lines else "no output"
+
+
+_DEFAULT_REGISTRY = "docker.io"
+_LEGACY_REGISTRY = "index.docker.io"
+_OFFICIAL_PREFIX = "library/"
+
+
+def registry_host(reference: str) -> str:
+    """The registry host of a reference, as settings and logins name it."""
+    head, slash, _ = reference.partition("/")
+    is_host = bool(slash) and ("." in head or ":" in head or head == "localhost")
+    if not is_host or head == _LEGACY_REGISTRY:
+        return _DEFAULT_REGISTRY
+    return head
+
+
+def with_tag(reference: str) -> str:
+    """Add the tag `latest` if there is none: an engine would save every tag of that name."""
+    if "@" in reference:
+        raise UsageError(
+            f"{reference}: an image in the node needs a name and tag, not a digest",
+            hint=f"Tag it first: docker tag {reference} NAME:TAG",
+        )
+    last = reference.rpartition("/")[2]
+    return reference if ":" in last else f"{reference}:latest"
+
+
+def full_image_name(reference: str) -> str:
+    """The name of an image in containerd."""
+    tagged, registry = with_tag(reference), registry_host(reference)
+    path = tagged.partition("/")[2] if tagged.startswith((f"{registry}/", f"{_LEGACY_REGISTRY}/")) else tagged
+    if registry == _DEFAULT_REGISTRY and "/" not in path:
+        path = _OFFICIAL_PREFIX + path
+    return f"{registry}/{path}"

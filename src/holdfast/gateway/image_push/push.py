@@ -1,0 +1,336 @@
+"""Push images from this machine's container engine into a gateway's node.
+
+Only missing images are sent, as one stream, and verified afterwards. `push_images` makes one attempt; the
+step's policy retries it, and the next attempt sends only what is still missing. containerd names the images
+of an archive after all of it is imported, so that an interrupted import leaves no image behind.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.containers import (
+    TransferProgress,
+    find_image,
+    find_volume,
+    transfer_images,
+    validate_reference,
+    wait_for_exit,
+)
+from holdfast.errors import (
+    ContainerEngineError,
+    GatewayNotFoundError,
+    HoldfastError,
+    ImageIncompatibleError,
+    ImageNotFoundError,
+    NodeStoppedError,
+    UsageError,
+    WaitTimeoutError,
+)
+from holdfast.gateway.base_steps import GatewayStep, progress_reporter
+from holdfast.gateway.cluster import GATEWAY_IMAGE
+from holdfast.gateway.hosts import ssh_timeouts
+from holdfast.gateway.image_push import containerd
+from holdfast.gateway.image_push.containerd import full_image_name, with_tag
+from holdfast.gateway.node import NodeProgress, explain_node_failure
+from holdfast.retry import Policy, constant, exponential
+from holdfast.workflow import ProbeResult, absent, done, partial
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from holdfast.containers import ContainerEngine
+    from holdfast.gateway.context import GatewayContext
+    from holdfast.workflow import StepContext
+
+
+PUSH_RETRY_POLICY = Policy(attempts=4, backoff=exponential(0.5, cap=5), retry_on=containerd.is_push_retryable)
+"""Retries while containerd is not ready, and after a lost connection or a truncated stream."""
+
+_NODE_EXIT_SECONDS = 3.0
+
+
+class PushedImage(msgspec.Struct, frozen=True, kw_only=True):
+    """An image with its full name in the node; `changed` if this push sent it."""
+
+    reference: str
+    name: str
+    id: str
+    size: int
+    changed: bool = False
+
+
+def push_images(
+    gateway: GatewayContext,
+    references: Sequence[str],
+    *,
+    progress: Callable[[str, float | None], None],
+    stop: threading.Event | None = None,
+) -> list[PushedImage]:
+    """Push images into the gateway's node; those that it already has are not sent.
+
+    Args:
+        gateway: The gateway.
+        references: Image names on this machine's container engine.
+        progress: Receives a message and the completed fraction.
+        stop: Set to cancel the push.
+
+    Returns:
+        All images, sent or not.
+    """
+    source = local_engine(gateway)
+    images = [find_local_image(source, reference, gateway) for reference in dict.fromkeys(references)]
+    try:
+        missing = missing_images(gateway, images)
+        if missing:
+            _transfer_missing(gateway, source, missing, progress, stop)
+    except ContainerEngineError as error:
+        _raise_if_node_stopped(gateway, error)
+        raise
+    sent = {image.name for image in missing}
+    return [msgspec.structs.replace(image, changed=image.name in sent) for image in images]
+
+
+def _raise_if_node_stopped(gateway: GatewayContext, error: ContainerEngineError) -> None:
+    """Raise the error of a stopped node instead; one that was just killed may take a moment to exit."""
+    if containerd.is_containerd_not_ready(error) or wait_for_exit(
+        gateway.engine, gateway.object_name, timeout=_NODE_EXIT_SECONDS
+    ):
+        check_gateway_running(gateway)
+
+
+def _transfer_missing(
+    gateway: GatewayContext,
+    source: ContainerEngine,
+    missing: Sequence[PushedImage],
+    progress: Callable[[str, float | None], None],
+    stop: threading.Event | None,
+) -> None:
+    """Send the images that the node has under no name, and verify all of them."""
+    unknown = _tag_existing(gateway, missing)
+    if unknown:
+        _stream_images(gateway, source, unknown, progress, stop)
+        for image in unknown:
+            containerd.tag_config_digest(_containerd_of(gateway), image.name, image.id)
+    _verify_images(gateway, missing)
+
+
+def local_engine(gateway: GatewayContext) -> ContainerEngine:
+    """This machine's container engine, also for a gateway on a remote host."""
+    if not gateway.host.remote:
+        return gateway.engine
+    from holdfast.remote import connect
+
+    return connect(timeout=gateway.settings.timeouts.engine, ssh_timeouts=ssh_timeouts(gateway.settings))
+
+
+def _containerd_of(gateway: GatewayContext) -> containerd.Containerd:
+    return containerd.Containerd(gateway.engine, gateway.object_name, gateway.settings.timeouts.runtime)
+
+
+def find_local_image(source: ContainerEngine, reference: str, gateway: GatewayContext) -> PushedImage:
+    """Find an image on this machine's engine.
+
+    Raises:
+        ImageNotFoundError: The engine does not have it.
+        ImageIncompatibleError: It is for another architecture than the gateway's host.
+        UsageError: The reference is a digest or an image id.
+    """
+    tagged = with_tag(validate_reference(reference))
+    image = find_image(source, tagged)
+    if image is None:
+        raise _image_missing_error(source, reference)
+    architecture = gateway.engine.architecture
+    if architecture and image.architecture and image.architecture != architecture:
+        raise ImageIncompatibleError(
+            f"{reference}: built for {image.architecture}, but gateway {gateway.name} runs on {architecture}",
+            hint=f"Build it for that platform: docker build --platform linux/{architecture} …",
+        )
+    return PushedImage(reference=reference, name=full_image_name(tagged), id=image.id, size=image.size)
+
+
+def _image_missing_error(source: ContainerEngine, reference: str) -> HoldfastError:
+    if find_image(source, reference) is not None:
+        return UsageError(
+            f"{reference}: an image in the node needs a name, not an image id",
+            hint=f"Tag it first: docker tag {reference} NAME:TAG",
+        )
+    return ImageNotFoundError(
+        f"image {reference}: not on this machine's container engine",
+        hint=f"Build it (docker build -t {reference} .) or pull it (docker pull {reference}), "
+        "then run the same command again.",
+    )
+
+
+def missing_images(gateway: GatewayContext, images: Sequence[PushedImage]) -> list[PushedImage]:
+    """Those of the images that the node does not have, or has under that name with other content."""
+    check_gateway_running(gateway)
+    digests = containerd.config_digests(_containerd_of(gateway), {image.name: image.id for image in images})
+    return [image for image in images if digests.get(image.name) != image.id]
+
+
+def _tag_existing(gateway: GatewayContext, missing: Sequence[PushedImage]) -> list[PushedImage]:
+    """Tag the images that the node has under another name; return the others."""
+    known = containerd.known_config_digests(_containerd_of(gateway), [image.id for image in missing])
+    for image in missing:
+        if image.id in known:
+            containerd.tag_image(_containerd_of(gateway), image.id, image.name)
+    return [image for image in missing if image.id not in known]
+
+
+def _stream_images(
+    gateway: GatewayContext,
+    source: ContainerEngine,
+    missing: Sequence[PushedImage],
+    progress: Callable[[str, float | None], None],
+    stop: threading.Event | None,
+) -> None:
+    names = ", ".join(image.reference for image in missing)
+    meter = TransferProgress(max(1, sum({image.id: image.size for image in missing}.values())), progress)
+    progress(f"saving {names}", None)
+    timeouts, started = gateway.settings.timeouts, time.monotonic()
+    result = transfer_images(
+        source,
+        [with_tag(image.reference) for image in missing],
+        gateway.engine,
+        gateway.object_name,
+        containerd.import_command(timeouts.push),
+        progress=meter.update,
+        read_timeout=timeouts.image,
+        stop=stop,
+    )
+    meter.finish()
+    if result.exit_code == 0:
+        return
+    if time.monotonic() - started >= timeouts.push:
+        raise WaitTimeoutError(
+            f"{names}: not imported within {timeouts.push:g} s",
+            hint="Raise the timeout (HOLDFAST_TIMEOUTS_PUSH=7200), then run the same command again.",
+        )
+    raise containerd.ctr_error(result)
+
+
+def _verify_images(gateway: GatewayContext, sent: Sequence[PushedImage]) -> None:
+    """Wait until the CRI plugin lists the images; containerd notifies it of an import asynchronously."""
+
+    def verify() -> None:
+        missing = missing_images(gateway, sent)
+        if missing:
+            image = missing[0]
+            raise ContainerEngineError(f"{image.reference} was sent, but the node does not list {image.id}")
+
+    timeout = gateway.settings.timeouts.runtime
+    policy = Policy(attempts=None, deadline=timeout, backoff=constant(0.1), retry_on=ContainerEngineError)
+    policy.call(verify)
+
+
+def check_gateway_running(gateway: GatewayContext) -> None:
+    """Raise an error unless the gateway exists and runs."""
+    container = gateway.container()
+    if container is None:
+        raise GatewayNotFoundError(
+            f"gateway {gateway.name}: does not exist",
+            hint=f"Create it: holdfast up {gateway.name}",
+        )
+    if container.state != "running":
+        raise NodeStoppedError(
+            f"gateway {gateway.name}: does not run ({container.state})",
+            hint=f"Start it: holdfast start {gateway.name}",
+        )
+
+
+class CheckLocalImages(GatewayStep):
+    """Check that all images to push exist, before anything is created; changes nothing."""
+
+    name = "check-images"
+    title = "Images to push"
+    needs = ("check-engine",)
+    repeat = "always"
+
+    def run(self, ctx: StepContext) -> None:
+        gateway, source = self.gateway, local_engine(self.gateway)
+        images = [find_local_image(source, reference, gateway) for reference in gateway.settings.push_images]
+        if gateway.settings.workloads and find_image(source, GATEWAY_IMAGE) is None:
+            if find_volume(gateway.engine, gateway.object_name) is None:
+                raise gateway_image_missing_error()
+            ctx.note("the gateway image has to be in the node already")
+            return
+        ctx.note(_image_count(len(images) + gateway.settings.workloads))
+
+
+class PushImages(GatewayStep):
+    """Push images, so that the node has them with the content of this machine's engine."""
+
+    name = "push-images"
+    title = "Images"
+    needs: Sequence[str] = ("wait-node-registered",)
+    policy = PUSH_RETRY_POLICY
+    attempts_setting = "push"
+
+    def __init__(
+        self, gateway: GatewayContext, references: Sequence[str], *, needs: Sequence[str] | None = None
+    ) -> None:
+        super().__init__(gateway)
+        self.references = references
+        if needs is not None:
+            self.needs = needs
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        source = local_engine(self.gateway)
+        images = [find_local_image(source, reference, self.gateway) for reference in self.references]
+        container = self.gateway.container()
+        if container is None or container.state != "running":
+            return absent("the node does not run yet")
+        missing = missing_images(self.gateway, images)
+        if not missing:
+            return done(f"{_image_count(len(images))} in the node")
+        reason = f"{missing[0].reference} is not in the node, or differs"
+        return absent(reason) if len(missing) == len(images) else partial(reason)
+
+    def run(self, ctx: StepContext) -> list[str]:
+        pushed = push_images(self.gateway, self.references, progress=progress_reporter(ctx), stop=ctx.stop)
+        sent = [image for image in pushed if image.changed]
+        megabytes = sum({image.id: image.size for image in sent}.values()) / 1e6
+        ctx.note(f"{_image_count(len(sent))}, {megabytes:.0f} MB" if sent else "no image was missing")
+        return [image.reference for image in sent]
+
+
+class PushGatewayImage(PushImages):
+    """Push the image of the gateway's workloads while Kubernetes starts; it is small, others may not be."""
+
+    name = "push-gateway-image"
+    title = "Gateway image"
+    needs = ("wait-runtime",)
+
+    def __init__(self, gateway: GatewayContext) -> None:
+        super().__init__(gateway, (GATEWAY_IMAGE,))
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        if find_image(local_engine(self.gateway), GATEWAY_IMAGE) is None:
+            # The engine may have lost it (`docker image prune`) while the node still has it.
+            return done("not on the engine; the node keeps the image it has")
+        return super().probe(ctx)
+
+    def run(self, ctx: StepContext) -> list[str]:
+        try:
+            return super().run(ctx)
+        except NodeStoppedError as error:
+            # The node was still starting: its log has the reason.
+            raise explain_node_failure(self.gateway, NodeProgress()) from error
+
+
+def gateway_image_missing_error() -> ImageNotFoundError:
+    return ImageNotFoundError(
+        f"image {GATEWAY_IMAGE}: neither on the container engine nor in the node",
+        hint="Build it: holdfast image build gateway. Or disable holdfast's workloads: "
+        "HOLDFAST_WORKLOADS=false.",
+    )
+
+
+def _image_count(number: int) -> str:
+    return "1 image" if number == 1 else f"{number} images"

@@ -1,0 +1,168 @@
+"""Steps that start the node's container and set its restart policy.
+
+A free port is chosen when the container is created and bound when it starts, so two commands may choose the
+same one. The second to start chooses again, as long as no client can rely on its first choice.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from holdfast.containers import (
+    is_transient,
+    port_owner,
+    remove_container,
+    set_restart_policy,
+    start_container,
+    unpause_container,
+)
+from holdfast.errors import ContainerEngineError, PortInUseError
+from holdfast.gateway.base_steps import GatewayStep
+from holdfast.gateway.node.container import (
+    RESTART_ALWAYS,
+    RESTART_NEVER,
+    create_node_container,
+    image_for_new_container,
+)
+from holdfast.retry import Policy, exponential
+from holdfast.workflow import ProbeResult, absent, done, partial
+
+if TYPE_CHECKING:
+    from holdfast.gateway.spec import GatewaySpec
+    from holdfast.workflow import StepContext
+
+_PORT_TAKEN_MESSAGES = ("port is already allocated", "address already in use")
+_MAX_PORT_CHANGES = 20
+
+
+class EnableRestart(GatewayStep):
+    """Let the engine restart the container whenever it exits."""
+
+    name = "keep-running"
+    title = "Restart policy"
+    needs = ("ensure-container",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        container = self.gateway.container()
+        if container is not None and container.restart_policy == RESTART_ALWAYS:
+            return done("the engine restarts it")
+        return absent("the engine does not restart it")
+
+    def run(self, ctx: StepContext) -> None:
+        set_restart_policy(self.gateway.engine, self.gateway.object_name, RESTART_ALWAYS)
+        ctx.note("the engine restarts it")
+
+
+class DisableRestart(GatewayStep):
+    """Keep the engine from restarting the container; before the stop, in case the engine itself restarts."""
+
+    name = "let-stop"
+    title = "Restart policy"
+    needs = ("check-engine",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        container = self.gateway.container()
+        if container is None:
+            return done("no container")
+        if container.restart_policy == RESTART_NEVER:
+            return done("the engine does not restart it")
+        return absent("the engine restarts it")
+
+    def run(self, ctx: StepContext) -> None:
+        set_restart_policy(self.gateway.engine, self.gateway.object_name, RESTART_NEVER)
+        ctx.note("the engine does not restart it")
+
+
+class StartContainer(GatewayStep):
+    """Start the container."""
+
+    name = "start-container"
+    title = "Start"
+    needs = ("keep-running",)
+    attempts_setting = "start"
+    policy = Policy(
+        attempts=5,
+        backoff=exponential(0.3, cap=2),
+        retry_on=lambda error: is_transient(error) or isinstance(error, PortInUseError),
+    )
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        container = self.gateway.container()
+        if container is not None and container.state == "paused":
+            return partial("paused")
+        if container is not None and container.is_running:
+            return done(f"running since {container.started_at[:19].replace('T', ' ')} UTC")
+        return absent("stopped")
+
+    def run(self, ctx: StepContext) -> None:
+        container = self.gateway.container()
+        if container is not None and container.state == "paused":
+            unpause_container(self.gateway.engine, self.gateway.object_name)
+            ctx.note("resumed from pause")
+            return
+        for _ in range(_MAX_PORT_CHANGES):
+            error = self._try_start()
+            if error is None:
+                ctx.note(f"API on {self.gateway.api_server_url}")
+                return
+            spec = self.gateway.published_spec()
+            taken = conflicting_ports(str(error), spec)
+            message = self._conflict_message(taken)
+            if not self._may_change_ports(taken):
+                option = "--port N, or --port auto" if "port" in taken else "the setting gateway_port"
+                raise PortInUseError(
+                    message, hint=f"Stop that program, or choose another port: {option}.", cause=error
+                ) from error
+            ctx.progress(f"{message}; choosing another")
+            self._change_ports(ctx, spec, taken)
+        raise PortInUseError(
+            f"gateway {self.gateway.name}: other programs took {_MAX_PORT_CHANGES} free ports in a row",
+            hint="Run the same command again, or choose a port: --port N.",
+        )
+
+    def _try_start(self) -> ContainerEngineError | None:
+        """Return the engine's error if a port is taken, or None after the start."""
+        try:
+            start_container(self.gateway.engine, self.gateway.object_name)
+        except ContainerEngineError as error:
+            if any(message in str(error).lower() for message in _PORT_TAKEN_MESSAGES):
+                return error
+            raise
+        return None
+
+    def _may_change_ports(self, taken: dict[str, int]) -> bool:
+        """Whether the ports are automatic, and either still unknown to clients or explicitly `auto`."""
+        gateway = self.gateway
+        container = gateway.container()
+        if container is None or gateway.parked_container() is not None:
+            return False
+        is_unknown = gateway.metadata is None and container.never_started
+        return all(
+            getattr(gateway.settings, key) == "auto" and (is_unknown or gateway.resolved.is_explicit(key))
+            for key in taken
+        )
+
+    def _change_ports(self, ctx: StepContext, spec: GatewaySpec, taken: dict[str, int]) -> None:
+        """Recreate the container with other ports; its data is on the volume."""
+        ctx.check_lock()
+        container = self.gateway.container()
+        image = image_for_new_container(self.gateway, container.image_id if container else "")
+        new_spec = self.gateway.with_free_ports(spec, taken)
+        remove_container(self.gateway.engine, self.gateway.object_name)
+        create_node_container(self.gateway, new_spec, image)
+
+    def _conflict_message(self, taken: dict[str, int]) -> str:
+        port = next(iter(taken.values()))
+        owner = port_owner(self.gateway.engine, port) if self.gateway.engine.is_local else "another program"
+        return f"port {port} is already in use by {owner}"
+
+
+def conflicting_ports(message: str, spec: GatewaySpec) -> dict[str, int]:
+    """The gateway's ports that an engine error names, by setting; the API's if it names none."""
+    named = {int(number) for number in re.findall(r":(\d{1,5})\b", message)}
+    ports = {"port": spec.port, "gateway_port": spec.gateway_port}
+    return {key: port for key, port in ports.items() if port in named} or {"port": spec.port}

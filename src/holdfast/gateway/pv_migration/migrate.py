@@ -1,0 +1,303 @@
+"""Pin PersistentVolumes to another node without losing them or their PVCs; resumable after a crash.
+
+The node affinity of a volume is immutable, so the object is replaced by one for the same path and PVC:
+
+    retain → write-intent → delete → remove-finalizer → create → delete-intent → bound → policy restored
+
+`next_action` derives the next action from the cluster alone. The PVC is never changed: it is Lost while its
+volume is missing, and becomes Bound when a volume that names its uid exists. The binder controller checks
+lost PVCs every 15 seconds, so all volumes are recreated before the migrator waits for the first PVC.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.containers import run_in_container
+from holdfast.errors import (
+    ApiRequestRejectedError,
+    ContainerEngineError,
+    ObjectConflictError,
+    TemporaryError,
+    WaitFailedError,
+)
+from holdfast.gateway.pv_migration.cluster_client import (
+    INTENTS_CONFIG_MAP,
+    INTENTS_NAMESPACE,
+    MigrationIntent,
+    delete_intent,
+    write_intent,
+)
+from holdfast.gateway.pv_migration.find_stranded import (
+    RESTORE_POLICY_ANNOTATION,
+    RETAIN,
+    MigrationPlan,
+    has_matching_pvc,
+    is_replacement_of,
+    is_stranded,
+    metadata,
+    object_annotations,
+    other_finalizers,
+    plan_migration,
+    pvc_reference,
+    replacement_volume,
+)
+from holdfast.gateway.pv_migration.stale_nodes import NO_CLUSTER, NodesStep, checked_progress
+from holdfast.kube import WaitResult, object_deleted
+from holdfast.workflow import ProbeResult, absent, done, partial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.gateway.pv_migration.cluster_client import ClusterClient
+    from holdfast.kube import WaitCondition
+    from holdfast.workflow import StepContext
+
+MigrationAction: TypeAlias = Literal[
+    "retain", "write-intent", "delete", "remove-finalizer", "create", "delete-intent", "give-up", "gone"
+]
+
+LOCAL_PATH_DIR = "local-path"
+"""The directory below the node's state in which its storage provisioner creates volumes."""
+_MAX_ACTIONS = 20
+_INTENTS = f"ConfigMap {INTENTS_NAMESPACE}/{INTENTS_CONFIG_MAP}"
+_UNPINNED: dict[str, Any] = {"spec": {}}
+
+
+class MigrationResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Migrated volumes, and those that were not migrated, with the reason."""
+
+    volumes: tuple[str, ...] = ()
+    skipped: dict[str, str] = {}
+
+    def summary(self) -> str:
+        parts = [f"migrated: {', '.join(self.volumes)}"] if self.volumes else []
+        parts += [f"{name} not migrated: {reason}" for name, reason in self.skipped.items()]
+        return "; ".join(parts) or "none"
+
+
+def next_action(intent: dict[str, Any] | None, live: dict[str, Any] | None) -> MigrationAction:
+    """Decide the next action of one migration.
+
+    Invariants: a volume is deleted only while its manifest is in the write-ahead list and its policy is
+    Retain; it is created only from the list; its entry is deleted only when the replacement exists.
+
+    Args:
+        intent: The manifest in the write-ahead list.
+        live: The volume that has the name now.
+    """
+    if live is None:
+        return "gone" if intent is None else "create"
+    is_terminating = bool(metadata(live).get("deletionTimestamp"))
+    if intent is None and is_terminating:
+        return "gone"
+    if intent is not None and metadata(live)["uid"] != metadata(intent)["uid"]:
+        return "delete-intent" if is_replacement_of(live, intent) else "give-up"
+    if live["spec"]["persistentVolumeReclaimPolicy"] != RETAIN:
+        return "retain"
+    if intent is None:
+        return "write-intent"
+    return "remove-finalizer" if is_terminating else "delete"
+
+
+def pv_bound(obj: dict[str, Any] | None) -> WaitResult:
+    """The volume is bound to its PVC; a released volume never will be."""
+    phase = ((obj or {}).get("status") or {}).get("phase") or "Pending"
+    if obj is None or phase in ("Released", "Failed"):
+        return WaitResult(failed="its PVC does not exist" if obj is not None else "it was deleted")
+    return WaitResult(done=phase == "Bound", observed=f"phase {phase}")
+
+
+def pvc_bound(uid: str) -> WaitCondition:
+    """The PVC with this uid is bound; it is Lost until the binder controller checks it again."""
+
+    def until(obj: dict[str, Any] | None) -> WaitResult:
+        if obj is None or metadata(obj)["uid"] != uid:
+            return WaitResult(failed="it was deleted")
+        phase = (obj.get("status") or {}).get("phase") or "Pending"
+        return WaitResult(done=phase == "Bound", observed=f"phase {phase}")
+
+    return until
+
+
+class VolumeMigrator:
+    """Migrates the volumes of a plan.
+
+    Args:
+        cluster: The cluster to change.
+        hostname: The hostname label of the node to pin to.
+        before_each: Called with each volume's name before it is changed; may raise to stop.
+        timeout: Seconds to wait for a controller to bind a PVC or to remove a finalizer.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        hostname: str,
+        before_each: Callable[[str], None] = lambda _: None,
+        *,
+        timeout: float,
+    ) -> None:
+        self._cluster = cluster
+        self._hostname = hostname
+        self._before_each = before_each
+        self._timeout = timeout
+
+    def run(self, plan: MigrationPlan) -> MigrationResult:
+        """Finish interrupted migrations, then migrate stranded volumes; rejected ones are skipped."""
+        skipped = dict(plan.skipped)
+        for name in plan.unused_intents:
+            delete_intent(self._cluster, name)
+        for name in plan.pending:
+            self._before_each(name)
+            self._attempt(name, skipped, lambda name: self._migrate_volume(name, plan))
+        for name in plan.pending:
+            if name not in skipped:
+                self._attempt(name, skipped, self._restore_reclaim_policy)
+        migrated = tuple(name for name in plan.pending if name not in skipped)
+        return MigrationResult(volumes=migrated, skipped=skipped)
+
+    @staticmethod
+    def _attempt(name: str, skipped: dict[str, str], migrate: Callable[[str], str]) -> None:
+        """Run one part of a migration and record the reason if the volume was skipped."""
+        try:
+            reason = migrate(name)
+        except (ApiRequestRejectedError, ObjectConflictError) as error:
+            reason = error.message
+        if reason:
+            skipped[name] = reason
+
+    def _migrate_volume(self, name: str, plan: MigrationPlan) -> str:
+        """Replace one volume; returns why it was skipped."""
+        reason = "" if name in plan.to_restore else self._replace_volume(name, plan.intents.get(name))
+        if reason or name not in plan.intents:
+            return reason
+        if is_stranded(self._get_volume(name) or _UNPINNED, plan.node_names):
+            # The interrupted migration was to a node that no longer exists: migrate once more.
+            return self._replace_volume(name, None)
+        return ""
+
+    def _replace_volume(self, name: str, intent: MigrationIntent | None) -> str:
+        for _ in range(_MAX_ACTIONS):
+            live = self._get_volume(name)
+            action = next_action(None if intent is None else intent.volume, live)
+            if action == "write-intent" and live is not None:
+                intent = write_intent(self._cluster, live)
+            elif action == "delete-intent":
+                delete_intent(self._cluster, name)
+                return ""
+            elif action == "give-up":
+                return f"another volume has its name; its own manifest is in {_INTENTS}"
+            elif action == "create" and intent is not None:
+                self._create_replacement(name, intent)
+            elif action == "gone" or live is None:
+                return "another client deleted it"
+            else:
+                self._apply_action(action, live)
+        raise TemporaryError(f"volume {name}: another client keeps changing it")
+
+    def _apply_action(self, action: MigrationAction, live: dict[str, Any]) -> None:
+        name, uid = metadata(live)["name"], metadata(live)["uid"]
+        if action == "retain":
+            annotations = {RESTORE_POLICY_ANNOTATION: live["spec"]["persistentVolumeReclaimPolicy"]}
+            self._set_reclaim_policy(live, RETAIN, annotations)
+        elif action == "delete":
+            self._cluster.delete_volume(name, uid)
+        else:
+            finalizers = other_finalizers(live)
+            self._cluster.patch_volume(name, uid, {"metadata": {"finalizers": finalizers}})
+            if finalizers:
+                self._cluster.wait("PersistentVolume", name, object_deleted(uid), deadline=self._timeout)
+
+    def _create_replacement(self, name: str, intent: MigrationIntent) -> None:
+        try:
+            self._cluster.create(replacement_volume(intent.volume, self._hostname))
+        except (ApiRequestRejectedError, ObjectConflictError) as error:
+            # From here on a rejection leaves a PVC without its volume, so the step must fail.
+            raise TemporaryError(
+                f"volume {name}: deleted for its migration and cannot be recreated: {error.message}",
+                hint=f"Its files are unchanged. Run the same command again; its manifest is in {_INTENTS}.",
+            ) from error
+
+    def _restore_reclaim_policy(self, name: str) -> str:
+        """Restore the policy once the PVC is bound; earlier, a `Delete` policy would delete the files."""
+        live = self._get_volume(name)
+        policy = object_annotations(live or {}).get(RESTORE_POLICY_ANNOTATION)
+        if live is None or policy is None:
+            return ""
+        is_bound = self._wait_until_bound(live)
+        self._set_reclaim_policy(live, policy if is_bound else RETAIN, {RESTORE_POLICY_ANNOTATION: None})
+        return "" if is_bound else "its PVC does not exist; its files are kept"
+
+    def _set_reclaim_policy(self, live: dict[str, Any], policy: str, annotations: dict[str, Any]) -> None:
+        body = {"metadata": {"annotations": annotations}, "spec": {"persistentVolumeReclaimPolicy": policy}}
+        self._cluster.patch_volume(metadata(live)["name"], metadata(live)["uid"], body)
+
+    def _wait_until_bound(self, live: dict[str, Any]) -> bool:
+        if not has_matching_pvc(self._cluster, live):
+            return False
+        namespace, name, uid = pvc_reference(live)
+        wait = self._cluster.wait
+        try:
+            wait("PersistentVolume", metadata(live)["name"], pv_bound, deadline=self._timeout)
+            wait("PersistentVolumeClaim", name, pvc_bound(uid), namespace=namespace, deadline=self._timeout)
+        except WaitFailedError:
+            return False
+        return True
+
+    def _get_volume(self, name: str) -> dict[str, Any] | None:
+        return self._cluster.get("PersistentVolume", name)
+
+
+class MigrateVolumes(NodesStep):
+    """Pin volumes of nodes that do not exist to the gateway's node.
+
+    No PVC and no file is changed. Volumes that cannot be migrated are reported and not changed. A failure in
+    the middle fails the run, because a PVC would be without its volume; the same command resumes.
+    """
+
+    name = "repin-volumes"
+    title = "Volumes"
+    needs = ("remove-stale-nodes",)
+    touches = ("volumes pinned to nodes that do not exist; their files are not changed",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        if not self.has_cluster:
+            return absent(NO_CLUSTER)
+        plan, hostname = self._plan(ctx)
+        if hostname is None:
+            return done(f"no volume is changed: {self.node_not_listed_text()}")
+        if plan.pending or plan.unused_intents:
+            return partial(f"to be pinned to {hostname}: {', '.join(plan.pending or plan.unused_intents)}")
+        return done(plan.describe_skipped() or "no stranded volumes")
+
+    def run(self, ctx: StepContext) -> dict[str, object]:
+        plan, hostname = self._plan(ctx)
+        if hostname is None:
+            return {}
+        progress = checked_progress(ctx, f"pinning {{name}} to {hostname}")
+        timeout = self.gateway.settings.timeouts.objects
+        result = VolumeMigrator(self.cluster(ctx), hostname, progress, timeout=timeout).run(plan)
+        ctx.note(result.summary())
+        return {"repinned": list(result.volumes), "left": result.skipped}
+
+    def _plan(self, ctx: StepContext) -> tuple[MigrationPlan, str | None]:
+        """The plan and the hostname to pin to; None while the gateway's node is not listed."""
+        nodes = self.membership(ctx)
+        if nodes.control_plane is None:
+            return MigrationPlan(), None
+        directory = f"{self.gateway.contract.state_path}/{LOCAL_PATH_DIR}"
+        plan = plan_migration(self.cluster(ctx), nodes.node_names, directory, self._existing_paths)
+        return plan, nodes.control_plane.hostname
+
+    def _existing_paths(self, paths: Sequence[str]) -> list[str]:
+        """Those of the directories that exist in the node."""
+        script = 'for path; do if test -d "$path"; then echo yes; else echo no; fi; done'
+        container, command = self.gateway.object_name, ["sh", "-c", script, "sh", *paths]
+        result = run_in_container(self.gateway.engine, container, command)
+        answers = result.output.split()
+        if result.exit_code != 0 or len(answers) != len(paths):
+            raise ContainerEngineError(f"listing volumes in {container}: {result.output.strip()}")
+        return [path for path, answer in zip(paths, answers, strict=True) if answer == "yes"]

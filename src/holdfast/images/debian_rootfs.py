@@ -1,0 +1,105 @@
+"""The Debian root filesystem of an image, built by mmdebstrap from signed package lists."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.images.build_cache import cache_key
+from holdfast.images.build_tools import find_mmdebstrap, run_tool
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from holdfast.images.sources import DebianRootfs
+
+_EXCLUDED_PATHS = (
+    "/usr/share/doc/*",
+    "/usr/share/man/*",
+    "/usr/share/info/*",
+    "/usr/share/locale/*",
+    "/usr/share/lintian/*",
+    "/var/cache/debconf/*",
+)
+_PROGRESS_MESSAGES = {
+    "I: running apt-get update...": "reading package lists",
+    "I: downloading packages with apt...": "downloading packages",
+    "I: extracting archives...": "unpacking",
+    "I: installing essential packages...": "configuring the base",
+    "I: installing remaining packages inside the chroot...": "installing packages",
+    "I: creating tarball...": "packing",
+}
+# Increase it when the root filesystem is built differently: cached ones are then rebuilt.
+_ROOTFS_BUILD_VERSION = 1
+
+
+def rootfs_key(debian: DebianRootfs, architecture: str) -> str:
+    """Return the cache key of a root filesystem; the state of the mirror is not part of it."""
+    key = (
+        "debian",
+        _ROOTFS_BUILD_VERSION,
+        debian.suite,
+        sorted(debian.packages),
+        architecture,
+        _EXCLUDED_PATHS,
+    )
+    return cache_key(*key, sorted(debian.trimmed)) if debian.trimmed else cache_key(*key)
+
+
+def build_rootfs(
+    debian: DebianRootfs,
+    target: Path,
+    *,
+    log: Path,
+    on_progress: Callable[[str], None],
+    stop: threading.Event | None = None,
+) -> None:
+    """Write the root filesystem as a tar archive; apt verifies signatures with the keyring of Debian."""
+    keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+    argv = [
+        find_mmdebstrap(),
+        "--variant=essential",
+        f"--include={','.join(('base-files', 'passwd', *debian.packages))}",
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in _EXCLUDED_PATHS),
+        '--aptopt=Acquire::Retries "5"',
+        "--customize-hook=rm -rf $1/var/lib/apt/lists/* $1/etc/apt/sources.list* $1/var/log/*",
+        *(f"--customize-hook=rm -rf $1{pattern}" for pattern in debian.trimmed),
+        *([f"--keyring={keyring}"] if keyring.exists() else []),
+        debian.suite,
+        str(target),
+        *_local_apt_sources(debian.suite),
+    ]
+    run_tool(
+        argv,
+        log=log,
+        environment={"SOURCE_DATE_EPOCH": "0", **_tmpdir_environment(target)},
+        on_line=lambda line: on_progress(_PROGRESS_MESSAGES[line]) if line in _PROGRESS_MESSAGES else None,
+        stop=stop,
+    )
+
+
+def _local_apt_sources(suite: str) -> list[str]:
+    """Return the package sources of this machine if it runs the same suite; empty for the default mirror."""
+    try:
+        release = Path("/etc/os-release").read_text()
+    except OSError:
+        return []
+    if "ID=debian" not in release.split() or f"VERSION_CODENAME={suite}" not in release.split():
+        return []
+    sources = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*.sources"))]
+    return [str(path) for path in sources if path.is_file() and path.stat().st_size > 0]
+
+
+def _tmpdir_environment(target: Path) -> dict[str, str]:
+    """As root, unpack next to the target, because /tmp is often a small memory filesystem.
+
+    For other users, mmdebstrap maps user ids, and its mapped root cannot enter the private cache directory.
+    """
+    if os.geteuid() != 0:
+        return {}
+    folder = target.parent / "unpacked"
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)  # the user _apt reads downloads from here
+    return {"TMPDIR": str(folder)}

@@ -1,0 +1,213 @@
+"""Layers and image archives that are reproducible: the same content gives the same bytes everywhere.
+
+The digest of the configuration is the identity of the image in Docker and containerd. Archives are written as
+a stream, so no second copy of the layers is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast import home
+from holdfast.images.build_cache import file_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from holdfast.images.sources import ImageConfig
+
+
+_MTIME = 0
+
+
+class LayerWriter:
+    """Writes a layer; entries have a fixed mtime and belong to root by default."""
+
+    def __init__(self, path: Path) -> None:
+        self._tar = tarfile.open(path, "w", format=tarfile.GNU_FORMAT)  # noqa: SIM115 (closed by __exit__)
+        self._directories: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._tar.close()
+
+    def add_file(self, target: str, source: Path, *, mode: int | None = None) -> None:
+        """Add a file of this machine; an executable file stays executable."""
+        entry = self._new_entry(target)
+        entry.size = source.stat().st_size
+        executable = source.stat().st_mode & 0o111
+        entry.mode = mode if mode is not None else (0o755 if executable else 0o644)
+        with source.open("rb") as content:
+            self._tar.addfile(entry, content)
+
+    def add_bytes(self, target: str, data: bytes, *, mode: int = 0o644) -> None:
+        """Add a file with this content."""
+        entry = self._new_entry(target)
+        entry.size, entry.mode = len(data), mode
+        self._tar.addfile(entry, io.BytesIO(data))
+
+    def add_symlink(self, target: str, destination: str) -> None:
+        """Add a symbolic link at `target` that points to `destination`."""
+        entry = self._new_entry(target)
+        entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, destination, 0o777
+        self._tar.addfile(entry)
+
+    def add_directory(self, target: str, *, mode: int = 0o755, owner: tuple[int, int] = (0, 0)) -> None:
+        """Add an empty directory."""
+        name = target.strip("/")
+        if not name or name in self._directories:
+            return
+        self._add_parents(name)
+        self._directories.add(name)
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, mode, _MTIME
+        entry.uid, entry.gid = owner
+        self._tar.addfile(entry)
+
+    def _new_entry(self, target: str) -> tarfile.TarInfo:
+        name = target.strip("/")
+        self._add_parents(name)
+        entry = tarfile.TarInfo(name)
+        entry.mtime = _MTIME
+        return entry
+
+    def _add_parents(self, name: str) -> None:
+        """Add all parent directories: a container engine creates missing ones with access for root only."""
+        parts = name.split("/")[:-1]
+        for depth in range(1, len(parts) + 1):
+            self.add_directory("/".join(parts[:depth]))
+
+
+def read_tar_member(archive: Path, name: str) -> bytes:
+    """Return the content of a file in a tar archive; links inside the archive are followed."""
+    with tarfile.open(archive) as tar:
+        for candidate in (f"./{name.strip('/')}", name.strip("/")):
+            try:
+                content = tar.extractfile(candidate)
+            except KeyError:
+                continue
+            if content is not None:
+                return content.read()
+    raise FileNotFoundError(f"{name} is not in {archive.name}")
+
+
+_CHUNK_SIZE = 1 << 20
+_TAR_BLOCK_SIZE = 512
+_CREATED = "1970-01-01T00:00:00Z"
+_NANOSECONDS = 1_000_000_000
+
+
+class ImageArchive:
+    """A docker archive of finished layers, which container engines and containerd can load."""
+
+    def __init__(
+        self,
+        name: str,
+        layers: Sequence[Path],
+        config: ImageConfig,
+        *,
+        architecture: str,
+        labels: dict[str, str],
+    ) -> None:
+        self.name = name
+        self._layers = [(layer, _cached_layer_hash(layer)) for layer in layers]
+        self._config = _config_json(config, labels, architecture, [digest for _, digest in self._layers])
+        self.config_digest = hashlib.sha256(self._config).hexdigest()
+
+    def stream(self) -> Iterator[bytes]:
+        """Yield the archive in chunks, for `docker load` or `ctr images import`."""
+        yield from _tar_member(f"{self.config_digest}.json", self._config)
+        for layer, digest in self._layers:
+            yield from _tar_file_member(f"{digest}/layer.tar", layer)
+        manifest = [
+            {
+                "Config": f"{self.config_digest}.json",
+                "RepoTags": [self.name],
+                "Layers": [f"{digest}/layer.tar" for _, digest in self._layers],
+            }
+        ]
+        yield from _tar_member("manifest.json", msgspec.json.encode(manifest))
+        yield b"\0" * (2 * _TAR_BLOCK_SIZE)
+
+    def size(self) -> int:
+        """Return about how many bytes `stream` yields."""
+        return sum(layer.stat().st_size for layer, _ in self._layers)
+
+    def write(self, path: Path) -> None:
+        """Write the archive to a file."""
+        with path.open("wb") as file:
+            file.writelines(self.stream())
+
+
+def _config_json(config: ImageConfig, labels: dict[str, str], architecture: str, layers: list[str]) -> bytes:
+    process: dict[str, Any] = {
+        "Env": [f"{name}={value}" for name, value in sorted(config.environment.items())],
+        "Entrypoint": list(config.entrypoint) or None,
+        "Cmd": list(config.command) or None,
+        "Labels": {**config.labels, **labels},
+        "StopSignal": config.stop_signal,
+        "WorkingDir": config.working_dir,
+        "User": config.user,
+    }
+    if config.healthcheck:
+        process["Healthcheck"] = {
+            "Test": ["CMD", *config.healthcheck],
+            "Interval": int(config.healthcheck_interval_seconds * _NANOSECONDS),
+            "Timeout": 5 * _NANOSECONDS,
+            "StartPeriod": 60 * _NANOSECONDS,
+            "Retries": 3,
+        }
+    image = {
+        "architecture": architecture,
+        "os": "linux",
+        "created": _CREATED,
+        "config": process,
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in layers]},
+        "history": [{"created": _CREATED, "created_by": "holdfast image build"} for _ in layers],
+    }
+    return msgspec.json.encode(image, order="deterministic")
+
+
+def _cached_layer_hash(layer: Path) -> str:
+    """Return the hash of a layer, cached in a file next to it: hashing 400 MB dominates a warm build."""
+    cached = layer.with_suffix(".sha256")
+    if not cached.exists():
+        home.write_atomic(cached, file_hash(layer))
+    return cached.read_text()
+
+
+def _tar_member(name: str, data: bytes) -> Iterator[bytes]:
+    yield _tar_header(name, len(data))
+    yield data
+    yield _tar_padding(len(data))
+
+
+def _tar_file_member(name: str, path: Path) -> Iterator[bytes]:
+    size = path.stat().st_size
+    yield _tar_header(name, size)
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_SIZE):
+            yield chunk
+    yield _tar_padding(size)
+
+
+def _tar_header(name: str, size: int) -> bytes:
+    entry = tarfile.TarInfo(name)
+    entry.size = size
+    return entry.tobuf(tarfile.PAX_FORMAT)
+
+
+def _tar_padding(size: int) -> bytes:
+    return b"\0" * (-size % _TAR_BLOCK_SIZE)

@@ -1,0 +1,54 @@
+from holdfast.kube.builders import (
+    docker_registry_secret as docker_registry_secret,
+    env_secret as env_secret,
+    job as job,
+    pod as pod,
+)
+from holdfast.kube.client import (
+    api_client as api_client,
+    async_api_client as async_api_client,
+    in_cluster_async_client as in_cluster_async_client,
+)
+from holdfast.kube.conditions import (
+    WaitCondition as WaitCondition,
+    WaitListCondition as WaitListCondition,
+    WaitResult as WaitResult,
+    condition as condition,
+    job_complete as job_complete,
+    namespace_active as namespace_active,
+    object_deleted as object_deleted,
+    pod_ready as pod_ready,
+    pod_succeeded as pod_succeeded,
+    rollout_complete as rollout_complete,
+)
+from holdfast.kube.failures import (
+    FailureClass as FailureClass,
+    WriteOutcome as WriteOutcome,
+    classify as classify,
+    describe as describe,
+    http_status as http_status,
+    parse_status as parse_status,
+    write_outcome as write_outcome,
+)
+from holdfast.kube.https_get import (
+    HttpsResponse as HttpsResponse,
+    https_get_body as https_get_body,
+    https_get_response as https_get_response,
+    is_api_unreachable as is_api_unreachable,
+    mtls_context as mtls_context,
+)
+from holdfast.kube.idempotency import OPERATION_ID_ANNOTATION as OPERATION_ID_ANNOTATION
+from holdfast.kube.manifest_diff import differences as differences, parse_quantity as parse_quantity
+from holdfast.kube.objects import AsyncObjects as AsyncObjects, Objects as Objects
+from holdfast.kube.resilient_api import resilient as resilient
+from holdfast.kube.rest_client import ApiRequest as ApiRequest, AsyncRestClient as AsyncRestClient
+from holdfast.kube.rest_mapping import ObjectReference as ObjectReference, fetch_openapi as fetch_openapi
+from holdfast.kube.retry_table import Verb as Verb
+from holdfast.kube.telemetry import opentelemetry as opentelemetry, prometheus as prometheus
+from holdfast.kube.transport import (
+    OperationResult as OperationResult,
+    open_session as open_session,
+    run_async as run_async,
+    send_request as send_request,
+    translate_error as translate_error,
+)

@@ -1,0 +1,122 @@
+"""One mutual-TLS GET request to an API server, without importing the Kubernetes client.
+
+For readiness checks where start-up time matters; all other requests use `resilient` or `Objects`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from holdfast.errors import ApiRefusedError, ApiUnreachableError
+from holdfast.kube.certificate_files import temporary_secret_file
+
+_OK = 200
+_AUTH_STATUSES = (401, 403)
+_VALIDITY_ERRORS = {9: "is not valid yet", 10: "has expired"}
+"""OpenSSL verification codes that depend on the clock."""
+
+
+class HttpsResponse(NamedTuple):
+    """A response with status 200 and its Date header."""
+
+    body: bytes
+    date: str
+
+
+def https_get_body(
+    server: str, path: str, *, ca: bytes, certificate: bytes, key: bytes, timeout: float = 5.0
+) -> bytes:
+    """GET a path and return the body; client and server authenticate each other.
+
+    Raises:
+        ApiUnreachableError: No response, or a status other than 200, 401 and 403.
+        ApiRefusedError: The credentials or the server certificate are not accepted.
+    """
+    return https_get_response(server, path, ca=ca, certificate=certificate, key=key, timeout=timeout).body
+
+
+def https_get_response(
+    server: str,
+    path: str,
+    *,
+    ca: bytes,
+    certificate: bytes,
+    key: bytes,
+    timeout: float = 5.0,
+    max_bytes: int = 1 << 20,
+) -> HttpsResponse:
+    """The same with the server's clock; no more than `max_bytes` bytes of the body are read."""
+    import http.client  # imported here: `mtls_context` is part of the start-up of `sandbox exec`
+
+    address = urlsplit(server)
+    connection = http.client.HTTPSConnection(
+        address.hostname or "",
+        address.port or 443,
+        timeout=timeout,
+        context=mtls_context(ca, certificate, key),
+    )
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read(max_bytes)
+    except ssl.SSLCertVerificationError as error:
+        raise _verification_error(server, error) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise ApiUnreachableError(f"{server}: no response: {error}") from error
+    finally:
+        connection.close()
+    if response.status in _AUTH_STATUSES:
+        raise ApiRefusedError(f"{server}: credentials rejected (HTTP {response.status})")
+    if response.status != _OK:
+        raise ApiUnreachableError(f"{server}{path}: HTTP {response.status}")
+    return HttpsResponse(body, response.getheader("Date") or "")
+
+
+def _verification_error(server: str, error: ssl.SSLCertVerificationError) -> ApiRefusedError:
+    """The error for an invalid server certificate.
+
+    A node renews its certificates before they expire, so one outside its validity indicates clock skew.
+    """
+    reason = _VALIDITY_ERRORS.get(error.verify_code)
+    if reason is None:
+        return ApiRefusedError(f"{server} is not the expected server: {error.verify_message}")
+    return ApiRefusedError(
+        f"{server}: the certificate {reason} according to the clock of this machine",
+        hint="Run `holdfast doctor` to compare the clocks of this machine and the gateway's host, correct "
+        "the wrong one, then run the same command again.",
+    )
+
+
+def is_api_unreachable(error: BaseException) -> bool:
+    """Whether a retry may succeed."""
+    return isinstance(error, ApiUnreachableError)
+
+
+def mtls_context(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
+    """Create a context for mutual TLS from PEM data that stays in memory."""
+    try:
+        # With empty `cadata`, `ssl` would trust the CA certificates of the system.
+        context = ssl.create_default_context(cadata=ca.decode("ascii") or "\n")
+    except (ssl.SSLError, ValueError) as error:
+        raise _invalid_pem_error("CA certificate", error) from error
+    with temporary_secret_file(certificate + b"\n" + key) as pair:
+        try:
+            context.load_cert_chain(pair, password=_empty_password)
+        except (ssl.SSLError, ValueError) as error:
+            raise _invalid_pem_error("client certificate and key", error) from error
+    return context
+
+
+def _empty_password() -> str:
+    """Prevents a password prompt on the terminal for an encrypted key."""
+    return ""
+
+
+def _invalid_pem_error(what: str, error: Exception) -> ApiRefusedError:
+    reason = getattr(error, "reason", None) or "not PEM"
+    return ApiRefusedError(
+        f"invalid {what} ({str(reason).lower().replace('_', ' ')})",
+        hint="The file is damaged; run `holdfast up` to recreate it.",
+    )

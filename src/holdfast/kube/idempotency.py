@@ -1,0 +1,321 @@
+"""Writes that may be repeated after a lost response: one attempt of each kind of write.
+
+A create carries an operation id, by which a later attempt recognises the object that an earlier one created.
+`generateName` is resolved in the client: the server would choose another name for each attempt. A
+`PendingWrite` carries what one attempt has learned to the next. `retry_table` decides what is repeated.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import secrets
+from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.errors import ObjectConflictError
+from holdfast.kube.failures import FailureClass, classify, http_status, is_already_exists, parse_status
+from holdfast.kube.manifest_diff import differences, is_identical
+from holdfast.kube.rest_client import ApiRequest
+from holdfast.kube.retry_table import Verb
+from holdfast.kube.transport import OperationResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    from holdfast.kube.rest_mapping import ObjectReference, RestMapping
+    from holdfast.kube.transport import Flow
+
+    SendRequest: TypeAlias = Callable[[], Flow[Any]]
+    Send: TypeAlias = Callable[[ApiRequest], Flow[Any]]
+
+OPERATION_ID_ANNOTATION = "holdfast.dev/operation-id"
+OWNER_ANNOTATION = "holdfast.dev/owner"
+
+# The alphabet that the API server uses for generateName: no vowels, no digits that look like letters.
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH = 5
+_MAX_BASE_LENGTH = 63 - _SUFFIX_LENGTH
+# Within one attempt, a create is repeated this often if the existing object has just been deleted.
+_MAX_CREATE_ATTEMPTS = 3
+_NOT_FOUND, _CONFLICT, _UNPROCESSABLE = 404, 409, 422
+
+
+# Bodies: models of the official client, or dicts -----------------------------------------------------------
+
+
+def with_operation_id(body: Any, *, owner: str | None = None) -> Any:
+    """Copy an object and give it a name and an operation id; an existing id is kept."""
+    if _metadata_field(body, "annotations", "annotations") is _NO_METADATA:
+        return body
+    annotations = dict(_metadata_field(body, "annotations", "annotations") or {})
+    annotations.setdefault(OPERATION_ID_ANNOTATION, os.urandom(16).hex())
+    if owner is not None:
+        annotations.setdefault(OWNER_ANNOTATION, owner)
+    base = _metadata_field(body, "generateName", "generate_name")
+    if base and object_name(body) is None:
+        return _with_metadata(body, annotations=annotations, name=generate_name(base))
+    return _with_metadata(body, annotations=annotations)
+
+
+def generate_name(base: str) -> str:
+    """A unique name with the prefix of `generateName`."""
+    return base[:_MAX_BASE_LENGTH] + "".join(secrets.choice(_ALPHABET) for _ in range(_SUFFIX_LENGTH))
+
+
+def with_new_generated_name(body: Any) -> Any | None:
+    """Copy an object and give it another generated name; None if it has no `generateName`."""
+    base = _metadata_field(body, "generateName", "generate_name")
+    return _with_metadata(body, name=generate_name(base)) if base else None
+
+
+def annotation(body: Any, key: str) -> str | None:
+    annotations = _metadata_field(body, "annotations", "annotations")
+    value = annotations.get(key) if isinstance(annotations, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def object_name(body: Any) -> str | None:
+    name = _metadata_field(body, "name", "name")
+    return name if isinstance(name, str) and name else None
+
+
+_NO_METADATA = object()
+
+
+def _metadata_field(body: Any, key: str, attribute: str) -> Any:
+    if isinstance(body, dict):
+        metadata = body.get("metadata") or {}
+        return metadata.get(key) if isinstance(metadata, dict) else None
+    metadata = getattr(body, "metadata", None)
+    return _NO_METADATA if metadata is None else getattr(metadata, attribute, None)
+
+
+def _with_metadata(body: Any, **fields: Any) -> Any:
+    if isinstance(body, dict):
+        return {**body, "metadata": {**(body.get("metadata") or {}), **fields}}
+    changed = copy.copy(body)
+    changed.metadata = copy.copy(body.metadata)
+    for name, value in fields.items():
+        setattr(changed.metadata, name, value)
+    return changed
+
+
+# Writes through any client ---------------------------------------------------------------------------------
+
+
+class PendingWrite:
+    """What is known about one write, over all of its attempts."""
+
+    __slots__ = ("_to_json", "body", "has_caller_id", "has_generated_name", "maybe_applied")
+
+    def __init__(self, body: Any = None, to_json: Callable[[Any], Any] | None = None) -> None:
+        self.body = body
+        self.has_generated_name = False
+        self.has_caller_id = False
+        self.maybe_applied = False
+        self._to_json = to_json
+
+    def assign_operation_id(self, owner: str | None = None) -> None:
+        """Give the body an operation id, and a name if it has none."""
+        self.has_generated_name = object_name(self.body) is None
+        # An id that the caller has set may be that of an earlier run, or of an object that was copied.
+        self.has_caller_id = annotation(self.body, OPERATION_ID_ANNOTATION) is not None
+        self.body = with_operation_id(self.body, owner=owner)
+
+    def record_failure(self, error: BaseException) -> None:
+        """Remember an ambiguous failure; a later rejection does not prove that the write was not applied."""
+        if classify(error) is FailureClass.AMBIGUOUS:
+            self.maybe_applied = True
+
+    def is_own_object(self, live: Any) -> bool:
+        """Whether an attempt of this write created the object; with a caller's id it must also be equal."""
+        operation_id, live = annotation(self.body, OPERATION_ID_ANNOTATION), response_object(live)
+        if operation_id is None or annotation(live, OPERATION_ID_ANNOTATION) != operation_id:
+            return False
+        to_json = self._to_json or (lambda value: value)
+        return not self.has_caller_id or not differences(to_json(self.body), to_json(live))
+
+
+def write_once(write: PendingWrite, request: SendRequest) -> Flow[Any]:
+    """Send a write and record whether it may have been applied."""
+    try:
+        return (yield from request())
+    except Exception as error:
+        write.record_failure(error)
+        raise
+
+
+def create_idempotently(
+    write: PendingWrite, post: Callable[[Any], Flow[Any]], read: Callable[[str], Flow[Any]] | None
+) -> Flow[Any]:
+    """POST; on AlreadyExists read the object: one with our operation id was created by an earlier attempt."""
+    attempts_left = _MAX_CREATE_ATTEMPTS
+    while True:
+        attempts_left -= 1
+        try:
+            return (yield from post(write.body))
+        except Exception as error:
+            write.record_failure(error)
+            name = object_name(write.body)
+            if read is None or name is None or not is_already_exists(error):
+                raise
+            try:
+                live = yield from read(name)
+            except Exception as read_error:
+                if http_status(read_error) != _NOT_FOUND or attempts_left <= 0:
+                    raise
+                continue
+            if write.is_own_object(live):
+                return live
+            if not write.has_generated_name or attempts_left <= 0:
+                raise
+            write.body = with_new_generated_name(write.body)
+
+
+def replace_idempotently(
+    write: PendingWrite, put: SendRequest, read: SendRequest | None, to_json: Callable[[Any], Any]
+) -> Flow[Any]:
+    """PUT of a known version; after a lost response, a Conflict is a success if the object equals ours."""
+    try:
+        return (yield from put())
+    except Exception as error:
+        write.record_failure(error)
+        if read is None or not write.maybe_applied or http_status(error) != _CONFLICT:
+            raise
+        live = yield from read()
+        if not is_identical(to_json(write.body), to_json(response_object(live))):
+            raise
+        return live
+
+
+def delete_idempotently(
+    write: PendingWrite, request: SendRequest, deleted_response: Callable[[], Any]
+) -> Flow[Any]:
+    """DELETE; after a lost response, "not found" is a success."""
+    try:
+        return (yield from request())
+    except Exception as error:
+        write.record_failure(error)
+        if not write.maybe_applied or http_status(error) != _NOT_FOUND:
+            raise
+        return deleted_response()
+
+
+def response_object(result: Any) -> Any:
+    """The object that a client method returned; some variants return it with status and headers."""
+    if isinstance(result, tuple):
+        return result[0]
+    return result.data if hasattr(result, "status_code") else result
+
+
+# Writes of `Objects` ---------------------------------------------------------------------------------------
+
+
+def none_if_not_found(send: Send, request: ApiRequest) -> Flow[dict[str, Any] | None]:
+    try:
+        live: dict[str, Any] = yield from send(request)
+    except Exception as error:
+        if http_status(error) != _NOT_FOUND:
+            raise
+        return None
+    return live
+
+
+def create_object(
+    write: PendingWrite, mapping: RestMapping, reference: ObjectReference, send: Send
+) -> Flow[dict[str, Any]]:
+    collection = mapping.path(reference.namespace)
+
+    def post(body: Any) -> Flow[Any]:
+        return send(ApiRequest(Verb.CREATE, collection, mapping.plural, "POST", body=body))
+
+    def read(name: str) -> Flow[Any]:
+        return send(ApiRequest(Verb.READ, f"{collection}/{name}", mapping.plural))
+
+    created: dict[str, Any] = yield from create_idempotently(write, post, read)
+    return created
+
+
+def ensure_object(
+    write: PendingWrite, mapping: RestMapping, reference: ObjectReference, send: Send, owner: str | None
+) -> Flow[OperationResult]:
+    try:
+        return OperationResult("created", (yield from create_object(write, mapping, reference, send)))
+    except Exception as error:
+        if not is_already_exists(error):
+            raise
+    reference = reference.with_name(object_name(write.body))
+    path = mapping.path(reference.namespace, reference.name)
+    live = yield from send(ApiRequest(Verb.READ, path, mapping.plural))
+    return _check_existing(write.body, live, reference, owner)
+
+
+def _check_existing(
+    sent: dict[str, Any], live: dict[str, Any], reference: ObjectReference, owner: str | None
+) -> OperationResult:
+    """Decide about an object that exists already: ours, equal, or a conflict."""
+    live_owner = annotation(live, OWNER_ANNOTATION)
+    if live_owner is not None and live_owner != owner:
+        raise ObjectConflictError(f"{reference} belongs to {live_owner!r}")
+    if live.get("metadata", {}).get("deletionTimestamp"):
+        raise ObjectConflictError(
+            f"{reference} is being deleted", hint="Wait until it is deleted, then retry."
+        )
+    paths = differences(sent, live)
+    if paths:
+        raise ObjectConflictError(f"{reference} exists and differs in {', '.join(paths)}")
+    has_id = annotation(live, OPERATION_ID_ANNOTATION) is not None
+    is_ours = live_owner is not None or (owner is None and has_id)
+    return OperationResult("unchanged" if is_ours else "adopted", live)
+
+
+def apply_object(
+    write: PendingWrite, request: ApiRequest, reference: ObjectReference, send: Send
+) -> Flow[Any]:
+    try:
+        return (yield from write_once(write, lambda: send(request)))
+    except Exception as error:
+        if http_status(error) != _CONFLICT:
+            raise
+        fields = ", ".join(parse_status(error).invalid_fields) or "some fields"
+        raise ObjectConflictError(
+            f"{reference}: another manager owns {fields}",
+            hint="Remove those fields from the manifest, or apply with force=True to take them over.",
+            cause=error,
+        ) from error
+
+
+def patch_object(
+    write: PendingWrite, request: ApiRequest, reference: ObjectReference, send: Send
+) -> Flow[dict[str, Any] | None]:
+    try:
+        patched: dict[str, Any] = yield from write_once(write, lambda: send(request))
+    except Exception as error:
+        status = http_status(error)
+        if status == _NOT_FOUND:
+            return None
+        if status != _UNPROCESSABLE or "metadata.uid" not in parse_status(error).invalid_fields:
+            raise
+        raise ObjectConflictError(f"{reference}: the uid has changed", cause=error) from error
+    return patched
+
+
+def delete_object(
+    write: PendingWrite, request: ApiRequest, uid: str, send: Send
+) -> Flow[Literal["deleted", "absent"]]:
+    try:
+        yield from write_once(write, lambda: send(request))
+    except Exception as error:
+        status = http_status(error)
+        if status not in {_NOT_FOUND, _CONFLICT}:
+            raise
+        if status == _CONFLICT:
+            live = yield from none_if_not_found(send, ApiRequest(Verb.READ, request.path, request.resource))
+            if live is not None and live.get("metadata", {}).get("uid") == uid:
+                if write.maybe_applied and live["metadata"].get("deletionTimestamp"):
+                    # An earlier attempt, whose response was lost, has changed the resource version.
+                    return "deleted"
+                raise
+        return "deleted" if write.maybe_applied else "absent"
+    return "deleted"

@@ -1,0 +1,218 @@
+"""Raw requests through a client of the official library: JSON objects, and streams of watch events.
+
+Uses the address, TLS and credentials of the client but not its models, so that it works with any kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import UnreadableResponseError
+from holdfast.kube.client_limits import TimeLimit
+from holdfast.kube.retry_table import ApiMethod, Verb
+from holdfast.retry import clock
+
+if TYPE_CHECKING:
+    from holdfast.retry.clock import StopEvent
+
+_SUCCESS = range(200, 300)
+_MAX_EVENT_BYTES = 32 * 1024 * 1024
+_CHUNK_BYTES = 64 * 1024
+_MAX_STREAM_SECONDS = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """One request to the API server."""
+
+    verb: Verb
+    path: str
+    resource: str
+    http_method: str = "GET"
+    query: dict[str, Any] = field(default_factory=dict)
+    body: Any = None
+    content_type: str = "application/json"
+
+    @property
+    def method(self) -> ApiMethod:
+        return ApiMethod(self.verb, self.resource)
+
+
+def _request_arguments(request: ApiRequest) -> dict[str, Any]:
+    headers = {"Accept": "application/json"}
+    if request.body is not None:
+        headers["Content-Type"] = request.content_type
+    return {
+        "method": request.http_method,
+        "resource_path": request.path,
+        "query_params": [(key, value) for key, value in request.query.items() if value is not None],
+        "header_params": headers,
+        "body": request.body,
+        "auth_settings": ["BearerToken"],
+    }
+
+
+def _parse_object(client_module: str, response: Any, data: bytes) -> dict[str, Any]:
+    """Parse a response; raise an ApiException for an HTTP error."""
+    if response.status not in _SUCCESS:
+        from importlib import import_module
+
+        failure = import_module(f"{client_module}.exceptions").ApiException
+        raise failure.from_response(http_resp=response, body=data.decode("utf-8", "replace"), data=None)
+    # The JSON error is not chained: it would keep the whole response alive.
+    parsed = _parse_json(data)
+    if (
+        not isinstance(parsed, dict)
+        or not isinstance(parsed.get("kind"), str)
+        or not _has_valid_metadata(parsed)
+    ):
+        raise UnreadableResponseError(f"HTTP {response.status}, but the response is not a Kubernetes object")
+    return parsed
+
+
+def _has_valid_metadata(obj: dict[str, Any]) -> bool:
+    """Whether `metadata`, if present, is a mapping; callers rely on it."""
+    return isinstance(obj.get("metadata", {}), dict)
+
+
+def _parse_json(data: bytes) -> Any:
+    """Parse JSON; None if it is invalid."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+class RestClient:
+    """Sends requests through a `kubernetes.client.ApiClient`."""
+
+    def __init__(self, api_client: Any) -> None:
+        self.api_client = api_client
+
+    def send(self, request: ApiRequest, timeout: float) -> Any:
+        serialized = self.api_client.param_serialize(**_request_arguments(request))
+        with TimeLimit(timeout):
+            response = self.api_client.call_api(*serialized, _request_timeout=timeout)
+            return _parse_object("kubernetes.client", response, response.read())
+
+    def stream(
+        self, request: ApiRequest, timeout: float, idle_timeout: float, stop: StopEvent | None = None
+    ) -> Any:
+        serialized = self.api_client.param_serialize(**_request_arguments(request))
+        with TimeLimit(timeout + idle_timeout, stop) as limit:
+            response = self.api_client.call_api(*serialized, _request_timeout=(timeout, idle_timeout))
+            if response.status not in _SUCCESS:
+                _parse_object("kubernetes.client", response, response.read())
+        return EventStream(response.response, limit)
+
+
+class AsyncRestClient:
+    """Sends requests through a `kubernetes.aio.client.ApiClient`."""
+
+    def __init__(self, api_client: Any) -> None:
+        self.api_client = api_client
+
+    async def send(self, request: ApiRequest, timeout: float) -> Any:  # noqa: ASYNC109 - passed to aiohttp
+        serialized = await self.api_client.param_serialize(**_request_arguments(request))
+        response = await self.api_client.call_api(*serialized, _request_timeout=timeout)
+        return _parse_object("kubernetes.aio.client", response, await response.read())
+
+    async def stream(
+        self,
+        request: ApiRequest,
+        timeout: float,  # noqa: ASYNC109
+        idle_timeout: float,
+        stop: StopEvent | None = None,
+    ) -> Any:
+        serialized = await self.api_client.param_serialize(**_request_arguments(request))
+        # A single number would bound the whole stream.
+        read_timeout = _read_timeout(idle_timeout)
+        async with asyncio.timeout(timeout + idle_timeout):
+            response = await self.api_client.call_api(*serialized, _request_timeout=read_timeout)
+            if response.status not in _SUCCESS:
+                _parse_object("kubernetes.aio.client", response, await response.read())
+        return AsyncEventStream(response.response, stop)
+
+
+def _read_timeout(seconds: float) -> Any:
+    from aiohttp import ClientTimeout
+
+    return ClientTimeout(total=None, sock_read=seconds)
+
+
+class _EventBuffer:
+    """Splits received bytes into lines and parses them as events."""
+
+    def __init__(self, raw: Any, stop: StopEvent | None = None) -> None:
+        self.raw, self._stop = raw, stop
+        self._buffer = bytearray()
+
+    def _next_buffered_event(self) -> dict[str, Any] | None:
+        """The next complete event in the buffer."""
+        while (end := self._buffer.find(b"\n")) >= 0:
+            line = bytes(self._buffer[:end])
+            del self._buffer[: end + 1]
+            if line.strip():
+                return _parse_event(line)
+        if len(self._buffer) > _MAX_EVENT_BYTES:
+            raise UnreadableResponseError("a watch event exceeds the size limit")
+        return None
+
+    def close(self) -> None:
+        self.raw.close()
+
+
+def _parse_event(line: bytes) -> dict[str, Any]:
+    event: Any = _parse_json(line)
+    obj = event.get("object") if isinstance(event, dict) else None
+    if not isinstance(obj, dict) or not isinstance(event.get("type"), str) or not _has_valid_metadata(obj):
+        raise UnreadableResponseError("a watch event is not valid")
+    return dict(event)
+
+
+class EventStream(_EventBuffer):
+    """Watch events; `next` returns None at the end of the stream, or as soon as `stop` is set."""
+
+    def __init__(self, raw: Any, limit: TimeLimit) -> None:
+        super().__init__(raw)
+        self._limit = limit
+
+    def next(self, seconds: float) -> dict[str, Any] | None:
+        """Return the next event; raise TimeoutError if it is not complete after that many seconds."""
+        self._limit.extend(seconds)
+        while (event := self._next_buffered_event()) is None:
+            chunk = self.raw.read1(_CHUNK_BYTES)
+            if not chunk:
+                return None
+            self._buffer += chunk
+        return event
+
+
+class AsyncEventStream(_EventBuffer):
+    """`EventStream` for asyncio."""
+
+    async def next(self, seconds: float) -> dict[str, Any] | None:
+        """Return the next event; raise TimeoutError if it is not complete after that many seconds."""
+        async with asyncio.timeout(seconds):
+            while (event := self._next_buffered_event()) is None:
+                chunk = await self._read_chunk()
+                if not chunk:
+                    return None
+                self._buffer += chunk
+        return event
+
+    async def _read_chunk(self) -> bytes:
+        """Read the next bytes; empty at the end of the stream or if `stop` is set first."""
+        if self._stop is None:
+            return bytes(await self.raw.content.readany())
+        reading = asyncio.ensure_future(self.raw.content.readany())
+        stopping = asyncio.ensure_future(clock.asleep(_MAX_STREAM_SECONDS, self._stop))
+        try:
+            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return bytes(reading.result()) if reading.done() else b""
+        finally:
+            reading.cancel()
+            stopping.cancel()

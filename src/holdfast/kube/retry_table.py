@@ -1,0 +1,195 @@
+"""Verbs of API calls, and the table of what follows a failure: verb by failure class.
+
+The official client names its methods `<verb>_<scope>_<resource>`; the effect of a PATCH or PUT depends on its
+body. docs/reference/kube-outcomes.md explains the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from holdfast.kube.failures import FailureClass, classify, describe, http_status, retry_after_seconds
+from holdfast.retry import Budget, Policy, exponential
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Verb(Enum):
+    """The effect of a request, with regard to repeating it."""
+
+    READ = "read"
+    CREATE = "create"
+    QUERY = "ask"
+    """POST that stores nothing: access reviews, token requests, dry runs"""
+    EVICT = "evict"
+    INVOKE = "act"
+    """POST that must happen once: bindings, proxied calls, exec"""
+    REPLACE = "replace"
+    """PUT with a resourceVersion: the server rejects a repetition"""
+    OVERWRITE = "overwrite"
+    """PUT without a resourceVersion"""
+    PATCH = "patch"
+    """merge patches and server-side apply: idempotent"""
+    PATCH_ONCE = "patch-once"
+    """JSON patches that add to lists, remove or test, and patches with a resourceVersion"""
+    DELETE = "delete"
+    DELETE_COLLECTION = "delete-many"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiMethod:
+    """The verb and resource of a method of an API class."""
+
+    verb: Verb
+    resource: str
+    """the rest of the name, such as `namespaced_pod`; few enough values for a metric label"""
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether bodies of this resource may contain secrets."""
+        return "secret" in self.resource or "token" in self.resource
+
+
+_VERB_BY_PREFIX = {
+    "read": Verb.READ,
+    "list": Verb.READ,
+    "get": Verb.READ,
+    "log": Verb.READ,
+    "create": Verb.CREATE,
+    "replace": Verb.REPLACE,
+    "patch": Verb.PATCH,
+    "delete": Verb.DELETE,
+}
+HTTP_INFO_SUFFIX = "_with_http_info"
+# Bindings of pods to nodes, not role bindings.
+_BINDINGS = {"namespaced_binding", "namespaced_pod_binding"}
+
+
+def parse_method_name(name: str) -> ApiMethod | None:
+    """Parse a method name; None for exec, proxies and methods that make no request."""
+    first, _, rest = name.removesuffix(HTTP_INFO_SUFFIX).partition("_")
+    verb = _VERB_BY_PREFIX.get(first)
+    if verb is None or not rest:
+        return None
+    if verb is Verb.CREATE:
+        verb = _create_verb(rest)
+    elif verb is Verb.DELETE and rest.startswith("collection_"):
+        verb = Verb.DELETE_COLLECTION
+    return ApiMethod(verb, rest)
+
+
+def _create_verb(resource: str) -> Verb:
+    if resource.endswith(("_review", "_token")):
+        return Verb.QUERY
+    if resource.endswith("_eviction"):
+        return Verb.EVICT
+    return Verb.INVOKE if resource in _BINDINGS else Verb.CREATE
+
+
+def effective_verb(verb: Verb, body: Any, *, dry_run: bool = False) -> Verb:
+    """The verb of a call with this body."""
+    if dry_run and verb is not Verb.READ:
+        return Verb.QUERY
+    if verb is Verb.REPLACE:
+        return Verb.REPLACE if resource_version(body) else Verb.OVERWRITE
+    if verb is Verb.PATCH:
+        return Verb.PATCH if _is_idempotent_patch(body) else Verb.PATCH_ONCE
+    return verb
+
+
+def _is_idempotent_patch(body: Any) -> bool:
+    if isinstance(body, list):
+        return all(_is_idempotent_operation(each) for each in body)
+    return not isinstance(body, str | bytes) and not resource_version(body)
+
+
+def _is_idempotent_operation(operation: Any) -> bool:
+    if not isinstance(operation, dict):
+        return False
+    last = str(operation.get("path", "")).rpartition("/")[2]
+    # An index or "-" inserts into a list each time.
+    return operation.get("op") == "replace" or (
+        operation.get("op") == "add" and bool(last) and last != "-" and not last.isdigit()
+    )
+
+
+def resource_version(body: Any) -> str | None:
+    """The resourceVersion of a model or dict."""
+    if isinstance(body, dict):
+        metadata = body.get("metadata")
+        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    else:
+        version = getattr(getattr(body, "metadata", None), "resource_version", None)
+    return version if isinstance(version, str) and version else None
+
+
+class FailureAction(Enum):
+    """What follows a failure."""
+
+    RETRY = "retry"
+    RESOLVE = "resolve"
+    """retry; if the write turns out to be applied already, check whether an earlier attempt did it"""
+    RAISE = "raise"
+
+
+_RETRY, _RESOLVE, _RAISE = FailureAction.RETRY, FailureAction.RESOLVE, FailureAction.RAISE
+# Columns: not sent, rejected, ambiguous. A definite failure is always raised.
+_TABLE: dict[Verb, tuple[FailureAction, FailureAction, FailureAction]] = {
+    Verb.READ: (_RETRY, _RETRY, _RETRY),
+    Verb.QUERY: (_RETRY, _RETRY, _RETRY),
+    Verb.CREATE: (_RETRY, _RETRY, _RESOLVE),
+    Verb.EVICT: (_RETRY, _RETRY, _RAISE),
+    Verb.INVOKE: (_RETRY, _RETRY, _RAISE),
+    Verb.REPLACE: (_RETRY, _RETRY, _RESOLVE),
+    Verb.OVERWRITE: (_RETRY, _RETRY, _RAISE),
+    Verb.PATCH: (_RETRY, _RETRY, _RETRY),
+    Verb.PATCH_ONCE: (_RETRY, _RETRY, _RAISE),
+    Verb.DELETE: (_RETRY, _RETRY, _RESOLVE),
+    Verb.DELETE_COLLECTION: (_RETRY, _RETRY, _RAISE),
+}
+_COLUMNS = {FailureClass.NOT_SENT: 0, FailureClass.REJECTED: 1, FailureClass.AMBIGUOUS: 2}
+
+_TOO_MANY_REQUESTS = 429
+
+
+def failure_action(verb: Verb, outcome: FailureClass) -> FailureAction:
+    """Look up the table."""
+    column = _COLUMNS.get(outcome)
+    return FailureAction.RAISE if column is None else _TABLE[verb][column]
+
+
+def retry_predicate(verb: Verb) -> Callable[[Exception], bool]:
+    """The `retry_on` predicate for a verb."""
+
+    def predicate(error: Exception) -> bool:
+        if verb is Verb.EVICT and http_status(error) == _TOO_MANY_REQUESTS:
+            # The disruption budget does not allow the eviction; only the caller knows how long to retry.
+            return False
+        return failure_action(verb, classify(error)) is not FailureAction.RAISE
+
+    return predicate
+
+
+DEFAULT_POLICY = Policy(attempts=4, backoff=exponential(0.2, cap=10.0))
+# All retries to one server in this process share one token bucket.
+_BUDGET_RATE, _BUDGET_BURST = 50.0, 100
+_budgets: dict[str, Budget] = {}
+
+
+def budget_for_host(host: str) -> Budget:
+    """The budget shared by all clients of one server in this process."""
+    budget = _budgets.get(host)
+    return _budgets.setdefault(host, Budget(_BUDGET_RATE, burst=_BUDGET_BURST)) if budget is None else budget
+
+
+def policy_for(verb: Verb, base: Policy, operation: str) -> Policy:
+    """Add the retry rules of a verb to the caller's policy."""
+    return base.replace(
+        retry_on=retry_predicate(verb),
+        retry_after=retry_after_seconds,
+        describe=describe,
+        operation=operation,
+    )

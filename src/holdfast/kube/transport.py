@@ -1,0 +1,292 @@
+"""One request to an API server: session, timeout, credential renewal, observers; and the errors it raises.
+
+`Flow` lets the logic of this package be written once for threads and for asyncio: a flow is a generator that
+yields calls and receives their results; `run_sync` makes the calls, `run_async` awaits them
+(docs/decisions/0013-logic-as-steps.md). `retry_table` decides which requests are repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from holdfast.errors import (
+    ApiRequestRejectedError,
+    ArgumentTypeError,
+    HoldfastError,
+    ObjectConflictError,
+    OperationCancelledError,
+    OutcomeUnknownError,
+    RedactedError,
+    TemporaryError,
+)
+from holdfast.kube.client import ClientCredentials, credentials_for
+from holdfast.kube.client_limits import apply_client_limits, clip_to_deadline
+from holdfast.kube.failures import (
+    FailureClass,
+    WriteOutcome,
+    classify,
+    describe,
+    enclosing_error,
+    http_status,
+    is_tls_trust_error,
+    parse_status,
+    record_enclosing_error,
+    record_write_outcome,
+    write_outcome,
+)
+from holdfast.kube.retry_table import DEFAULT_POLICY, budget_for_host, policy_for
+from holdfast.retry import Policy, argument_checks, causes
+
+if TYPE_CHECKING:
+    from holdfast.kube.idempotency import PendingWrite
+    from holdfast.kube.rest_mapping import ObjectReference
+    from holdfast.kube.retry_table import ApiMethod, Verb
+    from holdfast.kube.telemetry import Observer
+
+R = TypeVar("R")
+
+Flow: TypeAlias = Generator[Callable[[], Any], Any, R]
+Effect: TypeAlias = Literal["created", "adopted", "unchanged", "changed", "deleted", "absent"]
+
+DEFAULT_TIMEOUT = 30.0
+_UNAUTHORIZED, _CONFLICT = 401, 409
+_HIDDEN = "<hidden>"
+_MAX_API_KEYS = 256
+_MAX_MESSAGE_LENGTH = 300
+_TLS_TRUST_HINT = "Check the certificate authority and the client certificate in the kubeconfig."
+
+
+# Flows -----------------------------------------------------------------------------------------------------
+
+
+def run_sync(flow: Flow[R]) -> R:
+    """Run a flow in this thread."""
+    try:
+        call = next(flow)
+        while True:
+            try:
+                result = call()
+            except Exception as error:  # noqa: BLE001 - the flow raises what it does not handle
+                call = flow.throw(error)
+            else:
+                call = flow.send(result)
+    except StopIteration as end:
+        value: R = end.value
+        return value
+    finally:
+        flow.close()
+
+
+async def run_async(flow: Flow[R]) -> R:
+    """Run a flow in this task; awaits the results that are awaitable."""
+    try:
+        call = next(flow)
+        while True:
+            try:
+                result = call()
+                if isinstance(result, Awaitable):
+                    result = await result
+            except Exception as error:  # noqa: BLE001
+                call = flow.throw(error)
+            else:
+                call = flow.send(result)
+    except StopIteration as end:
+        value: R = end.value
+        return value
+    finally:
+        flow.close()
+
+
+# Sessions and requests -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSession:
+    """A client and the options it is used with."""
+
+    api_client: Any
+    policy: Policy
+    credentials: ClientCredentials
+    timeout: float = DEFAULT_TIMEOUT
+    observers: tuple[Observer, ...] = ()
+    policy_cache: dict[tuple[Verb, str], Policy] = field(default_factory=dict)
+
+    def policy_for(self, verb: Verb, operation: str) -> Policy:
+        """The policy for one verb; cached."""
+        key = (verb, operation)
+        policy = self.policy_cache.get(key)
+        if policy is None:
+            policy = self.policy_cache[key] = policy_for(verb, self.policy, operation)
+        return policy
+
+    def finalize_error(self, error: Exception, method: ApiMethod, write: PendingWrite | None) -> Exception:
+        """Remove secrets from an error and record the outcome of the write; returns the error to raise."""
+        for each in causes(error):
+            _redact_in_place(each, sensitive=method.is_sensitive, configuration=self.api_client.configuration)
+        final = _redacted_error(error) if method.is_sensitive else error
+        record_enclosing_error(final, enclosing_error(error))
+        if write is not None:
+            record_write_outcome(
+                final, WriteOutcome.UNKNOWN if write.maybe_applied else WriteOutcome.NOT_DONE
+            )
+        return final
+
+
+def validate_options(policy: Any, timeout: Any, observers: Any, refresh_credentials: Any = None) -> None:
+    """Raise an error that names the first invalid argument."""
+    if policy is not None and not isinstance(policy, Policy):
+        raise ArgumentTypeError("policy", f"must be a Policy, not {type(policy).__name__}")
+    argument_checks.check_seconds("timeout", timeout)
+    if not isinstance(observers, tuple) or not all(map(callable, observers)):
+        raise ArgumentTypeError("observers", "must be a tuple of observers, such as (prometheus(),)")
+    if refresh_credentials is not None and not callable(refresh_credentials):
+        raise ArgumentTypeError(
+            "refresh_credentials", f"must be callable, not {type(refresh_credentials).__name__}"
+        )
+
+
+def open_session(
+    api_client: Any,
+    *,
+    policy: Policy | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    refresh_credentials: Callable[[], Any] | None = None,
+    observers: tuple[Observer, ...] = (),
+    max_response_bytes: int | None = None,
+) -> ApiSession:
+    """Apply the limits to a client; all sessions to one server share a retry budget."""
+    apply_client_limits(api_client, max_response_bytes=max_response_bytes)
+    base = DEFAULT_POLICY if policy is None else policy
+    if base.budget is None:
+        base = base.replace(budget=budget_for_host(str(api_client.configuration.host)))
+    return ApiSession(api_client, base, credentials_for(api_client, refresh_credentials), timeout, observers)
+
+
+def send_request(session: ApiSession, method: ApiMethod, request: Callable[[float], Any]) -> Flow[Any]:
+    """One attempt: call `request` with its timeout; renew the credentials and repeat it after a 401."""
+    enclosing, credentials = sys.exception(), session.credentials
+    generation = credentials.generation
+    for is_renewed in (False, True):
+        try:
+            if session.observers:
+                return (yield from _send_observed(session, method, request))
+            return (yield partial(request, clip_to_deadline(session.timeout)))
+        except Exception as error:
+            record_enclosing_error(error, enclosing)
+            if is_renewed or http_status(error) != _UNAUTHORIZED:
+                raise
+            renew = credentials.arenew if credentials.is_async else credentials.renew
+            if not (yield partial(renew, generation)):
+                raise
+    raise AssertionError("unreachable: the second request returns or raises")
+
+
+def _send_observed(session: ApiSession, method: ApiMethod, request: Callable[[float], Any]) -> Flow[Any]:
+    finishers = [begin(method.verb.value, method.resource) for begin in session.observers]
+    outcome = "cancelled"
+    try:
+        result = yield partial(request, clip_to_deadline(session.timeout))
+        outcome = "ok"
+    except Exception as error:
+        outcome = classify(error).value
+        raise
+    else:
+        return result
+    finally:
+        for finish in finishers:
+            finish(outcome)
+
+
+# Results and errors ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OperationResult:
+    """What an operation of `Objects` did, and the object as the server returned it."""
+
+    effect: Effect
+    object: dict[str, Any] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return str(self.object.get("metadata", {}).get("name", ""))
+
+    @property
+    def uid(self) -> str | None:
+        uid = self.object.get("metadata", {}).get("uid")
+        return uid if isinstance(uid, str) else None
+
+
+def translate_error(
+    error: Exception, action: str, reference: ObjectReference, *, is_write: bool
+) -> Exception:
+    """The equivalent error of `holdfast.errors`.
+
+    The message contains the server's message, shortened, except for Secrets.
+    """
+    if isinstance(error, OperationCancelledError):
+        return error
+    if isinstance(error, HoldfastError) and classify(error) is FailureClass.DEFINITE:
+        return error
+    message = f"{action} {reference}: {describe(error)}{_server_message(error, reference)}"
+    if is_write and write_outcome(error) is WriteOutcome.UNKNOWN:
+        return OutcomeUnknownError(message, cause=error)
+    if classify(error) is not FailureClass.DEFINITE:
+        return TemporaryError(message, cause=error)
+    if http_status(error) == _CONFLICT:
+        return ObjectConflictError(message, cause=error)
+    hint = _TLS_TRUST_HINT if is_tls_trust_error(error) else None
+    is_local = http_status(error) is None and hint is None
+    return error if is_local else ApiRequestRejectedError(message, hint=hint, cause=error)
+
+
+def _server_message(error: Exception, reference: ObjectReference) -> str:
+    if reference.kind == "Secret":
+        return ""
+    message = parse_status(error).message.replace("\n", " ")[:_MAX_MESSAGE_LENGTH]
+    return f": {message}" if message else ""
+
+
+def _redacted_error(error: Exception) -> Exception:
+    """Replace errors of parsers and validators: their messages quote the input."""
+    if isinstance(error, HoldfastError) or not isinstance(
+        error, ValueError | TypeError | AttributeError | LookupError
+    ):
+        return error
+    redacted = RedactedError(f"{type(error).__name__}; the message is hidden because it may quote a secret")
+    for note in getattr(error, "__notes__", []):
+        redacted.add_note(note)
+    return redacted
+
+
+def _redact_in_place(error: BaseException, *, sensitive: bool, configuration: Any) -> None:
+    """Remove the bearer token, and the body if sensitive, from an ApiException; ignores other errors."""
+    if not hasattr(error, "body") or not hasattr(error, "headers"):
+        return
+    if sensitive:
+        error.body = _status_without_message(error) if error.body else error.body
+        error.data = None  # type: ignore[attr-defined]
+    for token in _credential_values(configuration):
+        if isinstance(error.body, str) and token in error.body:
+            error.body = error.body.replace(token, _HIDDEN)
+        if token in str(error.headers):
+            error.headers = None
+
+
+def _status_without_message(error: BaseException) -> str:
+    status = {"kind": "Status", "status": "Failure", "reason": parse_status(error).reason, "message": _HIDDEN}
+    return json.dumps({**status, "code": http_status(error)})
+
+
+def _credential_values(configuration: Any) -> list[str]:
+    keys = getattr(configuration, "api_key", None)
+    values = list(keys.values())[:_MAX_API_KEYS] if isinstance(keys, dict) else []
+    values += [getattr(configuration, "password", None), getattr(configuration, "access_token", None)]
+    # The scheme ("Bearer ...") is not secret.
+    credentials = [str(value).rpartition(" ")[2] for value in values if value]
+    return [each for each in credentials if each]

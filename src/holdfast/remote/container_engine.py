@@ -1,0 +1,189 @@
+"""Connect to the container engine: a local one, or one on another host through a forwarded socket.
+
+The other host needs sshd and the engine's socket. The next call reopens a connection that was cut.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.containers import ContainerEngine, engine_endpoint, translate_errors
+from holdfast.errors import ContainerEnginePermissionError, ContainerEngineUnreachableError, HostAccessError
+from holdfast.remote.control_master import DEFAULT_SSH_TIMEOUTS, ControlMaster, SshTimeouts
+from holdfast.remote.ssh import SSH_SCHEME, SshTarget, parse_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# How long the connection outlives a command, so that the next command can reuse it.
+_CONTROL_PERSIST_SECONDS = "60"
+
+_TCP_LISTEN = "0A"
+_LINE_MARKER = "holdfast:"
+_HOST_FACTS_SCRIPT = f"""
+d=${{DOCKER_HOST:-unix:///var/run/docker.sock}}; s=${{d#unix://}}; e=ok
+[ -w "$s" ] || e=denied; [ -S "$s" ] || e=missing
+l=/tmp; case $(ls -ld /run/lock/ 2>/dev/null) in d???????w[tT]*) l=/run/lock;; esac
+printf '{_LINE_MARKER}%s\\n' "$d" "$e" "$l" "$(id -un)"
+"""
+
+
+class HostFacts(msgspec.Struct, frozen=True):
+    """The output of the facts script: engine address and access, directory of the locks, and the user."""
+
+    engine_address: str
+    engine_state: str
+    lock_directory: str
+    user: str
+
+
+class SshHost:
+    """A host with a container engine, reached by ssh; connects on first use."""
+
+    def __init__(self, target: SshTarget, timeouts: SshTimeouts = DEFAULT_SSH_TIMEOUTS) -> None:
+        self.target = target
+        self.control_master = ControlMaster(
+            target, "engine", persist=_CONTROL_PERSIST_SECONDS, timeouts=timeouts
+        )
+        self.local_socket = self.control_master.directory / "engine.sock"
+        self._facts: HostFacts | None = None
+
+    def facts(self) -> HostFacts:
+        """Connect if necessary and return the host's facts; they are read once per connection."""
+        if self._facts is None or not self.control_master.is_process_alive():
+            self.control_master.ensure_connected()
+            self._facts = _parse_host_facts(
+                self.target, self.control_master.run_script(f"sh -c {shlex.quote(_HOST_FACTS_SCRIPT)}")
+            )
+        return self._facts
+
+    def forward_engine_socket(self) -> str:
+        """Forward the engine's socket and return its address on this machine."""
+        facts = self.facts()
+        path = facts.engine_address.removeprefix("unix://")
+        self._check_engine_access(facts, path)
+        if not self.control_master.forward(str(self.local_socket), path):
+            log = self.control_master.read_log().strip()
+            raise HostAccessError(f"{self.target}: the engine's socket cannot be forwarded: {log}")
+        return f"unix://{self.local_socket}"
+
+    def listening_ports(self) -> set[int]:
+        """Return the TCP ports in use on the host."""
+        self.facts()
+        table = self.control_master.run_script("cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; exit 0")
+        return parse_listening_ports(table)
+
+    def _check_engine_access(self, facts: HostFacts, path: str) -> None:
+        if not facts.engine_address.startswith("unix://"):
+            raise HostAccessError(
+                f"{self.target}: DOCKER_HOST is {facts.engine_address}, but only a socket can be forwarded",
+                hint="Unset it on that host, or set it to unix:///path/of/the/docker.sock.",
+            )
+        if facts.engine_state == "missing":
+            raise ContainerEngineUnreachableError(
+                f"{self.target}: container engine not found: {path} does not exist",
+                hint="Install or start Docker on that host (`sudo systemctl start docker`).",
+            )
+        if facts.engine_state == "denied":
+            raise ContainerEnginePermissionError(
+                f"{self.target}: user {facts.user} has no permission for the container engine",
+                hint=f"Run on that host: sudo usermod -aG docker {facts.user}",
+            )
+
+
+class SshContainerEngine(ContainerEngine):
+    """An engine behind an ssh connection that may be cut at any time.
+
+    Args:
+        host: the host of the engine.
+        timeout: limit in seconds for one call.
+        before_call: raises if no call is allowed. A lock can be lost together with a connection; without this
+            check the caller would continue over a new connection without its lock.
+    """
+
+    def __init__(
+        self, host: SshHost, *, timeout: float, before_call: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(None, f"{SSH_SCHEME}{host.target}")
+        self.host = host
+        self._timeout = timeout
+        self._before_call = before_call
+
+    @property
+    def client(self) -> Any:
+        """The client of the Docker SDK; reopens the connection first if it was cut."""
+        self._before_call()
+        sdk = self._docker_client
+        if not self.host.control_master.is_process_alive():
+            self.host.forward_engine_socket()
+            self._before_call()
+        return sdk
+
+    @cached_property
+    def _docker_client(self) -> Any:
+        import docker
+
+        address = self.host.forward_engine_socket()
+        try:
+            with translate_errors("reaching the container engine", self.address):
+                return docker.APIClient(base_url=address, version="auto", timeout=math.ceil(self._timeout))
+        except ContainerEngineUnreachableError as error:
+            if "prohibited" in self.host.control_master.read_log():
+                raise HostAccessError(
+                    f"{self.host.target}: sshd does not allow forwarding to the engine's socket",
+                    hint="Enable AllowStreamLocalForwarding and AllowTcpForwarding in its sshd_config.",
+                ) from error
+            raise
+
+
+def connect_over_ssh(
+    host: SshHost, *, timeout: float, before_call: Callable[[], None] = lambda: None
+) -> SshContainerEngine:
+    """Connect to the engine of a host; raises if it does not answer."""
+    engine = SshContainerEngine(host, timeout=timeout, before_call=before_call)
+    _ = engine.client
+    return engine
+
+
+def parse_listening_ports(table: str) -> set[int]:
+    """Return the listening ports in the content of /proc/net/tcp."""
+    rows = (line.split() for line in table.splitlines())
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3:4] == [_TCP_LISTEN]}
+
+
+def _parse_host_facts(target: SshTarget, output: str) -> HostFacts:
+    """Parse the marked lines; a login shell may print other lines."""
+    marked = [
+        line.removeprefix(_LINE_MARKER) for line in output.splitlines() if line.startswith(_LINE_MARKER)
+    ]
+    if len(marked) != len(HostFacts.__struct_fields__):
+        raise HostAccessError(
+            f"{target}: a shell command failed: {output.strip()[:200] or 'no output'}",
+            hint=f"Check the output of: ssh {target.destination} id",
+        )
+    return HostFacts(*marked)
+
+
+def connect(*, timeout: float = 60.0, ssh_timeouts: SshTimeouts | None = None) -> ContainerEngine:
+    """Connect to the engine of DOCKER_HOST or the current Docker context; raises if it does not answer.
+
+    Args:
+        timeout: limit in seconds for one call.
+        ssh_timeouts: the timeouts for an engine on another host.
+    """
+    endpoint = engine_endpoint()
+    if endpoint.address.startswith(SSH_SCHEME):
+        host = SshHost(parse_target(endpoint.address), ssh_timeouts or DEFAULT_SSH_TIMEOUTS)
+        return connect_over_ssh(host, timeout=timeout)
+    with translate_errors("reaching the container engine", endpoint.address):
+        import docker
+
+        client = docker.APIClient(
+            base_url=endpoint.address, version="auto", timeout=math.ceil(timeout), tls=endpoint.tls or False
+        )
+    return ContainerEngine(client, endpoint.address)

@@ -1,0 +1,135 @@
+"""Files below one directory, for clients that address them by path; nothing outside of it is accessible.
+
+Paths are relative to the directory, with or without a leading slash. Links are followed if they stay inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.runtime.http_request import HTTPError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_NEW_FILE_MODE = 0o666
+
+
+class WorkspaceFiles:
+    """Reads and writes files below one directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def resolve(self, path: str) -> Path:
+        """Return the real path of a client's path; reject paths outside of the directory."""
+        if "\0" in path:
+            raise HTTPError(400, "the path contains a null byte")
+        root = self._root.resolve()
+        try:
+            resolved = (root / path.lstrip("/")).resolve()
+        except (OSError, RuntimeError) as error:
+            raise HTTPError(400, f"{path!r} cannot be resolved: {error}") from error
+        if resolved != root and root not in resolved.parents:
+            raise HTTPError(403, f"{path!r} is outside of {self._root}")
+        return resolved
+
+    def exists(self, path: str) -> bool:
+        """Report whether a path exists."""
+        try:
+            return self.resolve(path).exists()
+        except OSError:
+            return False
+
+    def list_directory(self, path: str) -> list[dict[str, Any]]:
+        """Return the entries of a directory, sorted by name."""
+        folder = self.resolve(path)
+        with _OSErrorTranslator(path), os.scandir(folder) as entries:
+            return [_directory_entry(entry) for entry in sorted(entries, key=lambda entry: entry.name)]
+
+    def open(self, path: str) -> int:
+        """Open a regular file and return its descriptor; the caller closes it."""
+        target = self.resolve(path)
+        with _OSErrorTranslator(path):
+            # O_NONBLOCK: opening a pipe without a writer would block.
+            descriptor = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise HTTPError(400, f"{path!r} is not a file")
+        return descriptor
+
+    def write(self, path: str, content: Iterable[bytes]) -> int:
+        """Write a file atomically when its content is complete; return its size."""
+        target = self.resolve(path)
+        if target == self._root.resolve() or path.endswith("/"):
+            raise HTTPError(400, f"{path!r} does not name a file")
+        with _OSErrorTranslator(path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_dir():
+                raise HTTPError(400, f"{path!r} is a directory")
+            descriptor, name = tempfile.mkstemp(prefix=".upload-", dir=target.parent)
+            try:
+                with open(descriptor, "wb") as file:  # noqa: PTH123 (a descriptor)
+                    size = sum(file.write(piece) for piece in content)
+                Path(name).chmod(_file_mode(target))
+                Path(name).rename(target)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    Path(name).unlink()
+                raise
+        return size
+
+
+class _OSErrorTranslator:
+    """Raises OS errors about a path as `HTTPError`."""
+
+    _STATUS = (
+        (FileNotFoundError, 404, "does not exist"),
+        (NotADirectoryError, 400, "is not a directory"),
+        (IsADirectoryError, 400, "is a directory"),
+        (PermissionError, 403, "is not accessible"),
+    )
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, OSError) or isinstance(error, ConnectionError | TimeoutError):
+            return
+        for error_type, status, problem in self._STATUS:
+            if isinstance(error, error_type):
+                raise HTTPError(status, f"{self._path!r} {problem}") from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise HTTPError(507 if full else 400, f"{self._path!r}: {error.strerror}") from error
+
+
+def _directory_entry(entry: os.DirEntry[str]) -> dict[str, Any]:
+    try:
+        status = entry.stat()
+    except OSError:
+        status = entry.stat(follow_symlinks=False)
+    return {
+        "name": entry.name,
+        "size": status.st_size,
+        "type": "directory" if stat.S_ISDIR(status.st_mode) else "file",
+        "mod_time": status.st_mtime,
+    }
+
+
+def _file_mode(target: Path) -> int:
+    """Return the mode of the file that is replaced, or the default mode of a new file."""
+    try:
+        return stat.S_IMODE(target.stat().st_mode)
+    except FileNotFoundError:
+        mask = os.umask(0o022)
+        os.umask(mask)
+        return _NEW_FILE_MODE & ~mask

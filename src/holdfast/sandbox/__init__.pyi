@@ -1,0 +1,52 @@
+from holdfast.sandbox.actions import (
+    Action as Action,
+    ActionTarget as ActionTarget,
+    Adopt as Adopt,
+    Create as Create,
+    Delete as Delete,
+    Patch as Patch,
+)
+from holdfast.sandbox.claim.binding import (
+    ObservedSandboxClaim as ObservedSandboxClaim,
+    bound_sandbox_name as bound_sandbox_name,
+    reconcile_sandbox_claim as reconcile_sandbox_claim,
+    sandbox_claim_error_status as sandbox_claim_error_status,
+)
+from holdfast.sandbox.claim.overrides import additional_pod_metadata as additional_pod_metadata
+from holdfast.sandbox.lifecycle import (
+    idle_timeout as idle_timeout,
+    recreates_failed_pods as recreates_failed_pods,
+)
+from holdfast.sandbox.network_policy import (
+    MANAGED_LABELS as MANAGED_LABELS,
+    ObservedTemplate as ObservedTemplate,
+    has_name_conflict as has_name_conflict,
+    policy_name as policy_name,
+    reconcile_template as reconcile_template,
+    template_name as template_name,
+)
+from holdfast.sandbox.ownership import (
+    controller_of as controller_of,
+    name_hash as name_hash,
+    owner_reference as owner_reference,
+    pod_name as pod_name,
+    pvc_name as pvc_name,
+)
+from holdfast.sandbox.reconcile import (
+    UNENFORCED_STORAGE_CLASSES as UNENFORCED_STORAGE_CLASSES,
+    ObservedSandbox as ObservedSandbox,
+    largest_disk as largest_disk,
+    reconcile_sandbox as reconcile_sandbox,
+)
+from holdfast.sandbox.status import find_condition as find_condition
+from holdfast.sandbox.validation import (
+    describe_validation_error as describe_validation_error,
+    reject_reserved_labels as reject_reserved_labels,
+)
+from holdfast.sandbox.warmpool import (
+    ObservedWarmPool as ObservedWarmPool,
+    is_sandbox_ready as is_sandbox_ready,
+    reconcile_warm_pool as reconcile_warm_pool,
+    warm_pool_error_status as warm_pool_error_status,
+)
+from holdfast.sandbox.workspace import VOLUME_NAME as VOLUME_NAME

@@ -1,0 +1,1 @@
+"""Reconciliation of SandboxClaims: binding a sandbox, and what a SandboxClaim may change about it."""

@@ -1,0 +1,177 @@
+"""Edits of a SandboxClaim that is bound to a sandbox.
+
+Changed labels and annotations are applied to the sandbox, and so is the failed-pods policy that follows from
+the TTL. Environment variables, volume claim templates and the pool were used to create the sandbox: edits of
+these are ignored, and a condition reports them. An annotation of the sandbox records what came from the
+SandboxClaim, so that only that is removed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.api import APPLIED_SANDBOX_CLAIM_ANNOTATION, FAILED_PODS_ANNOTATION, ConditionType
+from holdfast.sandbox.claim.overrides import (
+    METADATA_FIELDS,
+    SandboxClaimRejection,
+    additional_pod_metadata,
+    find_metadata_rejection,
+    merge_pod_metadata,
+    metadata_patch,
+)
+from holdfast.sandbox.lifecycle import failed_pods_annotations
+from holdfast.sandbox.status import ConditionUpdate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_IMMUTABLE_FIELDS = ("warmPoolRef", "env", "volumeClaimTemplates")
+_HASH_LENGTH = 12
+
+
+class SandboxClaimEdits(msgspec.Struct, frozen=True, kw_only=True):
+    """Merge patch for the sandbox, the rejection of an invalid edit, and edited fields that are ignored."""
+
+    patch: dict[str, Any] = {}
+    rejection: SandboxClaimRejection | None = None
+    ignored_fields: tuple[str, ...] = ()
+
+
+class _AppliedSandboxClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a sandbox took over from its SandboxClaim; stored as JSON in an annotation.
+
+    Attributes:
+        labels: keys of added pod labels.
+        annotations: keys of added pod annotations.
+        final: whether the SandboxClaim set the failed-pods policy.
+        fixed: hashes of the fields that cannot change.
+    """
+
+    labels: list[str] = []
+    annotations: list[str] = []
+    final: bool = False
+    fixed: dict[str, str] = {}
+
+
+def applied_sandbox_claim_annotations(
+    sandbox_claim: Mapping[str, Any], base: Mapping[str, Any]
+) -> dict[str, str]:
+    """Annotations that record a SandboxClaim on the sandbox that it binds.
+
+    Args:
+        sandbox_claim: the SandboxClaim.
+        base: the sandbox's pod metadata without the SandboxClaim's.
+    """
+    final = failed_pods_annotations(sandbox_claim)
+    return {
+        APPLIED_SANDBOX_CLAIM_ANNOTATION: _encode(
+            _build_applied_sandbox_claim(sandbox_claim, base, final=bool(final))
+        ),
+        **final,
+    }
+
+
+def find_edits(
+    sandbox_claim: Mapping[str, Any], sandbox: Mapping[str, Any], policies: Sequence[Mapping[str, Any]]
+) -> SandboxClaimEdits:
+    """Compare a SandboxClaim with its bound sandbox.
+
+    Args:
+        sandbox_claim: the SandboxClaim as it is now.
+        sandbox: its sandbox.
+        policies: network policies that may select pods by a label that the SandboxClaim adds.
+    """
+    annotations = sandbox["metadata"].get("annotations") or {}
+    recorded = _decode(annotations.get(APPLIED_SANDBOX_CLAIM_ANNOTATION, ""))
+    applied = recorded or _build_applied_sandbox_claim(sandbox_claim, {}, final=False)
+    actual = sandbox["spec"]["podTemplate"].get("metadata") or {}
+    base = {
+        field: {
+            key: value
+            for key, value in (actual.get(field) or {}).items()
+            if key not in getattr(applied, field)
+        }
+        for field in METADATA_FIELDS
+    }
+    rejection = find_metadata_rejection(sandbox_claim, base, policies, current=actual)
+    change = {} if rejection else metadata_patch(actual, merge_pod_metadata(base, sandbox_claim))
+    annotation_change, final = _failed_pods_change(
+        sandbox_claim, annotations.get(FAILED_PODS_ANNOTATION), applied
+    )
+    updated = _build_applied_sandbox_claim(sandbox_claim, base, final=final)
+    if rejection:
+        updated = msgspec.structs.replace(updated, labels=applied.labels, annotations=applied.annotations)
+    updated = msgspec.structs.replace(updated, fixed=applied.fixed)
+    if updated != recorded and (recorded or change or annotation_change):
+        annotation_change = {**annotation_change, APPLIED_SANDBOX_CLAIM_ANNOTATION: _encode(updated)}
+    patch: dict[str, Any] = {"metadata": {"annotations": annotation_change}} if annotation_change else {}
+    if change:
+        patch["spec"] = {"podTemplate": {"metadata": change}}
+    current_hashes = _field_hashes(sandbox_claim)
+    ignored = tuple(
+        field for field in _IMMUTABLE_FIELDS if applied.fixed.get(field) != current_hashes.get(field)
+    )
+    return SandboxClaimEdits(patch=patch, rejection=rejection, ignored_fields=ignored)
+
+
+def ignored_edits_condition(fields: Sequence[str], sandbox: str) -> ConditionUpdate:
+    """Condition of a SandboxClaim with edits that its sandbox cannot take over."""
+    message = (
+        f"{', '.join(fields)}: changed after sandbox {sandbox} was created; the sandbox is not changed. "
+        "Create a new SandboxClaim to use the new values"
+    )
+    return ConditionUpdate(ConditionType.EDITS_APPLIED, "False", "EditIgnored", message)
+
+
+def _failed_pods_change(
+    sandbox_claim: Mapping[str, Any], current: str | None, applied: _AppliedSandboxClaim
+) -> tuple[dict[str, str | None], bool]:
+    """Change of the failed-pods annotation, and whether its value then comes from the SandboxClaim."""
+    desired = failed_pods_annotations(sandbox_claim)
+    if desired and current != desired[FAILED_PODS_ANNOTATION]:
+        return {**desired}, True
+    if not desired and applied.final:
+        return {FAILED_PODS_ANNOTATION: None}, False
+    return {}, applied.final
+
+
+def _build_applied_sandbox_claim(
+    sandbox_claim: Mapping[str, Any], base: Mapping[str, Any], *, final: bool
+) -> _AppliedSandboxClaim:
+    """Keys that the base metadata has already do not come from the SandboxClaim, even if it sets them too."""
+    labels, annotations = (
+        sorted(additional_pod_metadata(sandbox_claim, field).keys() - (base.get(field) or {}).keys())
+        for field in METADATA_FIELDS
+    )
+    return _AppliedSandboxClaim(
+        labels=labels, annotations=annotations, final=final, fixed=_field_hashes(sandbox_claim)
+    )
+
+
+def _field_hashes(sandbox_claim: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        field: _hash_value(sandbox_claim["spec"][field])
+        for field in _IMMUTABLE_FIELDS
+        if sandbox_claim["spec"].get(field)
+    }
+
+
+def _hash_value(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
+
+
+def _encode(applied: _AppliedSandboxClaim) -> str:
+    return msgspec.json.encode(applied).decode()
+
+
+def _decode(text: str) -> _AppliedSandboxClaim | None:
+    """Decode the annotation; None if it is missing or invalid."""
+    try:
+        return msgspec.json.decode(text, type=_AppliedSandboxClaim) if text else None
+    except msgspec.DecodeError:
+        return None

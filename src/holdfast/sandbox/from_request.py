@@ -1,0 +1,319 @@
+"""Manifests for a SandboxRequest: a Sandbox, or a SandboxClaim if the request names a template.
+
+The same request always gives the same manifest, so that a repeated request can be compared with the existing
+object.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.api import (
+    API_VERSION,
+    EXTENSIONS_API_VERSION,
+    FAILED_PODS_ANNOTATION,
+    IDLE_SUSPEND_AFTER_ANNOTATION,
+    MANAGED_BY_LABEL,
+    SANDBOX_ID_LABEL,
+    ShutdownPolicy,
+    Workspace,
+    format_timestamp,
+)
+from holdfast.errors import UsageError
+from holdfast.kube import parse_quantity
+from holdfast.sandbox import workspace as workspaces
+from holdfast.sandbox.ownership import tracking_labels
+from holdfast.sandbox.validation import reject_reserved_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from holdfast.api import SandboxRequest
+
+# Label of pods whose request has network rules. A policy that outlives its sandbox does not select the pod of
+# a later sandbox without rules.
+OWN_POLICY_LABELS = {"holdfast.dev/network-policy": "own"}
+SANDBOX_IMAGE = "holdfast/sandbox"
+DEFAULT_IMAGE = f"{SANDBOX_IMAGE}:{__version__}"
+CONTAINER_NAME = "sandbox"
+RUNTIME_PORT = 8888
+# Secret with a client certificate for the gateway's API, mounted into sandboxes if it exists. holdfast does
+# not create it: the holder of such a certificate controls every sandbox.
+TLS_SECRET = "holdfast-sandbox-tls"  # noqa: S105 (a name)
+TLS_PATH = "/etc/holdfast/tls"
+
+_SANDBOX_UID = 1000
+_CPU_LIMIT, _MEMORY_LIMIT = "2", "2Gi"
+_CPU_REQUEST, _MEMORY_REQUEST = "50m", "64Mi"
+_GRACE_SECONDS = 10
+_SANDBOX_ID_NAMESPACE = uuid.UUID("6a1f4d0e-5b0c-5f0e-9a5b-1d6f0b5d7c42")
+_SEED_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
+# Root in other images keeps what package managers need, and nothing that affects the host.
+_ROOT_CAPABILITIES = (*_SEED_CAPABILITIES, "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
+
+
+def sandbox_manifest(request: SandboxRequest, *, namespace: str, endpoint: str | None) -> dict[str, Any]:
+    """Build the Sandbox for a request.
+
+    Args:
+        request: the request, with its shutdown time resolved.
+        namespace: namespace of the sandbox.
+        endpoint: URL of the gateway's API as seen from sandboxes; None if sandboxes cannot use it.
+
+    Raises:
+        UsageError: the request sets a reserved label or environment variable.
+    """
+    annotations: dict[str, str] = {FAILED_PODS_ANNOTATION: request.failed_pods}
+    if request.idle_suspend_after is not None:
+        annotations[IDLE_SUSPEND_AFTER_ANNOTATION] = str(request.idle_suspend_after)
+    labels = _sandbox_labels(request, namespace)
+    pod_labels = labels | (OWN_POLICY_LABELS if _policy_rules(request) else {})
+    spec: dict[str, Any] = {
+        "podTemplate": {"metadata": {"labels": pod_labels}, "spec": _pod_spec(request, namespace, endpoint)},
+        **_lifecycle_fields(request),
+    }
+    workspace = _requested_workspace(request)
+    if workspace is not None:
+        spec["volumeClaimTemplates"] = [workspaces.volume_claim_template(workspace)]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Sandbox",
+        "metadata": {
+            "name": request.name,
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": annotations,
+        },
+        "spec": spec,
+    }
+
+
+def resolve_shutdown_time(request: SandboxRequest, now: datetime) -> SandboxRequest:
+    """Replace `shutdown_after` by a `shutdown_time` in whole seconds, as Kubernetes stores it.
+
+    Raises:
+        UsageError: the request has both.
+    """
+    if request.shutdown_after is None:
+        return request
+    if request.shutdown_time is not None:
+        raise UsageError("shutdown_time and shutdown_after exclude each other", hint="Omit one of them.")
+    end = now.replace(microsecond=0) + timedelta(seconds=request.shutdown_after)
+    return msgspec.structs.replace(request, shutdown_time=end, shutdown_after=None)
+
+
+def sandbox_claim_manifest(request: SandboxRequest, *, namespace: str, pool: str) -> dict[str, Any]:
+    """Build the SandboxClaim for a request that names a template.
+
+    Args:
+        request: the request; besides the template it may set labels, environment and shutdown time.
+        namespace: namespace of the SandboxClaim.
+        pool: a warm pool of the template.
+
+    Raises:
+        UsageError: the request sets a field that only the template may set.
+    """
+    template_fields = {
+        "image": request.image, "command": request.command, "args": request.args, "cpu": request.cpu,
+        "memory": request.memory, "network_policy": request.network_policy,
+        "idle_suspend_after": request.idle_suspend_after,
+        "workspace": None if request.workspace is True else request.workspace,
+        "failed_pods": None if request.failed_pods == "Recreate" else request.failed_pods,
+    }  # fmt: skip
+    conflicts = [name for name, value in template_fields.items() if value is not None]
+    if conflicts:
+        raise UsageError(
+            f"template {request.template} determines {', '.join(conflicts)}",
+            hint="Omit these options, or omit the template.",
+        )
+    spec: dict[str, Any] = {"warmPoolRef": {"name": pool}}
+    labels = _sandbox_labels(request, namespace)
+    if request.labels:
+        spec["additionalPodMetadata"] = {"labels": dict(request.labels)}
+    if request.env:
+        spec["env"] = _env_list(request.env)
+    if lifecycle := _lifecycle_fields(request):
+        spec["lifecycle"] = lifecycle
+    return {
+        "apiVersion": EXTENSIONS_API_VERSION,
+        "kind": "SandboxClaim",
+        "metadata": {"name": request.name, "namespace": namespace, "labels": labels},
+        "spec": spec,
+    }
+
+
+def network_policy_manifest(request: SandboxRequest, *, namespace: str) -> dict[str, Any] | None:
+    """Build the NetworkPolicy for a request; None if the request has no rules."""
+    rules = _policy_rules(request)
+    if not rules:
+        return None
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": f"{request.name}-sandbox-policy",
+            "namespace": namespace,
+            "labels": {MANAGED_BY_LABEL: "holdfast", **tracking_labels(request.name)},
+        },
+        "spec": {
+            "podSelector": {"matchLabels": {**tracking_labels(request.name), **OWN_POLICY_LABELS}},
+            "policyTypes": [direction.capitalize() for direction in rules],
+            **rules,
+        },
+    }
+
+
+def _policy_rules(request: SandboxRequest) -> dict[str, list[Any]]:
+    """Rules by direction. An empty list denies all connections; an omitted direction is not restricted."""
+    policy = request.network_policy
+    rules = {} if policy is None else {"ingress": policy.ingress, "egress": policy.egress}
+    return {direction: listed for direction, listed in rules.items() if listed is not None}
+
+
+def _lifecycle_fields(request: SandboxRequest) -> dict[str, str]:
+    if request.shutdown_time is None:
+        return {}
+    return {
+        "shutdownTime": format_timestamp(request.shutdown_time),
+        "shutdownPolicy": ShutdownPolicy.RETAIN.value,
+    }
+
+
+def sandbox_id(name: str, *, namespace: str) -> str:
+    """ID of a sandbox; a recreated sandbox with the same name has the same ID."""
+    return str(uuid.uuid5(_SANDBOX_ID_NAMESPACE, f"{namespace}/{name}"))
+
+
+def is_sandbox_image(image: str) -> bool:
+    """Whether an image is holdfast's sandbox image, from any registry."""
+    name = image.partition("@")[0]
+    head, _, tail = name.rpartition("/")
+    name = f"{head}/{tail.partition(':')[0]}"
+    return name == SANDBOX_IMAGE or name.endswith(f"/{SANDBOX_IMAGE}")
+
+
+def _pod_spec(request: SandboxRequest, namespace: str, endpoint: str | None) -> dict[str, Any]:
+    image, workspace = request.image or DEFAULT_IMAGE, _requested_workspace(request)
+    is_own, resources = is_sandbox_image(image), _resources(request)
+    container: dict[str, Any] = {
+        "name": CONTAINER_NAME,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": _env_vars(request, namespace, endpoint),
+        "resources": resources,
+        "securityContext": _security_context(() if is_own else _ROOT_CAPABILITIES),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    for field, arguments in (("command", request.command), ("args", request.args)):
+        if arguments is not None:
+            container[field] = [_escape_expansion(argument) for argument in arguments]
+    if is_own and request.command is None and request.args is None:
+        container["ports"] = [{"name": "runtime", "containerPort": RUNTIME_PORT}]
+    pod: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "securityContext": _pod_security_context(is_own=is_own),
+        "containers": [container],
+    }
+    mounts = []
+    if workspace is not None:
+        mounts.append(workspaces.volume_mount())
+        if workspace.seed:
+            pod["initContainers"] = [_seed_init_container(image, resources, is_own=is_own)]
+    if endpoint is not None:
+        mounts.append({"name": "tls", "mountPath": TLS_PATH, "readOnly": True})
+        pod["volumes"] = [{"name": "tls", "secret": {"secretName": TLS_SECRET, "optional": True}}]
+    if mounts:
+        container["volumeMounts"] = mounts
+    return pod
+
+
+def _seed_init_container(image: str, resources: Mapping[str, Any], *, is_own: bool) -> dict[str, Any]:
+    """In other images it runs as root, to preserve owners and to read files of every user."""
+    security = _security_context(() if is_own else _SEED_CAPABILITIES) | {"readOnlyRootFilesystem": True}
+    if not is_own:
+        security["runAsUser"] = 0
+    return workspaces.seed_container(image, security=security, resources=resources)
+
+
+def _security_context(added_capabilities: Sequence[str]) -> dict[str, Any]:
+    capabilities: dict[str, Any] = {"drop": ["ALL"]}
+    if added_capabilities:
+        capabilities["add"] = list(added_capabilities)
+    return {"allowPrivilegeEscalation": False, "privileged": False, "capabilities": capabilities}
+
+
+def _pod_security_context(*, is_own: bool) -> dict[str, Any]:
+    security: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
+    if is_own:
+        security |= {
+            "runAsNonRoot": True,
+            "runAsUser": _SANDBOX_UID,
+            "runAsGroup": _SANDBOX_UID,
+            "fsGroup": _SANDBOX_UID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+        }
+    return security
+
+
+def _env_vars(request: SandboxRequest, namespace: str, endpoint: str | None) -> list[dict[str, str]]:
+    own = {
+        "HOLDFAST_SANDBOX_ID": sandbox_id(request.name, namespace=namespace),
+        "HOLDFAST_SANDBOX": request.name,
+    }
+    if endpoint is not None:
+        own |= {
+            "HOLDFAST_ENDPOINT": endpoint,
+            "HOLDFAST_TLS_CA": f"{TLS_PATH}/ca.crt",
+            "HOLDFAST_TLS_CERT": f"{TLS_PATH}/tls.crt",
+            "HOLDFAST_TLS_KEY": f"{TLS_PATH}/tls.key",
+        }
+    for name in request.env:
+        if name in own:
+            raise UsageError(f"environment variable {name} is set by holdfast", hint="Choose another name.")
+    if is_sandbox_image(request.image or DEFAULT_IMAGE):
+        # Other pods must not run commands in the sandbox; clients connect through a forwarded port.
+        own["HOLDFAST_RUNTIME_LISTEN"] = "127.0.0.1"
+    return _env_list(own | request.env)
+
+
+def _env_list(env: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": _escape_expansion(value)} for name, value in env.items()]
+
+
+def _sandbox_labels(request: SandboxRequest, namespace: str) -> dict[str, str]:
+    reject_reserved_labels(request.labels)
+    own = {SANDBOX_ID_LABEL: sandbox_id(request.name, namespace=namespace), MANAGED_BY_LABEL: "holdfast"}
+    return {**request.labels, **own}
+
+
+def _requested_workspace(request: SandboxRequest) -> Workspace | None:
+    if isinstance(request.workspace, Workspace):
+        return request.workspace
+    return Workspace() if request.workspace else None
+
+
+def _resources(request: SandboxRequest) -> dict[str, Any]:
+    """Requested amounts are limits. Requests are small, so that a small gateway runs many sandboxes."""
+    limits = {"cpu": request.cpu or _CPU_LIMIT, "memory": request.memory or _MEMORY_LIMIT}
+    requests = {"cpu": _CPU_REQUEST, "memory": _MEMORY_REQUEST}
+    return {
+        "limits": limits,
+        "requests": {
+            name: min(requests[name], limits[name], key=lambda text: parse_quantity(text) or 0)
+            for name in limits
+        },
+    }
+
+
+def _escape_expansion(text: str) -> str:
+    """Escape text in which the kubelet would expand `$(NAME)` or `$$`."""
+    return text.replace("$", "$$") if "$(" in text or "$$" in text else text

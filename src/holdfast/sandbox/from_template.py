@@ -1,0 +1,106 @@
+"""Sandboxes created from a template: warm ones for a pool, cold ones for a SandboxClaim."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from holdfast.api import (
+    API_VERSION,
+    LAUNCH_TYPE_LABEL,
+    REPLACEMENT_COUNT_ANNOTATION,
+    TEMPLATE_HASH_LABEL,
+    TEMPLATE_REF_ANNOTATION,
+    TEMPLATE_REF_HASH_LABEL,
+    WARM_POOL_LABEL,
+)
+from holdfast.sandbox.ownership import name_hash, owner_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_COPIED_FIELDS = ("podTemplate", "volumeClaimTemplates", "service")
+_HASH_LENGTH = 12
+
+
+def template_hash(template: Mapping[str, Any]) -> str:
+    """Hash of the spec that a template gives its sandboxes, without the labels and annotations of pods."""
+    spec = template["spec"]
+    hashed = {key: spec.get(key) for key in _COPIED_FIELDS} | {"podTemplate": spec["podTemplate"]["spec"]}
+    text = json.dumps(hashed, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
+
+
+def sandbox_spec(template: Mapping[str, Any]) -> dict[str, Any]:
+    """Spec of a template's sandboxes; without a service account token unless the template enables it."""
+    spec = {key: copy.deepcopy(template["spec"][key]) for key in _COPIED_FIELDS if key in template["spec"]}
+    spec["podTemplate"]["spec"].setdefault("automountServiceAccountToken", False)
+    spec["podTemplate"]["metadata"] = template_metadata(template)
+    return spec
+
+
+def template_metadata(template: Mapping[str, Any]) -> dict[str, Any]:
+    """Pod metadata of a template's sandboxes, with the label that the template's network policy selects."""
+    metadata = template["spec"]["podTemplate"].get("metadata") or {}
+    selected = {TEMPLATE_REF_HASH_LABEL: name_hash(template["metadata"]["name"])}
+    return copy.deepcopy({**metadata, "labels": {**(metadata.get("labels") or {}), **selected}})
+
+
+def warm_sandbox(
+    name: str, pool: Mapping[str, Any], template: Mapping[str, Any], *, replacement_count: int = 0
+) -> dict[str, Any]:
+    """Sandbox of a warm pool.
+
+    Args:
+        name: name of the sandbox.
+        pool: the pool that owns it.
+        template: the pool's template.
+        replacement_count: how many of its predecessors ended in a row.
+    """
+    labels = {
+        WARM_POOL_LABEL: name_hash(pool["metadata"]["name"]),
+        TEMPLATE_HASH_LABEL: template_hash(template),
+        LAUNCH_TYPE_LABEL: "warm",
+    }
+    spec = sandbox_spec(template)
+    # The pool's scale subresource selects pods by this label: autoscalers measure warm sandboxes.
+    spec["podTemplate"]["metadata"]["labels"][WARM_POOL_LABEL] = labels[WARM_POOL_LABEL]
+    manifest = _sandbox_manifest(name, pool, template, labels, spec)
+    if replacement_count:
+        manifest["metadata"]["annotations"][REPLACEMENT_COUNT_ANNOTATION] = str(replacement_count)
+    return manifest
+
+
+def cold_sandbox(
+    sandbox_claim: Mapping[str, Any],
+    template: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    labels: dict[str, str],
+) -> dict[str, Any]:
+    """Sandbox that is created for one SandboxClaim and has its name."""
+    return _sandbox_manifest(
+        sandbox_claim["metadata"]["name"], sandbox_claim, template, labels | {LAUNCH_TYPE_LABEL: "cold"}, spec
+    )
+
+
+def _sandbox_manifest(
+    name: str,
+    owner: Mapping[str, Any],
+    template: Mapping[str, Any],
+    labels: dict[str, str],
+    spec: Mapping[str, Any],
+) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Sandbox",
+        "metadata": {
+            "name": name,
+            "namespace": owner["metadata"]["namespace"],
+            "labels": labels,
+            "annotations": {TEMPLATE_REF_ANNOTATION: template["metadata"]["name"]},
+            "ownerReferences": [owner_reference(owner)],
+        },
+        "spec": dict(spec),
+    }

@@ -1,0 +1,110 @@
+"""Reserved labels and annotations, and validation errors of sandbox requests in one line.
+
+The rules for reserved keys apply to every client that sets metadata of a pod: through the gateway's API and
+through a SandboxClaim.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.api import GROUP, EnvVarName, LabelKey
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_RESERVED_DOMAINS = {
+    GROUP: "the sandbox API",
+    "holdfast.dev": "holdfast",
+    "kubernetes.io": "Kubernetes",
+    "k8s.io": "Kubernetes",
+}
+# The published API allows it although its domain is reserved.
+_EXEMPT_ANNOTATIONS = frozenset({"cluster-autoscaler.kubernetes.io/safe-to-evict"})
+# The default network policy of templates allows ingress from pods with this label.
+_ROUTER_LABEL = ("app", "sandbox-router")
+_MAX_SHOWN_LENGTH = 100
+
+
+def reserved_label_reason(key: str) -> str:
+    """Explain why a label's domain, or a parent of it, is reserved; empty if it is not."""
+    domain, slash, _ = key.partition("/")
+    for reserved, owner in _RESERVED_DOMAINS.items() if slash else ():
+        if f".{domain.lower()}".endswith(f".{reserved}"):
+            return f"the domain {reserved} belongs to {owner}"
+    return ""
+
+
+def reserved_annotation_reason(key: str) -> str:
+    """Explain why an annotation's domain is reserved; empty if it is not."""
+    return "" if key in _EXEMPT_ANNOTATIONS else reserved_label_reason(key)
+
+
+def is_router_label(key: str, value: str) -> bool:
+    """Whether sandboxes of templates allow ingress from pods with this label."""
+    return (key.lower(), value.lower()) == _ROUTER_LABEL
+
+
+def reject_reserved_labels(labels: Mapping[str, str]) -> None:
+    """Check the labels of a request before they are set on a pod.
+
+    Raises:
+        UsageError: a label is reserved, or would give the pod access to other sandboxes.
+    """
+    for key, value in labels.items():
+        if reason := reserved_label_reason(key):
+            raise UsageError(
+                f"label {printable_key(key)} is reserved: {reason}", hint="Choose another prefix."
+            )
+        if is_router_label(key, value):
+            message = f"label {key}={value} is reserved: sandboxes of templates accept connections from it"
+            raise UsageError(message, hint="Choose another value.")
+
+
+def shorten_key(key: str) -> str:
+    """Shorten a key for a message."""
+    return key if len(key) <= _MAX_SHOWN_LENGTH else f"{key[:_MAX_SHOWN_LENGTH]}…"
+
+
+def printable_key(key: str) -> str:
+    """Shorten a key for a message; quote it if it contains control characters."""
+    shown = shorten_key(key)
+    return shown if shown.isprintable() else repr(shown)
+
+
+_KEY_TYPES: dict[str, tuple[Any, str]] = {
+    "labels": (LabelKey, "is not a valid label key"),
+    "env": (EnvVarName, "is not a valid environment variable name"),
+}
+
+
+def describe_validation_error(error: msgspec.ValidationError, data: Any) -> str:
+    """Describe a validation error as `<field>: <problem>`.
+
+    Args:
+        error: what msgspec raised.
+        data: the rejected value.
+    """
+    problem, _, location = str(error).partition(" - at `")
+    field = location.rpartition("$")[2].rstrip("`").lstrip(".")
+    if location.startswith("key`") and field in _KEY_TYPES:
+        return f"{field}: {_describe_invalid_key(field, data)}"
+    if "matching regex" in problem:
+        problem = "invalid format"
+    return f"{field}: {problem[:1].lower()}{problem[1:]}" if field else problem
+
+
+def _describe_invalid_key(field: str, data: Any) -> str:
+    key_type, problem = _KEY_TYPES[field]
+    for key in data[field]:
+        try:
+            msgspec.convert(key, key_type)
+        except msgspec.ValidationError:
+            reason = reserved_label_reason(str(key)) if field == "labels" else ""
+            if reason:
+                return f"{printable_key(str(key))} is reserved: {reason}"
+            return f"{shorten_key(str(key))!r} {problem}"
+    return "invalid key"

@@ -1,0 +1,208 @@
+"""Reconciliation of one warm pool, without I/O: keep the requested number of unbound sandboxes.
+
+Sandboxes that end are replaced with exponential backoff: a template whose program exits immediately must not
+cause a storm of pods. The counter is an annotation of the sandbox and the time is its Finished condition, so
+that the backoff survives a restart of the controller.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.api import (
+    REPLACEMENT_COUNT_ANNOTATION,
+    TEMPLATE_HASH_LABEL,
+    WARM_POOL_LABEL,
+    ConditionType,
+    SandboxReason,
+    parse_timestamp,
+)
+from holdfast.retry import exponential
+from holdfast.sandbox.actions import Action, Create, Delete
+from holdfast.sandbox.from_template import template_hash, warm_sandbox
+from holdfast.sandbox.lifecycle import count_annotation
+from holdfast.sandbox.ownership import is_controlled_by, name_hash
+from holdfast.sandbox.status import (
+    ConditionUpdate,
+    find_condition,
+    has_condition,
+    is_being_deleted,
+    updated_conditions,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+# A sandbox that is not ready for this long is replaced.
+READY_GRACE_SECONDS = 300.0
+_BACKOFF = exponential(2.0, cap=300.0, jitter=0.0)
+# A sandbox that lived this long was healthy: its end counts as the first.
+_BACKOFF_RESET = timedelta(seconds=900)
+# Transition times have whole seconds: the sandbox may have ended up to this much later.
+_TIMESTAMP_PRECISION = timedelta(seconds=1)
+
+
+class ObservedWarmPool(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool, its template if it exists, and the sandboxes with the pool's label."""
+
+    pool: dict[str, Any]
+    template: dict[str, Any] | None
+    now: datetime
+    sandboxes: tuple[dict[str, Any], ...] = ()
+
+
+class WarmPoolDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """Actions in their order, the new status, and the seconds until the next reconciliation."""
+
+    actions: tuple[Action, ...] = ()
+    status: dict[str, Any] | None = None
+    requeue_after: float | None = None
+
+
+def reconcile_warm_pool(observed: ObservedWarmPool, generate_name: Callable[[], str]) -> WarmPoolDecision:
+    """Decide which sandboxes of a pool to create and delete.
+
+    Args:
+        observed: the pool and its sandboxes.
+        generate_name: returns a new unique name for a sandbox.
+    """
+    if is_being_deleted(observed.pool):
+        return WarmPoolDecision()
+    fresh, obsolete = _partition_sandboxes(observed)
+    replicas = int(observed.pool["spec"].get("replicas", 1))
+    delayed, counts = _delayed_replacements(observed, obsolete, replicas - len(fresh))
+    obsolete = [one for one in obsolete if one["metadata"]["uid"] not in delayed]
+    surplus = sorted(fresh, key=_deletion_order)[: max(0, len(fresh) - replicas)]
+    # Only if unchanged: a SandboxClaim may adopt the sandbox before the deletion.
+    actions: list[Action] = [Delete.if_unchanged(one) for one in (*obsolete, *surplus)]
+    if observed.template is not None:
+        missing = max(0, replicas - len(fresh) - len(delayed))
+        for count in [*counts, *[0] * missing][:missing]:
+            manifest = warm_sandbox(
+                generate_name(), observed.pool, observed.template, replacement_count=count
+            )
+            actions.append(Create(manifest=manifest))
+    stuck = [left for one in fresh if (left := _seconds_until_stuck(one, observed.now)) is not None]
+    return WarmPoolDecision(
+        actions=tuple(actions),
+        status=_build_status(observed.pool, fresh),
+        requeue_after=min((*stuck, *delayed.values()), default=None),
+    )
+
+
+def warm_pool_error_status(observed: ObservedWarmPool, message: str) -> dict[str, Any] | None:
+    """Status of a pool whose actions the API server rejected; None if the pool is being deleted."""
+    if is_being_deleted(observed.pool):
+        return None
+    fresh, _ = _partition_sandboxes(observed)
+    error = ConditionUpdate(ConditionType.READY, "False", SandboxReason.RECONCILER_ERROR, message)
+    conditions = updated_conditions(observed.pool, [error], observed.now)
+    return {**_build_status(observed.pool, fresh), "conditions": conditions}
+
+
+def is_sandbox_ready(sandbox: Mapping[str, Any]) -> bool:
+    """Whether the sandbox's Ready condition is True."""
+    return has_condition(sandbox, ConditionType.READY)
+
+
+def needs_replacement(
+    sandbox: Mapping[str, Any], pool: Mapping[str, Any], template: Mapping[str, Any] | None, now: datetime
+) -> bool:
+    """Whether a sandbox has ended, is stuck, or is outdated in a pool with the Recreate strategy."""
+    left = _seconds_until_stuck(sandbox, now)
+    if has_condition(sandbox, ConditionType.FINISHED) or (left is not None and left <= 0):
+        return True
+    strategy = (pool["spec"].get("updateStrategy") or {}).get("type", "OnReplenish")
+    return strategy == "Recreate" and template is not None and not matches_template(sandbox, template)
+
+
+def matches_template(sandbox: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
+    """Whether a sandbox was created from the template's current spec."""
+    labels = sandbox["metadata"].get("labels") or {}
+    return bool(labels.get(TEMPLATE_HASH_LABEL) == template_hash(template))
+
+
+def _partition_sandboxes(observed: ObservedWarmPool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The pool's sandboxes to keep, and those to replace."""
+    fresh: list[dict[str, Any]] = []
+    obsolete: list[dict[str, Any]] = []
+    for one in observed.sandboxes:
+        if is_controlled_by(one, observed.pool) and not is_being_deleted(one):
+            replace = needs_replacement(one, observed.pool, observed.template, observed.now)
+            (obsolete if replace else fresh).append(one)
+    return fresh, obsolete
+
+
+def _delayed_replacements(
+    observed: ObservedWarmPool, obsolete: list[dict[str, Any]], missing: int
+) -> tuple[dict[str, float], list[int]]:
+    """Split finished sandboxes by backoff.
+
+    Returns:
+        The seconds left, by UID, of those to replace later; the replacement counts of the others' successors.
+    """
+    delayed: dict[str, float] = {}
+    counts: list[int] = []
+    for one in obsolete if observed.template is not None else ():
+        if not has_condition(one, ConditionType.FINISHED):
+            continue
+        count, finished = _replacement_count(one, observed.template or {}), _finished_at(one)
+        left = 0.0
+        if count and finished is not None:
+            pause = timedelta(seconds=_BACKOFF.delay(count, 0.0, float))
+            left = (finished + _TIMESTAMP_PRECISION + pause - observed.now).total_seconds()
+        if left > 0 and len(delayed) < missing:
+            delayed[one["metadata"]["uid"]] = left
+        else:
+            counts.append(count + 1)
+    return delayed, sorted(counts, reverse=True)
+
+
+def _replacement_count(sandbox: Mapping[str, Any], template: Mapping[str, Any]) -> int:
+    """Number of predecessors that ended in a row; 0 if the sandbox lived long or the template has changed."""
+    finished, created = _finished_at(sandbox), sandbox["metadata"].get("creationTimestamp")
+    if finished is not None and created and finished - parse_timestamp(created) >= _BACKOFF_RESET:
+        return 0
+    return (
+        count_annotation(sandbox, REPLACEMENT_COUNT_ANNOTATION) if matches_template(sandbox, template) else 0
+    )
+
+
+def _finished_at(sandbox: Mapping[str, Any]) -> datetime | None:
+    text = find_condition(sandbox, ConditionType.FINISHED).get("lastTransitionTime")
+    return parse_timestamp(text) if text else None
+
+
+def _seconds_until_stuck(sandbox: Mapping[str, Any], now: datetime) -> float | None:
+    """Seconds until a sandbox that is not ready counts as stuck.
+
+    Returns:
+        None if it is ready or unschedulable: a replacement would not find a node either.
+    """
+    scheduled = find_condition(sandbox, ConditionType.POD_SCHEDULED)
+    ready = find_condition(sandbox, ConditionType.READY)
+    if ready.get("status") == "True" or scheduled.get("status") == "False":
+        return None
+    texts = [sandbox["metadata"].get("creationTimestamp")]
+    texts += [condition.get("lastTransitionTime") for condition in (scheduled, ready)]
+    times = [parse_timestamp(text) for text in texts if text]
+    return READY_GRACE_SECONDS - (now - max(times)).total_seconds() if times else None
+
+
+def _deletion_order(sandbox: Mapping[str, Any]) -> tuple[bool, str, str]:
+    """Sort key for surplus sandboxes: those that are not ready first, then the oldest."""
+    metadata = sandbox["metadata"]
+    return is_sandbox_ready(sandbox), metadata.get("creationTimestamp", ""), metadata["name"]
+
+
+def _build_status(pool: Mapping[str, Any], fresh: list[dict[str, Any]]) -> dict[str, Any]:
+    metadata = pool["metadata"]
+    return {
+        "replicas": len(fresh),
+        "readyReplicas": sum(is_sandbox_ready(one) for one in fresh),
+        "selector": f"{WARM_POOL_LABEL}={name_hash(metadata['name'])}",
+        "observedGeneration": metadata.get("generation", 0),
+    }

@@ -1,0 +1,350 @@
+"""Operations on sandboxes: list, get, create once, suspend, resume, and delete with or without the data."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from holdfast.api import (
+    API_VERSION,
+    EXTENSIONS_API_VERSION,
+    LAST_USED_ANNOTATION,
+    WARM_POOL_LABEL,
+    DeletionResult,
+    OperatingMode,
+    SandboxList,
+    SandboxRequest,
+    SandboxView,
+    Workspace,
+)
+from holdfast.errors import ObjectConflictError
+from holdfast.sandbox import from_request
+from holdfast.server.errors import ApiError, conflict, sandbox_not_found, unprocessable
+from holdfast.server.sandboxes import activity, dependents, presenters
+from holdfast.server.sandboxes.activity import ActivityTracker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.server.namespace_client import NamespaceClient
+
+REQUEST_DIGESTS_ANNOTATION = "holdfast.dev/request"
+"""Annotation of a sandbox: a digest of each field of the request that created it."""
+_DIGEST_LENGTH = 12
+_CLAIM_PAGE_PREFIX = "claims."
+"""Prefix of page tokens once only SandboxClaims remain; tokens of the API server contain no full stop."""
+
+
+class SandboxLookup(NamedTuple):
+    """The objects of a name: a sandbox, its SandboxClaim, or both. A SandboxClaim may have no sandbox yet."""
+
+    sandbox: dict[str, Any] | None
+    sandbox_claim: dict[str, Any] | None
+
+
+class SandboxService:
+    """The sandboxes of one gateway.
+
+    Args:
+        cluster: Client for the namespace of the sandboxes.
+        endpoint: URL under which sandboxes reach this API.
+        workspace: Default workspace of new sandboxes.
+    """
+
+    def __init__(
+        self, cluster: NamespaceClient, *, endpoint: str | None = None, workspace: Workspace | None = None
+    ) -> None:
+        self.cluster, self._endpoint = cluster, endpoint
+        self._workspace = workspace or Workspace()
+        self._namespace = cluster.namespace
+        self.activity = ActivityTracker(self._write_last_used)
+
+    async def list(self, limit: int, continue_token: str | None, labels: str | None) -> SandboxList:
+        """List one page of sandboxes, without those that wait in a warm pool.
+
+        SandboxClaims without a sandbox follow after the last sandbox, because they occupy names too.
+        """
+        items: list[SandboxView] = []
+        if continue_token is None or not continue_token.startswith(_CLAIM_PAGE_PREFIX):
+            unclaimed = f"!{WARM_POOL_LABEL}"
+            page = await self.cluster.list_sandboxes(
+                limit, continue_token, f"{labels},{unclaimed}" if labels else unclaimed
+            )
+            # PVCs are shown by `get` only: a list must not cost one read per sandbox.
+            items = [presenters.present_sandbox(sandbox) for sandbox in page.items]
+            if page.continue_token is not None or len(items) >= limit:
+                return SandboxList(items=items, next=page.continue_token or _CLAIM_PAGE_PREFIX)
+            continue_token = _CLAIM_PAGE_PREFIX
+        claims = await self.cluster.list_sandbox_claims(
+            limit - len(items), continue_token.removeprefix(_CLAIM_PAGE_PREFIX) or None, labels
+        )
+        shown = {view.name for view in items}
+        items += [
+            presenters.present_sandbox_claim(claim)
+            for claim in claims.items
+            if presenters.has_no_sandbox(claim) and claim["metadata"]["name"] not in shown
+        ]
+        return SandboxList(
+            items=items,
+            next=None if claims.continue_token is None else _CLAIM_PAGE_PREFIX + claims.continue_token,
+        )
+
+    async def get(self, name: str) -> SandboxView:
+        """Return one sandbox."""
+        return await self.present(await self.lookup(name))
+
+    async def present(self, lookup: SandboxLookup) -> SandboxView:
+        """Convert the objects of a name to the client's view."""
+        if lookup.sandbox is None:
+            assert lookup.sandbox_claim is not None  # noqa: S101 (a lookup has at least one of them)
+            return presenters.present_sandbox_claim(lookup.sandbox_claim)
+        workspace, claim = (
+            presenters.workspace_pvc_name(lookup.sandbox),
+            presenters.sandbox_claim_name(lookup.sandbox),
+        )
+        volume = await self.cluster.get_pvc(workspace) if workspace else None
+        owner = (
+            await self.cluster.get_sandbox_claim(claim)
+            if claim and lookup.sandbox_claim is None
+            else lookup.sandbox_claim
+        )
+        return presenters.present_sandbox(lookup.sandbox, volume, owner)
+
+    async def lookup(self, name: str) -> SandboxLookup:
+        """Find a sandbox by its own name or by the name of its SandboxClaim.
+
+        Raises:
+            ApiError: 404 if neither exists, or the sandbox waits in a warm pool.
+        """
+        sandbox = await self.cluster.get_sandbox(name)
+        if sandbox is not None:
+            if presenters.is_in_warm_pool(sandbox):
+                raise sandbox_not_found(name)
+            return SandboxLookup(sandbox, None)
+        claim = await self.cluster.get_sandbox_claim(name)
+        if claim is None:
+            raise sandbox_not_found(name)
+        bound = ((claim.get("status") or {}).get("sandbox") or {}).get("name")
+        return SandboxLookup(await self.cluster.get_sandbox(bound) if bound else None, claim)
+
+    async def create(self, request: SandboxRequest) -> tuple[bool, SandboxView]:
+        """Create a sandbox, idempotently.
+
+        Returns:
+            Whether this call created it, and the sandbox.
+
+        Raises:
+            ApiError: 409 if the name is taken by a sandbox of another request.
+        """
+        if request.workspace is True and request.template is None:
+            request = msgspec.structs.replace(request, workspace=self._workspace)
+        digests, now = request_digests(request), datetime.now(UTC)
+        request = from_request.resolve_shutdown_time(request, now)
+        policy = None
+        if request.template is not None:
+            manifest = from_request.sandbox_claim_manifest(
+                request, namespace=self._namespace, pool=await self._warm_pool_of(request.template)
+            )
+            await self._check_name_not_taken_by_sandbox(request.name)
+        else:
+            manifest = from_request.sandbox_manifest(
+                request, namespace=self._namespace, endpoint=self._endpoint
+            )
+            await self._check_name_not_taken_by_claim(request.name)
+            policy = from_request.network_policy_manifest(request, namespace=self._namespace)
+            if policy is not None:
+                await self._ensure_network_policy(manifest, policy)
+            if request.workspace is not False:
+                await dependents.adopt_kept_pvc(self.cluster, request.name)
+        annotations = manifest["metadata"].setdefault("annotations", {})
+        annotations[REQUEST_DIGESTS_ANNOTATION] = digests
+        if request.idle_suspend_after is not None:
+            annotations[LAST_USED_ANNOTATION] = activity.format_last_used(now)
+        created, live = await self._create_once(manifest)
+        if request.template is None:
+            if policy is not None:
+                await dependents.set_network_policy_owner(self.cluster, policy, live)
+            return created, await self.present(SandboxLookup(live, None))
+        return created, await self.get(request.name)
+
+    async def set_operating_mode(self, name: str, mode: OperatingMode) -> SandboxView:
+        """Suspend or resume a sandbox; a sandbox that is in this mode already is not changed."""
+        sandbox = (await self.lookup(name)).sandbox
+        if sandbox is None:
+            raise conflict("not-running", f"SandboxClaim {name}: no sandbox yet", "Wait until it is ready.")
+        metadata = sandbox["metadata"]
+        if sandbox["spec"].get("operatingMode", OperatingMode.RUNNING) != mode:
+            sandbox = await self.cluster.objects.patch(
+                "Sandbox",
+                metadata["name"],
+                {"spec": {"operatingMode": mode.value}},
+                namespace=self._namespace,
+                api_version=API_VERSION,
+                uid=metadata["uid"],
+            )
+            if sandbox is None:
+                raise sandbox_not_found(name)
+        return await self.present(SandboxLookup(sandbox, None))
+
+    async def delete(self, name: str, *, keep_workspace: bool) -> DeletionResult:
+        """Delete a sandbox and report which data was deleted; PVCs to keep are released first."""
+        sandbox, claim = await self.lookup(name)
+        pvcs = [] if sandbox is None else await dependents.list_pvcs(self.cluster, sandbox)
+        owned = [pvc for pvc in pvcs if sandbox is not None and dependents.owns_pvc(sandbox, pvc)]
+        if keep_workspace and sandbox is not None:
+            for pvc in owned:
+                await dependents.release_pvc(self.cluster, sandbox, pvc)
+        kind, target = await self._deletion_target(sandbox, claim)
+        result = await self.cluster.objects.delete(
+            kind,
+            target["metadata"]["name"],
+            namespace=self._namespace,
+            api_version=target["apiVersion"],
+            uid=target["metadata"]["uid"],
+            propagation="Background",
+        )
+        deleted_pvcs = owned
+        if keep_workspace and sandbox is not None:
+            # Read again: a PVC that is reported as kept must not be terminating.
+            deleted_pvcs = [
+                pvc for pvc in pvcs if not await dependents.ensure_pvc_released(self.cluster, sandbox, pvc)
+            ]
+        return _deletion_result(pvcs, deleted_pvcs, deleted=result.effect == "deleted")
+
+    async def _write_last_used(self, sandbox: Mapping[str, Any], timestamp: str) -> None:
+        metadata = sandbox["metadata"]
+        await self.cluster.objects.patch(
+            "Sandbox",
+            metadata["name"],
+            {"metadata": {"annotations": {LAST_USED_ANNOTATION: timestamp}}},
+            namespace=self._namespace,
+            api_version=API_VERSION,
+            uid=metadata["uid"],
+        )
+
+    async def _deletion_target(
+        self, sandbox: dict[str, Any] | None, sandbox_claim: dict[str, Any] | None
+    ) -> tuple[str, dict[str, Any]]:
+        """Return the object whose deletion prevents recreation: the SandboxClaim, if there is one."""
+        if sandbox_claim is None and sandbox is not None and (name := presenters.sandbox_claim_name(sandbox)):
+            sandbox_claim = await self.cluster.get_sandbox_claim(name)
+        if sandbox_claim is not None:
+            return "SandboxClaim", {**sandbox_claim, "apiVersion": EXTENSIONS_API_VERSION}
+        assert sandbox is not None  # noqa: S101 (a lookup has at least one of them)
+        return "Sandbox", {**sandbox, "apiVersion": API_VERSION}
+
+    async def _ensure_network_policy(self, manifest: dict[str, Any], policy: dict[str, Any]) -> None:
+        """Create the network policy first, if the sandbox is new and the API server accepts it."""
+        name = manifest["metadata"]["name"]
+        await self.cluster.dry_run_create(policy, "networkpolicies")
+        if await self.cluster.get_sandbox(name) is None:
+            await self.cluster.dry_run_create(manifest, "sandboxes")
+            await dependents.ensure_network_policy(self.cluster, policy, name)
+
+    async def _warm_pool_of(self, template: str) -> str:
+        pools = [
+            str(pool["metadata"]["name"])
+            for pool in await self.cluster.list_warm_pools()
+            if pool["spec"]["sandboxTemplateRef"]["name"] == template
+        ]
+        if not pools:
+            raise unprocessable(
+                "no-pool",
+                f"template {template}: no warm pool",
+                "Create a SandboxWarmPool for it; `replicas: 0` creates sandboxes on demand.",
+            )
+        return min(pools)
+
+    async def _check_name_not_taken_by_sandbox(self, name: str) -> None:
+        sandbox = await self.cluster.get_sandbox(name)
+        if sandbox is not None and presenters.sandbox_claim_name(sandbox) != name:
+            raise conflict(
+                "sandbox-differs",
+                f"sandbox {name}: exists, and was not created from a template",
+                _NAME_TAKEN_HINT,
+            )
+
+    async def _check_name_not_taken_by_claim(self, name: str) -> None:
+        """The name of a SandboxClaim also finds its sandbox; a second sandbox of that name would hide it."""
+        claim = await self.cluster.get_sandbox_claim(name)
+        if claim is None or await self.cluster.get_sandbox(name) is not None:
+            return
+        if claim["metadata"].get("deletionTimestamp"):
+            raise _being_deleted(name)
+        raise conflict(
+            "sandbox-differs", f"sandbox {name}: exists, and was created from a template", _NAME_TAKEN_HINT
+        )
+
+    async def _create_once(self, manifest: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+        """Create an object, or return the existing one if the same request created it.
+
+        Requests are compared, not objects: another version of holdfast creates another object from the same
+        request.
+        """
+        try:
+            result = await self.cluster.objects.ensure(manifest)
+        except ObjectConflictError as error:
+            name = manifest["metadata"]["name"]
+            live = await self.cluster.objects.get(
+                manifest["kind"], name, namespace=self._namespace, api_version=manifest["apiVersion"]
+            )
+            if live is None:
+                raise
+            if live["metadata"].get("deletionTimestamp"):
+                raise _being_deleted(name) from error
+            before = (live["metadata"].get("annotations") or {}).get(REQUEST_DIGESTS_ANNOTATION, "")
+            fields = differing_fields(before, manifest["metadata"]["annotations"][REQUEST_DIGESTS_ANNOTATION])
+            if fields is None:
+                raise conflict("sandbox-differs", error.message, _NAME_TAKEN_HINT) from error
+            if fields:
+                message = f"sandbox {name}: exists, and differs in {', '.join(fields)}"
+                raise conflict("sandbox-differs", message, _NAME_TAKEN_HINT) from error
+            return False, live
+        return result.effect == "created", result.object
+
+
+_NAME_TAKEN_HINT = "Choose another name, or delete the existing sandbox first."
+
+
+def _being_deleted(name: str) -> ApiError:
+    return conflict("sandbox-deleting", f"sandbox {name}: being deleted", "Wait until it is deleted.")
+
+
+def _deletion_result(
+    pvcs: list[dict[str, Any]], deleted_pvcs: list[dict[str, Any]], *, deleted: bool
+) -> DeletionResult:
+    names = [str(pvc["metadata"]["name"]) for pvc in deleted_pvcs or pvcs]
+    if not names:
+        return DeletionResult(deleted=deleted, workspace="none")
+    return DeletionResult(
+        deleted=deleted, workspace="deleted" if deleted_pvcs else "kept", claim=names[0], claims=names
+    )
+
+
+def request_digests(request: SandboxRequest) -> str:
+    """Digest each field of a request: the digests show which fields differ, without their values."""
+    defaults = msgspec.structs.asdict(SandboxRequest(name=request.name, workspace=Workspace()))
+    fields = msgspec.structs.asdict(request)
+    if fields["workspace"] is True:
+        fields["workspace"] = Workspace()
+    if request.shutdown_time is not None:
+        fields["shutdown_time"] = request.shutdown_time.astimezone(UTC)
+    digests = {
+        key: hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:_DIGEST_LENGTH]
+        for key, value in fields.items()
+        # Omit default values: a field that a later version adds then does not differ.
+        if value != defaults[key]
+    }
+    return msgspec.json.encode(digests, order="sorted").decode()
+
+
+def differing_fields(before: str, after: str) -> list[str] | None:
+    """Return the fields in which two requests differ, or None if the digests cannot be parsed."""
+    try:
+        old, new = (msgspec.json.decode(text, type=dict[str, str]) for text in (before, after))
+    except msgspec.MsgspecError:
+        return None
+    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))

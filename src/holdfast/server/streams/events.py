@@ -1,0 +1,146 @@
+"""Stream the state of a sandbox as Server-Sent Events: the current state, each change, and the deletion.
+
+A slow client gets only the latest state. Comments keep idle connections alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION, Phase, SandboxEventType
+from holdfast.errors import DeadlineExceededError
+from holdfast.kube import WaitResult
+from holdfast.server.errors import as_api_error
+from holdfast.server.sandboxes import SandboxLookup
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.api import Problem, SandboxView
+    from holdfast.server.sandboxes import SandboxService
+
+_KEEPALIVE_INTERVAL = 10.0
+_MAX_STREAM_SECONDS = 6 * 3600.0
+_KEEPALIVE_COMMENT = b": keepalive\n\n"
+
+
+async def stream_events(service: SandboxService, name: str) -> AsyncIterator[bytes]:
+    """Return the event stream of a sandbox; a missing sandbox is reported before the first event."""
+    return _iter_events(service, name, await service.lookup(name))
+
+
+async def _iter_events(service: SandboxService, name: str, lookup: SandboxLookup) -> AsyncIterator[bytes]:
+    last = await service.present(lookup)
+    yield encode_event(SandboxEventType.STATE, last)
+    try:
+        while True:
+            async for change in _watch_changes(service, lookup):
+                if change is None:
+                    yield _KEEPALIVE_COMMENT
+                    continue
+                state = await service.present(change)
+                if state != last:
+                    last = state
+                    yield encode_event(SandboxEventType.STATE, state)
+            # The watched object is deleted, or the SandboxClaim was bound: it may have a sandbox now.
+            next_lookup = await _next_lookup(service, name, lookup)
+            if next_lookup is None:
+                yield encode_event(
+                    SandboxEventType.DELETED, msgspec.structs.replace(last, phase=Phase.DELETING)
+                )
+                return
+            lookup = next_lookup
+    except DeadlineExceededError:
+        return
+    except Exception as error:  # noqa: BLE001 (any failure is reported to the client)
+        yield encode_event(SandboxEventType.FAILED, as_api_error(error).problem)
+
+
+async def _next_lookup(service: SandboxService, name: str, lookup: SandboxLookup) -> SandboxLookup | None:
+    if lookup.sandbox is not None and lookup.sandbox_claim is None:
+        return None
+    try:
+        current = await service.lookup(name)
+    except Exception as error:
+        if as_api_error(error).problem.code == "sandbox-missing":
+            return None
+        raise
+    return None if lookup.sandbox is not None and current.sandbox is None else current
+
+
+async def _watch_changes(
+    service: SandboxService, lookup: SandboxLookup
+) -> AsyncIterator[SandboxLookup | None]:
+    """Yield each state of the sandbox, or of its unbound SandboxClaim; None after each idle interval."""
+    latest = _LatestState()
+    watched = lookup.sandbox or lookup.sandbox_claim
+    assert watched is not None  # noqa: S101 (a lookup has at least one of them)
+    uid, is_claim, before = watched["metadata"]["uid"], lookup.sandbox is None, _bound_sandbox_name(watched)
+
+    def observe(obj: dict[str, Any] | None) -> WaitResult:
+        if obj is None or obj["metadata"]["uid"] != uid:
+            return WaitResult(done=True, observed="deleted")
+        latest.put(SandboxLookup(None, obj) if is_claim else SandboxLookup(obj, lookup.sandbox_claim))
+        return WaitResult(done=is_claim and _bound_sandbox_name(obj) != before, observed="watched")
+
+    watch = asyncio.ensure_future(
+        service.cluster.objects.wait(
+            "SandboxClaim" if is_claim else "Sandbox",
+            watched["metadata"]["name"],
+            observe,
+            namespace=service.cluster.namespace,
+            api_version=EXTENSIONS_API_VERSION if is_claim else API_VERSION,
+            deadline=_MAX_STREAM_SECONDS,
+        )
+    )
+    watch.add_done_callback(lambda _: latest.finish())
+    try:
+        while not latest.is_finished:
+            yield await latest.take()
+        await watch
+    finally:
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+
+
+class _LatestState:
+    """A slot for one state: a new state replaces one that was not consumed."""
+
+    def __init__(self) -> None:
+        self._state: SandboxLookup | None = None
+        self._finished = False
+        self._changed = asyncio.Event()
+
+    @property
+    def is_finished(self) -> bool:
+        return self._finished and self._state is None
+
+    def put(self, state: SandboxLookup) -> None:
+        self._state = state
+        self._changed.set()
+
+    def finish(self) -> None:
+        self._finished = True
+        self._changed.set()
+
+    async def take(self) -> SandboxLookup | None:
+        """Return the latest state; None after an idle interval, or when the watch has ended."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), _KEEPALIVE_INTERVAL)
+        state, self._state = self._state, None
+        if not self._finished:
+            self._changed.clear()
+        return state
+
+
+def _bound_sandbox_name(obj: dict[str, Any]) -> str | None:
+    return ((obj.get("status") or {}).get("sandbox") or {}).get("name")
+
+
+def encode_event(event: SandboxEventType, data: SandboxView | Problem) -> bytes:
+    """Encode one event; JSON contains no line breaks."""
+    return b"event: %s\ndata: %s\n\n" % (event.value.encode(), msgspec.json.encode(data))

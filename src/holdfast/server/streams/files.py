@@ -1,0 +1,229 @@
+"""Copy files out of and into a sandbox as tar archives; `tar` in the pod packs and extracts them."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import re
+import tarfile
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from holdfast.api import UploadResult
+from holdfast.errors import TemporaryError
+from holdfast.server.errors import ApiError, PodResponseLostError, bad_request, conflict
+from holdfast.server.sandboxes import pod_lookup
+from holdfast.server.streams.exec import PodCommand
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.server.sandboxes import SandboxService
+
+
+MAX_PATH_LENGTH = 4096
+PATH_PATTERN = r"^/(?!([\s\S]*/)?[.][.](/|$))[^\u0000]*$"
+"""The check of `validate_path` as a pattern for the OpenAPI document."""
+_EXTRACT_SCRIPT = 'tar -C "$1" -xof -; code=$?; echo "$code"; cat >/dev/null; exit "$code"'
+
+
+def validate_path(path: str) -> str:
+    """Return the normalised absolute path.
+
+    Raises:
+        ApiError: 400 for a relative path or one with `..`.
+    """
+    if not path.startswith("/"):
+        raise bad_request("bad-path", "path: not absolute", "Use the absolute path in the sandbox.")
+    if "\0" in path or len(path) > MAX_PATH_LENGTH:
+        raise bad_request("bad-path", "path: too long, or contains a null byte")
+    if ".." in path.split("/"):
+        raise bad_request("bad-path", "path: contains '..'", "Use the resolved path.")
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
+def tar_create_command(path: str) -> list[str]:
+    """Return the command that writes a file or directory as an archive to standard output."""
+    folder, name = posixpath.split(validate_path(path))
+    return ["tar", "-C", folder, "-cf", "-", "--", name or "."]
+
+
+def tar_extract_command(path: str) -> list[str]:
+    """Return the command that extracts an archive from standard input into a directory.
+
+    It prints the exit code of `tar` and then reads the rest of its input: the container runtime may never
+    report the end of a command that exits before its input ends.
+    """
+    return ["sh", "-c", _EXTRACT_SCRIPT, "unpack", validate_path(path)]
+
+
+_TAR_FILES_DIFFER = 1
+_FILE_CHANGED_MESSAGES = ("file changed as we read it", "File removed before we read it")
+_TAR_MISSING_MESSAGES = ("executable file not found", "no such file or directory: unknown")
+_TAR_BLOCK_BYTES = tarfile.BLOCKSIZE
+_METADATA_TYPES = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+_PAX_SIZE = re.compile(rb"(?:^|\n)\d+ size=(\d{1,18})\n")
+_MAX_PAX_BYTES = 64 * 1024
+_DRAIN_TIMEOUT = 10.0
+
+
+async def download(service: SandboxService, name: str, path: str) -> AsyncIterator[bytes]:
+    """Stream a file or directory as an archive; errors are raised before the first piece."""
+    argv = tar_create_command(path)
+    target = await pod_lookup.find_running_container(service, name, None)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(service.activity.track(target.sandbox))
+        command = await stack.enter_async_context(PodCommand(service.cluster, target, argv))
+        head = await _read_first_block(command)
+        if not head.strip(b"\0"):
+            raise _tar_error(path, await command.wait(), command.stderr, extracting=False)
+        return _iter_archive(stack.pop_all(), command, head, path)
+
+
+async def upload(service: SandboxService, name: str, path: str, body: AsyncIterator[bytes]) -> UploadResult:
+    """Extract an archive into a directory while it arrives."""
+    argv = tar_extract_command(path)
+    counter = EntryCounter()
+    target = await pod_lookup.find_running_container(service, name, None)
+    async with (
+        service.activity.track(target.sandbox),
+        PodCommand(service.cluster, target, argv, stdin=True) as command,
+    ):
+        exit_code = asyncio.ensure_future(_wait_for_extract(command))
+        try:
+            await _send_archive(command, counter, body, exit_code)
+            code = await exit_code
+        except (ApiError, TemporaryError):
+            await _drain_body(body)
+            raise
+        finally:
+            exit_code.cancel()
+            await asyncio.gather(exit_code, return_exceptions=True)
+    if code != 0:
+        await _drain_body(body)
+        raise _tar_error(path, code, command.stderr, extracting=True)
+    return UploadResult(entries=counter.entries, bytes=counter.bytes)
+
+
+class EntryCounter:
+    """Count the entries and content bytes of a tar archive that arrives in pieces of any size.
+
+    Only `tar` in the sandbox validates the archive: the uploader may run any command there anyway.
+    """
+
+    def __init__(self) -> None:
+        self.entries = self.bytes = 0
+        self._block, self._pax = bytearray(), bytearray()
+        self._skip = self._pax_bytes = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Count what begins in the next piece."""
+        view = memoryview(piece)
+        while view:
+            if self._skip:
+                skipped = view[: self._skip]
+                self._pax += skipped[: max(0, self._pax_bytes - len(self._pax))]
+                self._skip -= len(skipped)
+                view = view[len(skipped) :]
+                continue
+            missing = _TAR_BLOCK_BYTES - len(self._block)
+            self._block += view[:missing]
+            view = view[missing:]
+            if len(self._block) == _TAR_BLOCK_BYTES:
+                self._count_entry(bytes(self._block))
+                self._block.clear()
+
+    def _count_entry(self, header: bytes) -> None:
+        try:
+            entry = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+        except tarfile.HeaderError:  # padding, or not an archive: `tar` reports that
+            return
+        size = entry.size
+        if entry.type in _METADATA_TYPES:
+            # A pax header holds the sizes that do not fit into the octal digits of the header.
+            if entry.type == tarfile.XHDTYPE:
+                self._pax, self._pax_bytes = bytearray(), min(size, _MAX_PAX_BYTES)
+        else:
+            if pax_size := _PAX_SIZE.search(self._pax):
+                size = int(pax_size[1])
+            self._pax, self._pax_bytes = bytearray(), 0
+            self.entries += 1
+            self.bytes += size
+        self._skip = -(-size // _TAR_BLOCK_BYTES) * _TAR_BLOCK_BYTES
+
+
+async def _wait_for_extract(command: PodCommand) -> int | None:
+    """Return the exit code of `tar`, which the command prints before it waits for the end of its input."""
+    output = b""
+    while not output.endswith(b"\n") and (piece := await command.read()):
+        output += piece
+    await command.close_stdin()
+    return await command.wait()
+
+
+async def _send_archive(
+    command: PodCommand, counter: EntryCounter, body: AsyncIterator[bytes], exit_code: asyncio.Future[Any]
+) -> None:
+    async for piece in body:
+        counter.feed(piece)
+        if exit_code.done():
+            if exit_code.exception() is not None or exit_code.result() != 0:
+                return
+            continue
+        write: asyncio.Future[Any] = asyncio.ensure_future(command.write(piece))
+        await asyncio.wait({write, exit_code}, return_when=asyncio.FIRST_COMPLETED)
+        write.cancel()
+        await asyncio.gather(write, return_exceptions=True)
+    await command.close_stdin()
+
+
+async def _drain_body(body: AsyncIterator[bytes]) -> None:
+    """Read the rest of the body: many clients read the response only after sending everything."""
+    try:
+        async with asyncio.timeout(_DRAIN_TIMEOUT):
+            async for _ in body:
+                pass
+    except TimeoutError:
+        return
+
+
+async def _read_first_block(command: PodCommand) -> bytes:
+    """Read the first block; an empty archive begins with zeros."""
+    head = b""
+    while len(head) < _TAR_BLOCK_BYTES and (piece := await command.read()):
+        head += piece
+    return head
+
+
+async def _iter_archive(
+    stack: AsyncExitStack, command: PodCommand, first_block: bytes, path: str
+) -> AsyncIterator[bytes]:
+    async with stack:
+        yield first_block
+        while piece := await command.read():
+            yield piece
+        code = await command.wait()
+        if not _is_complete(code, command.stderr):
+            # The response has started: only aborting it tells the client that the archive is incomplete.
+            raise PodResponseLostError(f"{path}: packing failed: {command.stderr}")
+
+
+def _is_complete(code: int | None, stderr: str) -> bool:
+    """Return whether everything was packed; a file that changes meanwhile is packed as it was read."""
+    return code == 0 or (code == _TAR_FILES_DIFFER and any(text in stderr for text in _FILE_CHANGED_MESSAGES))
+
+
+def _tar_error(path: str, code: int | None, stderr: str, *, extracting: bool) -> ApiError:
+    """Convert the failure of `tar` to an API error."""
+    # When extracting, other paths may be missing too; the target directory appears with its full path.
+    is_missing = any(text in stderr for text in ("No such file or directory", "Not a directory"))
+    if is_missing and (not extracting or path in stderr):
+        return ApiError(404, "path-missing", f"{path}: not found in the sandbox")
+    if "Permission denied" in stderr:
+        return conflict("path-denied", f"{path}: permission denied in the sandbox")
+    if "No space left" in stderr or "Disk quota exceeded" in stderr:
+        return conflict("disk-full", "no space left in the sandbox", "Delete files in the sandbox.")
+    if code is None or any(text in stderr for text in _TAR_MISSING_MESSAGES):
+        hint = "Use an image that contains `tar`."
+        return conflict("no-tar", f"tar: cannot run in the sandbox: {stderr}".rstrip(": "), hint)
+    return conflict("copy-failed", f"tar: exit code {code} in the sandbox: {stderr}".rstrip(": "))

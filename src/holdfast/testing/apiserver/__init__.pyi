@@ -1,0 +1,1 @@
+from holdfast.testing.apiserver.kube_server import KubeServer as KubeServer

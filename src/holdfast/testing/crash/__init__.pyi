@@ -1,0 +1,1 @@
+from holdfast.testing.crash.matrix import CrashMatrix as CrashMatrix, CrashReport as CrashReport

@@ -1,0 +1,216 @@
+"""Helper process of the crash matrix: runs a workflow in forked children that are killed at chosen moments.
+
+`python -m holdfast.testing.crash.child` reads one job per line and answers with one line. It imports the
+workflow once and forks for each run, which makes thousands of kills affordable. Each child is a real process
+with a real store and lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import HoldfastError
+from holdfast.events import Event, EventBus, StoreDamaged
+from holdfast.workflow import FileLock, SQLiteStore, Step, Workflow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, FrameType, ModuleType
+
+TRACEBACK_EXIT_CODE = 70
+"""exit code of a run that ended with an unexpected exception"""
+
+
+def main() -> None:
+    """Serve jobs until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    build = _load_build(sys.argv[1], sys.argv[2], sys.argv[3])
+    for line in sys.stdin:
+        job = json.loads(line)
+        response = _kill_child(job["pid"]) if job["do"] == "kill" else _run_forked(job, build)
+        answers.write(json.dumps(response) + "\n")
+        answers.flush()
+
+
+def _load_build(module_name: str, file: str, name: str) -> Callable[..., Workflow]:
+    module: ModuleType | None = None
+    with contextlib.suppress(ImportError, ValueError):
+        candidate = importlib.import_module(module_name)
+        if getattr(candidate, "__file__", None) == file:
+            module = candidate
+    if module is None:
+        spec = importlib.util.spec_from_file_location(module_name.rpartition(".")[2] or "workflow", file)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{file}: cannot be loaded")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module.__name__] = module
+        spec.loader.exec_module(module)
+    build: Callable[..., Workflow] = getattr(module, name)
+    return build
+
+
+def _run_forked(job: dict[str, Any], build: Callable[..., Workflow]) -> dict[str, Any]:
+    pid = os.fork()
+    if pid == 0:
+        code = TRACEBACK_EXIT_CODE
+        try:
+            code = _run_child(job, build)
+        finally:
+            os._exit(code)
+    limit = job.get("kill_after")
+    if limit is not None and signal.sigtimedwait({signal.SIGCHLD}, limit) is None:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    with contextlib.suppress(BlockingIOError):
+        signal.sigtimedwait({signal.SIGCHLD}, 0)
+    if os.WIFSTOPPED(status):
+        return {"stopped": pid}
+    return {"code": os.waitstatus_to_exitcode(status)}
+
+
+def _kill_child(pid: int) -> dict[str, Any]:
+    os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    return {"code": os.waitstatus_to_exitcode(status)}
+
+
+def _run_child(job: dict[str, Any], build: Callable[..., Workflow]) -> int:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    home = Path(job["dir"])
+    log = (home / "run.log").open("a", buffering=1)
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    if job.get("clock"):
+        real, ahead = time.time, float(job["clock"])
+        time.time = lambda: real() + ahead
+    if job.get("unprivileged"):
+        _drop_file_capabilities()
+    try:
+        workflow = build(home / "world")
+        effects = os.open(home / "effects", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for step in workflow.steps:
+            InstrumentedStep(step, job, effects)
+        if job.get("limit"):
+            _limit_file_size(job["limit"])
+        store, lock = SQLiteStore(home / "state.db"), FileLock(home / "lock")
+        workflow.run(
+            job.get("params"),
+            store=store,
+            lock=lock,
+            bus=EventBus(_report_store_damage),
+            command="crash-matrix",
+        )
+    except HoldfastError as error:
+        sys.stderr.write(f"{error.code}: {error}\n")
+        return error.exit_code
+    except BaseException:  # noqa: BLE001  what a user would see as a traceback is a finding
+        traceback.print_exc()
+        return TRACEBACK_EXIT_CODE
+    return 0
+
+
+def _report_store_damage(event: Event) -> None:
+    if isinstance(event, StoreDamaged):
+        sys.stderr.write(f"store.damaged: {event.reason}; lost: {', '.join(event.lost)}\n")
+
+
+class InstrumentedStep:
+    """Records the start and end of a step's effect, and kills the process at the requested moment."""
+
+    def __init__(self, step: Step, job: dict[str, Any], effects: int) -> None:
+        self._step = step
+        self._effects = effects
+        self._run = step.run
+        kill = job.get("kill") or {}
+        self._kill = kill if kill.get("step") == step.name else {}
+        self._stop_before = job.get("stop_before") == step.name
+        self._fill_disk = job.get("full_in") == step.name
+        self._home = Path(job["dir"])
+        self._count_lines = bool(job.get("count"))
+        self._lines = 0
+        self._code: CodeType | None = getattr(getattr(step.run, "__func__", step.run), "__code__", None)
+        step.__dict__["run"] = self.run
+
+    def run(self, ctx: Any) -> Any:
+        if self._kill.get("at") == "before":
+            self._kill_self()
+        if self._stop_before:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if self._fill_disk:
+            _limit_file_size(max((self._home / name).stat().st_size for name in ("state.db", "state.db-wal")))
+        self._record("enter")
+        value = (
+            self._run_traced(ctx) if self._count_lines or self._kill.get("at") == "inside" else self._run(ctx)
+        )
+        self._record("leave")
+        if self._kill.get("at") == "after":
+            self._kill_self()
+        return value
+
+    def _run_traced(self, ctx: Any) -> Any:
+        before = sys.gettrace()
+        sys.settrace(self._trace)
+        try:
+            return self._run(ctx)
+        finally:
+            sys.settrace(before)
+            if self._count_lines:
+                self._record(f"lines:{self._lines}")
+
+    def _trace(self, frame: FrameType, event: str, _arg: object) -> Any:
+        """Trace the file of the step: the process may be killed at each of its lines."""
+        if self._code is None or frame.f_code.co_filename != self._code.co_filename:
+            return None
+        if event == "line":
+            self._lines += 1
+            if self._kill.get("line") == self._lines:
+                self._kill_self()
+        return self._trace
+
+    def _record(self, what: str) -> None:
+        os.write(self._effects, f"{what} {self._step.name}\n".encode())
+
+    def _kill_self(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _limit_file_size(size: int) -> None:
+    """Limit the size of files that this process writes, to simulate a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def _drop_file_capabilities() -> None:
+    """Drop the capabilities that let root ignore file modes."""
+    import ctypes
+
+    class Header(ctypes.Structure):
+        _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+    class Data(ctypes.Structure):
+        _fields_ = (
+            ("effective", ctypes.c_uint32),
+            ("permitted", ctypes.c_uint32),
+            ("inheritable", ctypes.c_uint32),
+        )
+
+    header, data = Header(0x20080522, 0), (Data * 2)()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.geteuid() == 0 and libc.capset(ctypes.byref(header), ctypes.byref(data)) != 0:
+        raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""The crash matrix: kill a workflow at every step and in every way, and check that it converges.
+
+def build(world: Path) -> Workflow: ...          # at module level; effects are files below `world`
+
+def test_it_survives(crash_matrix):
+    crash_matrix(build)
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from holdfast.testing.crash import cases
+from holdfast.testing.crash.harness import CrashCase, CrashHarness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True)
+class CrashFinding:
+    """One case and its result."""
+
+    scenario: str
+    """such as killed, torn store, disk full"""
+    case: str
+    exit_codes: tuple[int, ...]
+    """exit codes of the runs, negative for a signal"""
+    problems: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
+    """steps that ran twice and are allowed to: idempotent or at-least-once"""
+    log: str = ""
+    reached: bool = True
+    """whether the fault happened: a step without work cannot be killed"""
+
+
+@dataclass
+class CrashReport:
+    """All findings of one workflow."""
+
+    workflow: str
+    at_least_once: tuple[str, ...] = ()
+    findings: list[CrashFinding] = field(default_factory=list)
+
+    @property
+    def failures(self) -> list[CrashFinding]:
+        return [finding for finding in self.findings if finding.problems]
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [
+            ("scenario", "case", "exit codes", "converged", "repeated effect", "allowed repeats")
+        ]
+        for scenario, findings in groupby(self.findings, key=lambda finding: finding.scenario):
+            rows += [_table_row(scenario, finding) for finding in _fold_findings(list(findings))]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        tried = [finding for finding in self.findings if finding.reached]
+        passed = len(tried) - len(self.failures)
+        lines += [
+            "",
+            f"{self.workflow}: {passed} of {len(tried)} cases converged without a repeated effect",
+        ]
+        if len(tried) < len(self.findings):
+            lines += [f"not reached: {len(self.findings) - len(tried)}"]
+        if self.at_least_once:
+            lines += [f"declared at-least-once: {', '.join(self.at_least_once)}"]
+        return "\n".join(lines)
+
+    def raise_for_failures(self) -> None:
+        """Raise an AssertionError that describes every failure."""
+        if self.failures:
+            failures = [
+                f"{finding.scenario}, {finding.case}: {'; '.join(finding.problems)}\n{_log_tail(finding.log)}"
+                for finding in self.failures
+            ]
+            raise AssertionError(
+                f"{len(failures)} of {len(self.findings)} crash cases failed\n\n" + "\n\n".join(failures)
+            )
+
+
+_MAX_CASE_WIDTH = 60
+
+
+def _fold_key(finding: CrashFinding) -> tuple[str, bool, bool]:
+    return finding.case.partition(",")[0], bool(finding.problems), finding.reached
+
+
+def _fold_findings(findings: list[CrashFinding]) -> Iterable[CrashFinding]:
+    """Join the successful cases of one step; failed cases stay separate."""
+    for name, group in groupby(findings, key=_fold_key):
+        same = list(group)
+        if len(same) == 1 or same[0].problems:
+            yield from same
+            continue
+        places = ", ".join(finding.case.partition(", ")[2] for finding in same)
+        repeated = tuple(dict.fromkeys(step for finding in same for step in finding.repeated))
+        runs = tuple(sorted({code for finding in same for code in finding.exit_codes}))
+        case = f"{name[0]}, {places}" if len(places) <= _MAX_CASE_WIDTH else f"{name[0]}, {len(same)} moments"
+        yield CrashFinding(same[0].scenario, case, runs, (), repeated, reached=same[0].reached)
+
+
+def _table_row(scenario: str, finding: CrashFinding) -> tuple[str, ...]:
+    if not finding.reached:
+        return (scenario, finding.case, "", "not reached", "", "")
+    twice = [problem for problem in finding.problems if "twice" in problem]
+    converged = "yes" if len(twice) == len(finding.problems) else "NO"
+    codes = " ".join("killed" if code == cases.KILLED_EXIT_CODE else str(code) for code in finding.exit_codes)
+    return (scenario, finding.case, codes, converged, "YES" if twice else "no", ", ".join(finding.repeated))
+
+
+def _log_tail(log: str, lines: int = 15) -> str:
+    return "\n".join(f"    {line}" for line in log.splitlines()[-lines:])
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from holdfast.workflow import Workflow
+
+    BuildWorkflow = Callable[[Path], Workflow]
+
+
+SCENARIOS = (
+    "killed", "torn store", "disk full", "read-only store", "two runs at once", "changed input",
+    "changed code", "clock jump",
+)  # fmt: skip
+
+
+def _validate_scenarios(scenarios: Collection[str]) -> frozenset[str]:
+    unknown = set(scenarios) - set(SCENARIOS)
+    if unknown or isinstance(scenarios, str):
+        raise ValueError(f"scenarios must be among {SCENARIOS}, not {scenarios!r}")
+    return frozenset(scenarios)
+
+
+def _select_steps(steps: list[str], wanted: Collection[str] | None) -> list[str]:
+    unknown = set(wanted or ()) - set(steps)
+    if unknown or isinstance(wanted, str):
+        raise ValueError(f"steps must be among {steps}, not {wanted!r}")
+    return steps if wanted is None else [step for step in steps if step in wanted]
+
+
+def _require_json(what: str, value: Any) -> Any:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} must be JSON values: {error}") from error
+    return value
+
+
+class CrashMatrix:
+    """All scenarios for one workflow.
+
+    Args:
+        build: Builds the workflow for a directory; children import it, so it must be at module level.
+        root: Directory of the cases.
+        params: Parameters of every run, as JSON values.
+        changed_params: Parameters of the scenario "changed input", as JSON values.
+        edited_build: Builds the same workflow with edited steps; by default the same code is loaded again.
+        observe: Describes the directory after completion: every case must end like a run without faults.
+        effects: Counts effects by step, if the directory keeps count. Only repeatable steps may exceed one.
+        kill_points: Number of lines per step at which the process is killed.
+        scenarios: Scenarios to run.
+        steps: Steps to test; all by default.
+        seed: Seed of random choices.
+    """
+
+    def __init__(  # noqa: PLR0913 (one keyword per part of the matrix)
+        self,
+        build: BuildWorkflow,
+        root: Path,
+        *,
+        params: Any = None,
+        changed_params: Any = None,
+        edited_build: BuildWorkflow | None = None,
+        observe: Callable[[Path], Any] | None = None,
+        effects: Callable[[Path], Mapping[str, int]] | None = None,
+        kill_points: int = 3,
+        scenarios: Collection[str] = SCENARIOS,
+        steps: Collection[str] | None = None,
+        seed: int = 1,
+    ) -> None:
+        self._harness = CrashHarness(build, root / "runs", params=_require_json("params", params))
+        self._edited_harness = CrashHarness(edited_build or build, root / "edited", params=params)
+        self._changed_params = _require_json("changed_params", changed_params)
+        self._observe = observe
+        self._effects = effects
+        self._kill_points = kill_points
+        self._scenarios = _validate_scenarios(scenarios)
+        self._seed = seed
+        self._expected: Any = None
+        self._expected_changed: Any = None
+        self._baseline_seconds = 0.0
+        self._lines: dict[str, int] = {}
+        workflow = build(root / "nowhere")
+        self._steps = [step.name for step in workflow.steps if step.repeat != "always"]
+        self._target_steps = _select_steps(self._steps, steps)
+        self._repeatable = {step.name for step in workflow.steps if step.repeat is not None}
+        self.report = CrashReport(
+            workflow.name, tuple(step.name for step in workflow.steps if step.repeat == "at-least-once")
+        )
+
+    def run(self) -> CrashReport:
+        """Run all scenarios except random kills."""
+        with self._harness as harness, self._edited_harness as edited:
+            self._run_baseline()
+            steps = [step for step in self._target_steps if step in self._lines]
+            if not steps:
+                raise AssertionError("no step of the workflow has work to do: nothing can be killed")
+            results = {
+                "killed": lambda: cases.kill_cases(
+                    harness, self._target_steps, self._lines, self._kill_points
+                ),
+                "torn store": lambda: cases.torn_store_cases(harness, steps, self._seed),
+                "disk full": lambda: cases.full_disk_cases(harness, steps),
+                "read-only store": lambda: cases.read_only_cases(harness, steps),
+                "two runs at once": lambda: cases.concurrent_run_cases(harness, steps),
+                "changed input": lambda: cases.changed_input_cases(harness, steps, self._changed_params),
+                "changed code": lambda: cases.changed_code_cases(harness, edited, steps),
+                "clock jump": lambda: cases.clock_jump_cases(harness, steps),
+            }
+            for scenario in SCENARIOS:
+                if scenario in self._scenarios:
+                    self._record_findings(results[scenario]())
+        return self.report
+
+    def run_random(self, count: int) -> CrashReport:
+        """Kill runs at random moments."""
+        with self._harness as harness:
+            self._run_baseline()
+            self._record_findings(cases.random_kill_cases(harness, count, self._baseline_seconds, self._seed))
+        return self.report
+
+    def _run_baseline(self) -> None:
+        """Run without faults: records the expected state, the duration and the lines of each step."""
+        started = time.monotonic()
+        self._expected = self._final_state()
+        self._baseline_seconds = time.monotonic() - started
+        if self._changed_params is not None and "changed input" in self._scenarios:
+            self._expected_changed = self._final_state(params=self._changed_params)
+        counted = self._harness.new_case()
+        counted.run(count=True)
+        self._lines = counted.line_counts()
+
+    def _final_state(self, **job: Any) -> Any:
+        """Return the observed state after a run without faults."""
+        case = self._harness.new_case()
+        code = case.run(**job)
+        if code != 0:
+            raise AssertionError(f"the workflow fails without faults: exit code {code}\n{case.log()}")
+        return self._observe(case.home / "world") if self._observe else None
+
+    def _record_findings(self, results: Iterable[cases.CaseResult] | Iterator[cases.CaseResult]) -> None:
+        for scenario, name, case, case_problems in results:
+            problems = [*case_problems]
+            changed = scenario == "changed input"
+            reached = not isinstance(case_problems, cases.NotReached)
+            if reached and not problems:
+                problems += self._state_differences(
+                    case, self._expected_changed if changed else self._expected
+                )
+            twice, repeated = self._repeated_effects(case, reruns=changed)
+            problems += [f"the effect of {step} happened twice" for step in twice]
+            self.report.findings.append(
+                CrashFinding(
+                    scenario,
+                    name,
+                    tuple(case.exit_codes),
+                    tuple(problems),
+                    tuple(repeated),
+                    case.log() if problems else "",
+                    reached,
+                )
+            )
+
+    def _state_differences(self, case: CrashCase, expected: Any) -> list[str]:
+        if self._observe is None:
+            return []
+        try:
+            state = self._observe(case.home / "world")
+        except Exception as error:  # noqa: BLE001 (a failing observer is a finding too)
+            return [f"observe() failed: {type(error).__name__}: {error}"]
+        return [] if state == expected else [f"the observed state is {state!r}, not {expected!r}"]
+
+    def _repeated_effects(self, case: CrashCase, *, reruns: bool) -> tuple[list[str], list[str]]:
+        """Return the steps with repeated effects: forbidden ones and allowed ones.
+
+        If steps have to run again, only the counts of `effects` are compared.
+        """
+        counts = {
+            step: times for step, times in case.effect_counts().items() if step in self._steps and not reruns
+        }
+        world = case.home / "world"
+        if self._effects is not None and any(world.iterdir()):
+            for step, times in self._effects(world).items():
+                counts[step] = max(times, counts.get(step, 0))
+        repeated = [step for step, times in counts.items() if times > 1]
+        allowed = [step for step in repeated if step in self._repeatable]
+        return [step for step in repeated if step not in allowed], allowed

@@ -1,0 +1,34 @@
+from holdfast.workflow.journal import (
+    delete_old_runs as delete_old_runs,
+    list_runs as list_runs,
+    open_exclusive as open_exclusive,
+)
+from holdfast.workflow.lock import (
+    FileLock as FileLock,
+    Lock as Lock,
+    LockHolder as LockHolder,
+    NoLock as NoLock,
+    locked_error as locked_error,
+)
+from holdfast.workflow.preview import Plan as Plan, PlannedStep as PlannedStep
+from holdfast.workflow.run_context import StepContext as StepContext
+from holdfast.workflow.runner import RunResult as RunResult
+from holdfast.workflow.secrets import Secret as Secret
+from holdfast.workflow.step import (
+    JSON as JSON,
+    ProbeResult as ProbeResult,
+    Step as Step,
+    absent as absent,
+    done as done,
+    partial as partial,
+    unknown as unknown,
+)
+from holdfast.workflow.store.base import (
+    MemoryStore as MemoryStore,
+    RunRecord as RunRecord,
+    StepLog as StepLog,
+    StepRecord as StepRecord,
+    Store as Store,
+)
+from holdfast.workflow.store.sqlite import SQLiteStore as SQLiteStore
+from holdfast.workflow.workflow import Workflow as Workflow

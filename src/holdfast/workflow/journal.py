@@ -1,0 +1,221 @@
+"""The journal of a run: intents before effects, outcomes after them, and the history of earlier runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.workflow.lock import FileLock, Lock, LockHolder, NoLock, is_process_alive, locked_error
+from holdfast.workflow.store import NULL_RESULT, RunRecord, StepLog, StepRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Set as AbstractSet
+    from pathlib import Path
+
+    from holdfast.workflow.inspector import StepInspector, StepTask
+    from holdfast.workflow.runner import InterruptHandler
+    from holdfast.workflow.store import SQLiteStore, Store, StoreEventListener
+
+_LOGGED_FIELDS = (
+    "seconds", "tries", "note", "error", "code", "retries", "at_least_once", "begun_before",
+)  # fmt: skip
+
+
+class StepOutcome(msgspec.Struct, gc=False):
+    """The outcome of a step in this run."""
+
+    name: str
+    record: StepRecord | None = None
+    log: StepLog | None = None
+    # Why the step was skipped; empty if it was not.
+    skipped: str = ""
+    error: BaseException | None = None
+    # The step whose record is deleted in the same commit; empty if none.
+    forgets: str = ""
+
+
+class Journal:
+    """Writes the records of one run; thread-safe.
+
+    Outcomes are buffered until the next intent shares their commit, or until the run waits.
+    """
+
+    def __init__(self, store: Store, scope: str, run: RunRecord, interrupts: InterruptHandler) -> None:
+        self.run = run
+        self._store = store
+        self._scope = scope
+        self._interrupts = interrupts
+        self._records: dict[str, StepRecord] = {}
+        self._forget: list[str] = []
+        self._lock = threading.Lock()
+
+    def record_intents(self, inspector: StepInspector, tasks: Iterable[StepTask]) -> None:
+        """Write the intents of tasks and everything buffered to disk."""
+        with self._lock:
+            for task in tasks:
+                if not task.intent_recorded:
+                    task.intent_recorded = True
+                    self._records[task.step.name] = StepRecord(
+                        state="intent",
+                        run=self.run.id,
+                        fingerprint=task.fingerprint,
+                        at=time.time(),
+                        result=task.record.result if task.record is not None else NULL_RESULT,
+                        stale=task.stale,
+                        inputs=inspector.input_digests(task),
+                        at_least_once=task.step.repeat == "at-least-once",
+                        begun_before=task.record is not None and has_started_before(task.record),
+                    )
+            self._flush()
+
+    def record_outcome(self, outcome: StepOutcome) -> None:
+        """Buffer an outcome; the next flush writes it to disk."""
+        with self._lock:
+            if outcome.record is not None:
+                self._records[outcome.name] = outcome.record
+            if outcome.forgets:
+                self._forget.append(outcome.forgets)
+            if outcome.log is not None:
+                self.run.steps.append(outcome.log)
+            if outcome.skipped:
+                self.run.skipped.setdefault(outcome.skipped, []).append(outcome.name)
+
+    def remove_skip(self, name: str) -> None:
+        """Remove a step from the skipped ones, because it runs after all."""
+        with self._lock:
+            for reason, names in list(self.run.skipped.items()):
+                if name in names:
+                    names.remove(name)
+                if not names:
+                    del self.run.skipped[reason]
+
+    def flush(self) -> None:
+        """Write everything buffered to disk."""
+        with self._lock:
+            self._flush()
+
+    def finish(
+        self, *, forget: Iterable[str] = (), redact_results_of: AbstractSet[str] = frozenset()
+    ) -> None:
+        """Write the last outcomes and the end of the run to disk in one commit.
+
+        Args:
+            forget: steps whose records are deleted.
+            redact_results_of: steps whose stored results are deleted; their records are kept.
+        """
+        with self._lock:
+            if redact_results_of:
+                stored = {**self._store.load(self._scope), **self._records}
+                for name in redact_results_of & stored.keys():
+                    self._records[name] = replace(stored[name], result=NULL_RESULT, adopted=True)
+            deleted = [*self._forget, *forget]
+            kept = {name: record for name, record in self._records.items() if name not in set(deleted)}
+            self._interrupts.begin_write()
+            try:
+                self._store.end(self.run, self._scope, kept, deleted)
+            finally:
+                self._interrupts.end_write()
+
+    def _flush(self) -> None:
+        if self._records or self._forget:
+            self._interrupts.begin_write()
+            try:
+                self._store.commit(self._scope, self._records, self._forget)
+                self._records, self._forget = {}, []
+            finally:
+                self._interrupts.end_write()
+
+
+def has_started_before(record: StepRecord) -> bool:
+    """Report whether the run that wrote a record started the step and died or failed in it."""
+    return record.state == "intent" or (record.state == "failed" and record.tries > 0)
+
+
+def dead_run_record(run: RunRecord, records: dict[str, StepRecord]) -> RunRecord:
+    """Complete the record of a run whose process died, from the records of its steps.
+
+    Skipped steps are not recorded. The run lasted at least until its last record was written.
+    """
+    own = {name: record for name, record in records.items() if record.run == run.id}
+    logs = sorted(
+        (_step_log_from_record(name, record) for name, record in own.items()), key=lambda log: log.at
+    )
+    last = max((record.at for record in own.values()), default=run.started)
+    return replace(
+        run,
+        outcome="died",
+        seconds=round(max(0.0, last - run.started), 6),
+        steps=logs,
+        step=next((log.step for log in logs if log.outcome == "in flight"), ""),
+        error="the process died",
+        code="died",
+    )
+
+
+def _step_log_from_record(name: str, record: StepRecord) -> StepLog:
+    """Return the log of a step in the run that wrote its record."""
+    outcome: Any = {"done": "finished", "failed": "failed", "intent": "in flight"}[record.state]
+    fields = {field: getattr(record, field) for field in _LOGGED_FIELDS}
+    return StepLog(step=name, outcome=outcome, at=record.at - record.seconds, **fields)
+
+
+def list_runs(store: SQLiteStore) -> list[RunRecord]:
+    """Return all runs of an open store, newest first; a run whose process is gone has outcome `died`."""
+    return [_mark_if_dead(run, store) for run in store.runs()]
+
+
+def delete_old_runs(store: SQLiteStore, keep: int) -> list[str]:
+    """Delete all but the newest `keep` runs, except running ones; return their ids. Step records are kept."""
+    ended = [run.id for run in list_runs(store) if run.outcome != "running"]
+    if ended[keep:]:
+        store.delete_runs(ended[keep:])
+    return ended[keep:]
+
+
+@contextmanager
+def open_exclusive(path: Path, command: str, report: StoreEventListener) -> Iterator[SQLiteStore]:
+    """Open an existing store for changes while no run uses it.
+
+    The lock file next to the store keeps runs away. If there is none, the store must contain no live run.
+    """
+    from holdfast.workflow.store import SQLiteStore, check_path
+
+    check_path(path, readonly=True)
+    lock_path = path.with_name("lock")
+    lock: Lock = FileLock(lock_path) if lock_path.exists() else NoLock()
+    lock.acquire(LockHolder.current_process(command))
+    store = SQLiteStore(path)
+    try:
+        if isinstance(lock, NoLock):
+            _raise_if_running(SQLiteStore(path, readonly=True))
+        store.open(report)
+        yield store
+    finally:
+        store.close()
+        lock.release()
+
+
+def _raise_if_running(store: SQLiteStore) -> None:
+    store.open()
+    try:
+        for run in store.unfinished_runs():
+            if _is_alive(run):
+                holder = LockHolder(run.pid, run.host, run.command, run.id, run.started)
+                raise locked_error(holder, f"unknown; the store is {store.path}")
+    finally:
+        store.close()
+
+
+def _mark_if_dead(run: RunRecord, store: SQLiteStore) -> RunRecord:
+    if run.outcome != "running" or _is_alive(run):
+        return run
+    return dead_run_record(run, store.load(run.workflow))
+
+
+def _is_alive(run: RunRecord) -> bool:
+    return is_process_alive(run.pid, run.host, run.boot, run.born)

@@ -1,0 +1,56 @@
+"""Two gateways on one engine: pods on both, and neither disturbs the other."""
+
+import time
+
+import pytest
+from tests.support.gateway import pod_manifest
+
+from holdfast.retry import Policy, constant
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def two_gateways(new_gateway):
+    made = [new_gateway("left"), new_gateway("right")]
+    for gateway in made:
+        gateway.up()
+        gateway.apply(
+            *(
+                pod_manifest(f"p{number}", command="i=0; while :; do i=$((i+1)); echo $i; sleep 1; done")
+                for number in range(3)
+            )
+        )
+    for gateway in made:
+        for number in range(3):
+            gateway.wait_ready(f"p{number}")
+    return made
+
+
+@pytest.mark.parametrize("seconds", [20, pytest.param(180, marks=pytest.mark.slow)])
+def test_pods_on_both_gateways_keep_running(two_gateways, seconds):
+    before = [states(gateway) for gateway in two_gateways]
+    end = time.monotonic() + seconds
+    watching = Policy(
+        attempts=None, deadline=seconds + 60, backoff=constant(5.0), retry_on=TimeRemainingError
+    )
+    watching.call(assert_undisturbed, two_gateways, before, end)
+
+
+class TimeRemainingError(Exception):
+    """Nothing has happened yet, as it should be, and there is time left to watch."""
+
+
+def assert_undisturbed(pair, before, end):
+    assert [states(gateway) for gateway in pair] == before
+    if time.monotonic() < end:
+        raise TimeRemainingError
+
+
+def states(gateway):
+    """Who runs, since when and how often restarted; pods of the system included."""
+    return sorted(
+        (item["metadata"]["uid"], item["status"]["phase"], status["restartCount"], str(status["state"]))
+        for item in gateway.get("pods", "--all-namespaces")["items"]
+        for status in item["status"]["containerStatuses"]
+    )

@@ -1,0 +1,91 @@
+"""`holdfast sandbox …` as a process against the real server: results, JSON, refusals and exit codes."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture
+def sandbox(source, sandboxes):
+    def run(*words):
+        return source.holdfast.run("sandbox", *words)
+
+    return run
+
+
+def error_body(ended):
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def test_lifecycle_commands_print_json(sandbox):
+    made = error_body(sandbox("create", "a", "--image", "app:1", "--no-workspace", "-l", "team=x", "--json"))
+    assert (made["phase"], made["image"], made["labels"]["team"]) == ("Ready", "app:1", "x")
+    assert [each["name"] for each in error_body(sandbox("list", "-l", "team=x", "--json"))["sandboxes"]] == [
+        "a"
+    ]
+    assert error_body(sandbox("get", "a", "--json"))["id"] == made["id"]
+    assert error_body(sandbox("suspend", "a", "--json"))["phase"] == "Suspended"
+    assert error_body(sandbox("wait", "a", "--for", "suspended", "--json"))["phase"] == "Suspended"
+    assert error_body(sandbox("resume", "a", "--json"))["phase"] == "Ready"
+    assert error_body(sandbox("delete", "a", "--yes", "--json")) == {
+        "deleted": True,
+        "workspace": "none",
+        "claim": None,
+        "claims": [],
+    }
+    assert error_body(sandbox("wait", "a", "--for", "deleted", "--json")) == {"name": "a", "deleted": True}
+    assert error_body(sandbox("list", "--json"))["sandboxes"] == []
+
+
+def test_human_readable_output(sandbox):
+    made = sandbox("create", "b", "--image", "app:1", "--no-workspace")
+    assert made.stdout.splitlines()[0] == "Sandbox b is ready."
+    assert "✓ Sandbox b: created" in made.stderr
+    heading, row = sandbox("list").stdout.splitlines()
+    assert heading.split()[:2] == ["NAME", "PHASE"]
+    assert row.split()[:3] == ["b", "Ready", "app:1"]
+    assert "phase      Ready" in sandbox("get", "b").stdout.splitlines()
+    assert sandbox("delete", "b", "--yes").stdout == "Sandbox b is deleted. It had no workspace.\n"
+    assert sandbox("list").stdout.startswith("No sandboxes yet.")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["get", "none"], 3, "sandbox none: not found"),
+        (["exec", "none", "true"], 3, "sandbox none: not found"),
+        (["forward", "none", "0:80"], 3, "sandbox none: not found"),
+        (["wait", "none"], 3, "sandbox none: not found"),
+        (["cp", "none:x", "."], 3, "sandbox none: not found"),
+        (["get", "No_Name"], 2, "not a valid sandbox name"),
+        (["list", "-g", "nowhere"], 2, "gateway nowhere: not found"),
+    ],
+)
+def test_error_is_one_line_with_exit_code(sandbox, words, code, said):
+    ended = sandbox(*words)
+    assert ended.returncode == code
+    assert any(line.startswith("x ") and said in line for line in ended.stderr.splitlines())
+    assert "Traceback" not in ended.stderr
+
+
+def test_json_error_has_code_hint_and_exit_code(sandbox):
+    ended = sandbox("get", "none", "--json")
+    said = json.loads(ended.stderr.splitlines()[-1])
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert (said["code"], said["exit_code"], said["error"]) == (
+        "sandbox-missing",
+        3,
+        "sandbox none: not found",
+    )
+    assert "holdfast sandbox list" in said["hint"]
+
+
+def test_exec_in_stopped_sandbox_reports_its_phase(sandbox):
+    assert sandbox("create", "c", "--image", "app:1", "--no-workspace").returncode == 0
+    assert sandbox("suspend", "c").returncode == 0
+    ended = sandbox("exec", "c", "true")
+    assert ended.returncode == 3
+    assert "sandbox c: Suspended" in ended.stderr

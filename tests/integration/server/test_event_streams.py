@@ -1,0 +1,164 @@
+"""Events, refused streams and limits on a real API server: nothing runs there, so nothing is executed."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import http.client
+import json
+import ssl
+import uuid
+from contextlib import suppress
+
+import aiohttp
+import pytest
+from tests.integration.server.conftest import STREAMS
+from tests.support.gateway_api_server import LOOPBACK, GatewayApiServer
+
+from holdfast.api import SandboxEventType
+from holdfast.pki import issue_bundle
+from holdfast.retry import Policy, constant
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+
+ROOT = "/v1/sandboxes"
+EVENTUALLY = Policy(attempts=None, deadline=20, backoff=constant(0.05), retry_on=AssertionError)
+
+
+class EventStream:
+    """A sandbox's stream, read event by event."""
+
+    def __init__(self, server, name) -> None:
+        self._connection = server.connect(server.bundle.client)
+        self._connection.request("GET", f"{ROOT}/{name}/events")
+        self.answer = self._connection.getresponse()
+
+    def next(self):
+        """The next event: its name and its data; None at the end."""
+        event = None
+        while line := self.answer.readline():
+            if line.startswith(b"event: "):
+                event = line[7:].strip().decode()
+            elif line.startswith(b"data: "):
+                return event, json.loads(line[6:])
+        return None
+
+    def close(self):
+        self._connection.close()
+
+
+@pytest.fixture
+def sandbox_name(server):
+    name = f"s-{uuid.uuid4().hex[:8]}"
+    assert server.request_json("POST", ROOT, {"name": name, "workspace": False})[0] == 201
+    return name
+
+
+def test_event_stream_sends_current_state_changes_and_deletion(server, reconciler, sandbox_name):
+    stream = EventStream(server, sandbox_name)
+    assert stream.answer.getheader("content-type").startswith("text/event-stream")
+    event, first = stream.next()
+    assert (event, first["phase"], first["conditions"]) == (SandboxEventType.STATE, "Pending", [])
+    reconciler.reconcile(sandbox_name)
+    event, second = stream.next()
+    assert (event, second["message"]) == (SandboxEventType.STATE, "creating the pod")
+    server.request_json("POST", f"{ROOT}/{sandbox_name}/suspend")
+    assert stream.next()[1]["message"] == "the controller has not seen the latest change yet"
+    server.request_json("DELETE", f"{ROOT}/{sandbox_name}")
+    event, last = stream.next()
+    assert (event, last["phase"]) == (SandboxEventType.DELETED, "Deleting")
+    assert stream.next() is None
+
+
+def test_event_stream_ends_with_deleted_when_sandbox_is_recreated(server, sandbox_name):
+    stream = EventStream(server, sandbox_name)
+    stream.next()
+    server.request_json("DELETE", f"{ROOT}/{sandbox_name}")
+    server.request_json("POST", ROOT, {"name": sandbox_name, "workspace": False})
+    assert stream.next()[0] == SandboxEventType.DELETED
+
+
+def test_stream_limit_applies_and_closed_stream_frees_slot(server, sandbox_name):
+    streams = [EventStream(server, sandbox_name) for _ in range(STREAMS)]
+    for stream in streams:
+        assert stream.next()
+    refused = EventStream(server, sandbox_name)
+    assert (refused.answer.status, refused.answer.getheader("Retry-After")) == (429, "1")
+    assert json.loads(refused.answer.read())["code"] == "too-many-requests"
+    for spelling in (f"{sandbox_name}/", f"/{sandbox_name}", f"{sandbox_name}%2F"):
+        assert EventStream(server, spelling).answer.status == 429
+    assert server.request_json("GET", f"{ROOT}/{sandbox_name}")[0] == 200
+    streams.pop().close()
+
+    def there_is_room():
+        again = EventStream(server, sandbox_name)
+        assert again.answer.status == 200
+        streams.append(again)
+
+    EVENTUALLY.call(there_is_room)
+    for stream in streams:
+        stream.close()
+
+
+def test_ca_renewal_disconnects_clients_of_old_ca(kube_server, namespace, sandbox_name, tmp_path):
+    old, new = (issue_bundle([LOOPBACK], at=dt.datetime.now(dt.UTC)) for _ in range(2))
+    server = GatewayApiServer(tmp_path, old, kubeconfig=kube_server.kubeconfig, namespace=namespace)
+    try:
+        stream = EventStream(server.wait_ready(), sandbox_name)
+        assert stream.next()
+        server.install_bundle(new)
+        # One that is not cut goes on for ever: it says that it is alive.
+        with suppress(ConnectionError, ssl.SSLError, http.client.HTTPException):
+            assert stream.next() is None
+    finally:
+        server.stop()
+
+
+async def handshake(server, path):
+    tls = server.context(server.bundle.client)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls)) as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await session.ws_connect(f"{server.url}{path}")
+    return refused.value.status, json.loads(refused.value.headers["holdfast-problem"])["code"]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("exec?command=a", (409, "not-running")), ("exec", (400, "no-command")),
+        ("exec?command=a&tty=maybe", (400, "bad-request")), ("forward?port=80", (409, "not-running")),
+        ("forward?port=0", (400, "bad-port")), ("forward?port=x", (400, "bad-port")),
+    ],
+)  # fmt: skip
+def test_exec_into_stopped_pod_is_rejected_with_reason(server, sandbox_name, path, expected):
+    def it_is_refused():
+        # The streams of the test before end when their connections do.
+        found = asyncio.run(handshake(server, f"{ROOT}/{sandbox_name}/{path}"))
+        assert found[0] != 429
+        return found
+
+    assert EVENTUALLY.call(it_is_refused) == expected
+
+
+def test_stream_to_missing_sandbox_is_rejected(server):
+    assert asyncio.run(handshake(server, f"{ROOT}/nobody/exec?command=a")) == (404, "sandbox-missing")
+
+
+@pytest.mark.parametrize("path", ["relative", "/a/../b", "/.."])
+def test_paths_with_traversal_are_rejected(server, sandbox_name, path):
+    for method in ("GET", "PUT"):
+        status, problem = server.request_json(method, f"{ROOT}/{sandbox_name}/files?path={path}")
+        assert (status, problem["code"]) == (400, "bad-path")
+
+
+def test_foreign_pod_with_sandbox_name_is_not_reachable(server, objects, namespace, sandbox_name):
+    """Whoever may use sandboxes may not use them to get into other people's pods."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": sandbox_name},
+        "spec": {"containers": [{"name": "x", "image": "y"}]},
+    }
+    objects.ensure(body, namespace=namespace)
+    assert asyncio.run(handshake(server, f"{ROOT}/{sandbox_name}/exec?command=a")) == (409, "not-running")
+    assert server.request_json("GET", f"{ROOT}/{sandbox_name}/logs")[1]["code"] == "not-running"

@@ -1,0 +1,126 @@
+"""One gateway in a test: its commands, kubectl from the host, and pods on it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from holdfast.remote import connect
+from holdfast.testing.apiserver.processes import node_binary
+
+if TYPE_CHECKING:
+    from tests.support.holdfast_cli import HoldfastCli
+
+    from holdfast.containers import ContainerEngine
+
+HELPER_IMAGE = "holdfast.dev/helper:1"
+
+
+class TestGateway:
+    """A gateway of a test's own, reached as a user reaches it."""
+
+    __test__ = False
+
+    def __init__(self, name: str, holdfast: HoldfastCli) -> None:
+        self.name = name
+        self.holdfast = holdfast
+        self.container = f"holdfast-{name}"
+
+    def up(self, *options: str) -> dict:
+        return json.loads(self.holdfast("up", self.name, *options, "--json"))
+
+    def destroy(self) -> None:
+        self.holdfast("destroy", self.name, "--data", "--yes", self.name)
+
+    def force_destroy(self, engine: ContainerEngine | None = None) -> None:
+        """With all it has, whatever is left of it. Nobody looks any more: its node need not end in order."""
+        from docker.errors import APIError
+
+        with suppress(APIError):
+            (engine or connect()).client.kill(self.container)
+        self.holdfast.run("destroy", self.name, "--data", "--yes", self.name)
+
+    def inspect(self) -> dict:
+        return connect().client.inspect_container(self.container)
+
+    def kubectl(self, *words: str, stdin: str | None = None, timeout: float = 120) -> str:
+        """kubectl on the host, through the kubeconfig that `up` wrote."""
+        path = self.holdfast.home / "config" / "gateways" / self.name / "kubeconfig"
+        ended = subprocess.run(
+            [*self.holdfast.prefix, str(node_binary()), "kubectl", "--kubeconfig", str(path), *words],
+            input=stdin, capture_output=True, text=True, timeout=timeout, check=False,
+        )  # fmt: skip
+        assert ended.returncode == 0, f"kubectl {' '.join(words)}: {ended.stdout}{ended.stderr}"
+        return ended.stdout
+
+    def apply(self, *objects: dict) -> None:
+        body = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+    def get(self, *words: str) -> dict:
+        return json.loads(self.kubectl("get", *words, "-o", "json"))
+
+    def wait_ready(self, pod: str, seconds: int = 90) -> None:
+        self.kubectl("wait", "--for=condition=Ready", f"pod/{pod}", f"--timeout={seconds}s")
+
+    def exec_in_pod(self, pod: str, *command: str) -> str:
+        return self.kubectl("exec", pod, "--", *command)
+
+    def write_test_file(self) -> TestGateway:
+        """Run a pod that writes a file into its workspace; `assert_kept` finds it again."""
+        self.apply(pvc_manifest("work"), pod_manifest("keeper", claim="work"))
+        self.wait_ready("keeper")
+        self.exec_in_pod("keeper", "sh", "-c", "head -c 300000 /dev/urandom > /data/blob && sync")
+        self.checksum = self.exec_in_pod("keeper", "sha256sum", "/data/blob")
+        return self
+
+    def assert_test_file_intact(self) -> None:
+        """The pod is back with its file, bit by bit, on the one node of the right name."""
+        self.wait_ready("keeper")
+        assert self.exec_in_pod("keeper", "sha256sum", "/data/blob") == self.checksum
+        (node,) = self.get("nodes")["items"]
+        assert node["metadata"]["name"] == f"holdfast-{self.name}"
+
+
+def pod_manifest(
+    name: str, *, command: str = "exec tail -f /dev/null", claim: str | None = None, **labels: str
+) -> dict:
+    """A small pod from the node's own helper image."""
+    container = {
+        "name": "main",
+        "image": HELPER_IMAGE,
+        "imagePullPolicy": "Never",
+        "command": ["/bin/sh", "-c", command],
+    }
+    spec: dict = {"containers": [container], "terminationGracePeriodSeconds": 1}
+    if claim is not None:
+        container["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels or {"app": name}},
+        "spec": spec,
+    }
+
+
+def pvc_manifest(name: str, size: str = "16Mi") -> dict:
+    """A claim for the default storage class."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}},
+    }
+
+
+def service_manifest(name: str, *, app: str, port: int) -> dict:
+    """A Service in front of the pods of one app."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name},
+        "spec": {"selector": {"app": app}, "ports": [{"port": port, "targetPort": port}]},
+    }

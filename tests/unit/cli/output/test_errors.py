@@ -1,0 +1,92 @@
+"""Errors of commands: message, code, hint and exit code, never a traceback."""
+
+import errno
+import json
+
+import click
+import pytest
+
+from holdfast.cli.output import run_command
+from holdfast.errors import LockedError, OperationCancelledError, PermanentError, TemporaryError, UsageError
+
+
+def command_that_raises(error):
+    @click.command()
+    @click.option("--json", "as_json", is_flag=True)
+    def command(as_json):
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (TemporaryError("a"), 1),
+        (UsageError("a"), 2),
+        (PermanentError("a"), 3),
+        (LockedError("a"), 4),
+        (OperationCancelledError("a"), 130),
+        (KeyboardInterrupt(), 130),
+        (click.Abort(), 130),
+        (click.UsageError("a"), 2),
+        (RuntimeError("a defect"), 1),
+    ],
+)
+def test_every_error_has_exit_code_and_no_traceback(error, code, capsys):
+    assert run_command(command_that_raises(error), []) == code
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "Traceback" not in output.err
+    assert output.err.strip()
+
+
+def test_error_output_has_message_code_and_hint(capsys):
+    run_command(command_that_raises(PermanentError("it broke", hint="Repair it.")), [])
+    assert "it broke [permanent]" in capsys.readouterr().err
+
+
+def test_json_error_is_one_object(capsys):
+    run_command(command_that_raises(PermanentError("it broke", hint="Repair it.")), ["--json"])
+    output = json.loads(capsys.readouterr().err)
+    assert output == {
+        "event": "error",
+        "code": "permanent",
+        "error": "it broke",
+        "hint": "Repair it.",
+        "exit_code": 3,
+    }
+
+
+def test_internal_error_names_traceback_file(capsys):
+    run_command(command_that_raises(RuntimeError("boom")), [])
+    output = capsys.readouterr().err
+    assert "boom" in output
+    assert "holdfast-" in output
+    assert ".trace" in output
+
+
+def permission_error(name):
+    return PermissionError(errno.EACCES, "Permission denied", str(name))
+
+
+@pytest.mark.parametrize("part", ["", "home", "home/state/gateways/dev", "cache/layers"])
+def test_unusable_holdfast_directory_is_not_an_internal_error(part, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
+    assert run_command(command_that_raises(permission_error(tmp_path / part)), []) == 3
+    output = capsys.readouterr().err
+    assert f"{tmp_path / part} cannot be used: Permission denied" in output
+    assert "HOLDFAST_HOME" in output
+
+
+def test_os_error_on_other_file_is_an_internal_error(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    assert run_command(command_that_raises(permission_error(tmp_path / "elsewhere")), []) == 1
+    assert "defect" in capsys.readouterr().err
+
+
+def test_full_disk_is_not_an_internal_error(capsys):
+    error = OSError(errno.ENOSPC, "No space left on device")
+    assert run_command(command_that_raises(error), []) == 3
+    assert "[disk-full]" in capsys.readouterr().err

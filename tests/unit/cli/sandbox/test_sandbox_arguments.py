@@ -1,0 +1,226 @@
+"""Arguments of `holdfast sandbox …`, and the text that the commands print."""
+
+import json
+import os
+from contextlib import nullcontext
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.api import Condition, DeletionResult, Phase, SandboxView, WorkspaceView
+from holdfast.cli import cli
+from holdfast.cli.output import run_command
+from holdfast.cli.sandbox import _COMMANDS, lifecycle
+from holdfast.cli.sandbox.cp import _format_bytes
+from holdfast.cli.sandbox.exec import exec_command
+from holdfast.cli.sandbox.inspection import _detail_lines, _format_age, _split_lines
+from holdfast.cli.sandbox.lifecycle import _deletion_summary, _planned_data_outcome
+from holdfast.client import build_request
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["create", "Bad_Name"], "not a valid sandbox name"),
+        (["create", "a", "--image", "x", "--template", "t"], "exclude each other"),
+        (["create", "a", "--no-workspace", "--workspace-size", "1Gi"], "exclude each other"),
+        (["create", "a", "--workspace-size", "much"], "size"),
+        (["create", "a", "--cpu", "lots"], "cpu"),
+        (["create", "a", "--env", "NO_SUCH_VARIABLE_HERE"], "is not set on this machine"),
+        (["create", "a", "--label", "x"], "KEY=VALUE"),
+        (["create", "a", "--command", "sh -c 'x"], "--command: No closing quotation"),
+        (["create", "a", "--timeout", "0"], "--timeout"),
+        (["create", "a", "--shutdown-after", "0"], "--shutdown-after"),
+        (["create", "a", "--shutdown-after", "1h"], "--shutdown-after"),
+        (["create", "a", "--shutdown-after", str(10**20)], "shutdown_after"),
+        (["cp", "here", "there"], "must be in a sandbox"),
+        (["cp", "a:x", "b:y"], "must be in a sandbox"),
+        (["forward", "a", "80:x"], "not a port mapping"),
+        (["forward", "a", "80:0"], "cannot be 0"),
+        (["forward", "a", "80:70000"], "not a port mapping"),
+        (["exec", "a"], "COMMAND"),
+        (["exec", "--tty", "--json", "a", "sh"], "exclude each other"),
+        (["wait", "a", "--for", "Happy"], "--for"),
+        (["get"], "NAME"),
+        (["vanish", "a"], "Command 'vanish' does not exist"),
+    ],
+)
+def test_invalid_arguments_are_reported_in_one_line(capsys, args, message):
+    assert run_command(cli, ["sandbox", *args]) == 2
+    output = capsys.readouterr().err
+    assert message in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    "args", [["list"], ["get", "a"], ["exec", "a", "ls"], ["create", "a", "--no-bootstrap"]]
+)
+def test_missing_gateway_is_reported_with_hint(capsys, args):
+    assert run_command(cli, ["sandbox", *args]) == 2
+    assert "holdfast up" in capsys.readouterr().err
+
+
+def test_no_bootstrap_rejects_stopped_gateway_without_changes(capsys, tmp_path):
+    assert run_command(cli, ["sandbox", "create", "a", "--no-bootstrap", "-g", "dev", "--json"]) == 2
+    error = json.loads(capsys.readouterr().err)
+    assert (error["code"], "gateway dev is not up" in error["error"]) == ("unknown-gateway", True)
+    assert list(tmp_path.rglob("*.db")) == []
+
+
+def test_exec_options_are_accepted_around_name_but_not_in_command(capsys):
+    """The commands fail because the named gateway does not exist, so the option was parsed."""
+    for args in (["exec", "-g", "x", "a", "ls", "-g", "y"], ["exec", "a", "-g", "x", "--", "ls", "-g", "y"]):
+        assert run_command(cli, ["sandbox", *args]) == 2
+        assert "gateway x: not found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "command"),
+    [
+        ("a ls", {}, "ls"),
+        ("-t a ls", {"tty": True}, "ls"),
+        ("-t a ls -t", {"tty": True}, "ls -t"),
+        ("a git checkout -- file", {}, "git checkout -- file"),
+        ("a git log -p -- file", {}, "git log -p -- file"),
+        ("a grep -i -- x file", {}, "grep -i -- x file"),
+        ("a sed -n -- p", {}, "sed -n -- p"),
+        ("a ls -t -- x", {}, "ls -t -- x"),
+        ("a ls --json -- x", {}, "ls --json -- x"),
+        ("a rm -- -f", {}, "rm -- -f"),
+        ("a ls --", {}, "ls --"),
+        ("a -- ls -t", {}, "ls -t"),
+        ("a -- git checkout -- file", {}, "git checkout -- file"),
+        ("a -t -- ls", {"tty": True}, "ls"),
+        ("a -g x -- git checkout -- file", {"gateway": "x"}, "git checkout -- file"),
+        ("a -tig x -c y -- ls", {"tty": True, "stdin": True, "gateway": "x", "container": "y"}, "ls"),
+        ("-g x a -g y --json -- ls", {"gateway": "y", "as_json": True}, "ls"),
+        ("-g x a git log -p -- file", {"gateway": "x"}, "git log -p -- file"),
+        ("a -t ls -- x", {}, "-t ls -- x"),
+        ("-- a ls -t", {}, "ls -t"),
+        ("-- a ls -- -t", {}, "ls -- -t"),
+    ],
+)
+def test_command_arguments_are_passed_unchanged(line, options, command):
+    parameters = exec_command.make_context("exec", line.split()).params
+    parsed = {key: value for key, value in parameters.items() if value not in (None, False)}
+    assert parsed == {"name": "a", "command": tuple(command.split()), **options}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["a", "-x", "--", "ls"], "No such option"),
+        (["a", "-g", "--", "ls"], "requires an argument"),
+        (["a", "--"], "COMMAND"),
+        (["a", "-t", "--"], "COMMAND"),
+        ([], "NAME"),
+    ],
+)
+def test_invalid_command_is_rejected(capsys, args, message):
+    assert run_command(cli, ["sandbox", "exec", *args]) == 2
+    assert message in capsys.readouterr().err
+
+
+class FakeGateway:
+    """A gateway that is up and records the request for its sandbox."""
+
+    name = "dev"
+    created = False
+    request = None
+
+    def sandbox(self, name):
+        self.sandbox_name = name
+        return nullcontext(self)
+
+    def create(self, image, **options):
+        self.request = build_request(self.sandbox_name, image=image, **options)
+        return VIEW
+
+
+@pytest.mark.parametrize("source", [(), ("--image", "x"), ("--template", "t")])
+def test_shutdown_is_sent_in_seconds_so_repeated_create_is_identical(monkeypatch, source):
+    gateway = FakeGateway()
+    monkeypatch.setattr(lifecycle, "ensure_gateway_up", lambda *_, **__: gateway)
+    assert run_command(cli, ["sandbox", "create", "a", "--no-wait", "--shutdown-after", "90", *source]) == 0
+    assert gateway.request.shutdown_after == 90
+    assert run_command(cli, ["sandbox", "create", "a", "--no-wait", *source]) == 0
+    assert gateway.request.shutdown_after is None
+
+
+def test_every_command_has_help_and_json():
+    runner = CliRunner()
+    assert len(_COMMANDS) == 12
+    listed = runner.invoke(cli, ["sandbox", "--help"]).output
+    for name in [
+        "create",
+        "list",
+        "get",
+        "exec",
+        "connect",
+        "cp",
+        "logs",
+        "forward",
+        "suspend",
+        "resume",
+        "wait",
+        "delete",
+    ]:
+        assert f"  {name} " in listed
+        text = runner.invoke(cli, ["sandbox", name, "--help"]).output
+        assert "--gateway" in text
+        assert "--json" in text, name
+
+
+VIEW = SandboxView(
+    name="a",
+    id="1",
+    phase=Phase.PENDING,
+    reason="ErrImagePull",
+    workspace=WorkspaceView(claim="workspace-a", size="2Gi"),
+    conditions=[Condition(type="Ready", status="False", reason="DependenciesNotReady", message="no image")],
+    notes=["network policy is not enforced here"],
+)
+
+
+def test_get_shows_state_data_conditions_and_notes():
+    lines = list(_detail_lines(VIEW))
+    assert "phase      Pending" in lines
+    assert "workspace  2Gi in PVC workspace-a (Pending)" in lines
+    assert "on delete  delete the data" in lines
+    assert "condition  Ready=False (DependenciesNotReady: no image)" in lines
+    assert lines[-1] == "note       network policy is not enforced here"
+
+
+def test_delete_reports_data_retention_before_and_after():
+    assert _planned_data_outcome(VIEW, keep=False) == "all data in its workspace (PVC workspace-a) is deleted"
+    assert _planned_data_outcome(VIEW, keep=True) == "its data is kept in PVC workspace-a"
+    kept = DeletionResult(deleted=True, workspace="kept", claim="workspace-a")
+    assert _deletion_summary("a", kept) == "Sandbox a is deleted. Its data is kept in PVC workspace-a."
+    assert "workspace is deleted" in _deletion_summary("a", DeletionResult(deleted=True, workspace="deleted"))
+    assert "Sandbox a does not exist." in _deletion_summary(
+        "a", DeletionResult(deleted=False, workspace="none")
+    )
+
+
+def test_parse_helpers():
+    assert [_format_bytes(count) for count in (5, 2048, 3 << 20, 5 << 30)] == [
+        "5 B",
+        "2.0 KiB",
+        "3.0 MiB",
+        "5.0 GiB",
+    ]
+    assert _format_age(None) == ""
+    assert _format_age("2020-01-01T00:00:00Z").endswith("d")
+    assert list(_split_lines(iter([b"a\nb", b"c\n", b"d"]))) == [b"a", b"bc", b"d"]
+
+
+def test_env_name_without_value_is_read_from_environment(monkeypatch):
+    from holdfast.cli.sandbox.lifecycle import _parse_env
+
+    monkeypatch.setitem(os.environ, "TOKEN_OF_MINE", "x=y")
+    assert _parse_env(("TOKEN_OF_MINE", "A=", "B=c=d")) == {"TOKEN_OF_MINE": "x=y", "A": "", "B": "c=d"}

@@ -1,0 +1,91 @@
+"""The command group, shared options and the confirmation by name."""
+
+import click
+import pytest
+
+from holdfast.cli import cli
+from holdfast.cli.click_extensions import LazyGroup, confirm_by_name
+from holdfast.cli.output import run_command
+from holdfast.errors import UsageError
+
+# The subcommands of these groups accept --json; their own tests check that.
+GROUPS = ("image", "runs", "sandbox")
+
+
+def all_commands(group, path=()):
+    """Every command with its path, including hidden ones."""
+    context = click.Context(group)
+    names = group._lazy if isinstance(group, LazyGroup) else group.commands
+    for name in names:
+        command = group.get_command(context, name)
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from all_commands(command, (*path, name))
+
+
+COMMANDS = dict(all_commands(cli))
+
+
+def test_misspelled_command_gets_suggestion(capsys):
+    assert run_command(cli, ["stpo"]) == 2
+    assert "'stop'" in capsys.readouterr().err
+
+
+def test_help_lists_commands_and_exit_codes(capsys):
+    assert run_command(cli, ["--help"]) == 0
+    output = capsys.readouterr().out
+    for name in ("up", "stop", "start", "status", "list", "logs", "kubeconfig", "destroy", "image", "runs"):
+        assert f"  {name} " in output
+    assert "controller" not in output
+    for line in (
+        "1    failed; rerun the same command to continue",
+        "3    manual action required; see the hint",
+    ):
+        assert line in output
+
+
+@pytest.mark.parametrize("name", sorted(cli.list_commands(None)))
+def test_every_command_has_help_and_json(name, capsys):
+    assert run_command(cli, [name, "--help"]) == 0
+    assert "--json" in capsys.readouterr().out or name in GROUPS
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_texts_are_complete_sentences(path):
+    command = COMMANDS[path]
+    assert command.help
+    assert command.help.strip().endswith(".")
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name
+            assert parameter.help[0].isupper(), parameter.help
+            assert parameter.help.endswith("."), parameter.help
+
+
+@pytest.mark.parametrize("port", ["0", "-1", "65536", "many", "80.5"])
+def test_invalid_port_is_rejected(port, capsys):
+    assert run_command(cli, ["up", "x", "--port", port]) == 2
+    assert "1 to 65535" in capsys.readouterr().err
+
+
+def test_confirmation_by_option():
+    confirm_by_name("dev", "destroying gateway dev", yes="dev")
+    with pytest.raises(UsageError, match="--yes says 'prod'"):
+        confirm_by_name("dev", "destroying gateway dev", yes="prod")
+
+
+def test_confirmation_without_terminal_is_rejected(monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    with pytest.raises(UsageError, match="destroying gateway dev has to be confirmed"):
+        confirm_by_name("dev", "destroying gateway dev", yes=None)
+
+
+@pytest.mark.parametrize("typed", ["dev", "other", ""])
+def test_confirmation_on_terminal_needs_the_name(monkeypatch, typed):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(click, "prompt", lambda *_, **__: typed)
+    if typed == "dev":
+        confirm_by_name("dev", "destroying gateway dev", yes=None)
+        return
+    with pytest.raises(UsageError, match="nothing was changed"):
+        confirm_by_name("dev", "destroying gateway dev", yes=None)

@@ -1,0 +1,170 @@
+"""Copies over a real connection: names as `cp` has them, flat memory, and what is refused."""
+
+import os
+import tracemalloc
+from pathlib import Path, PurePosixPath
+
+import pytest
+from aiohttp import web
+
+from holdfast.client import Sandbox
+from holdfast.client.archive import pack
+from holdfast.client.copy import base_name, remote_path, resolve_local_target
+from holdfast.errors import ResponseLostError, UsageError
+
+FILES = "/v1/sandboxes/a/files"
+LARGE = 64 << 20
+
+
+@pytest.fixture
+def sandbox(fake_server):
+    with Sandbox("a", fake_server.access) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [("x", "/sandbox/x"), ("/tmp/x", "/tmp/x"), (".", "/sandbox"), ("d/", "/sandbox/d"), ("/", "/")],
+)
+def test_paths_start_in_workspace(text, path):
+    assert str(remote_path(text)) == path
+
+
+@pytest.mark.parametrize("text", ["../x", "/sandbox/../etc", "a/.."])
+def test_parent_references_are_rejected(text):
+    with pytest.raises(UsageError, match="is not allowed"):
+        remote_path(text)
+
+
+def test_copy_goes_into_directory_or_takes_name(tmp_path):
+    source = PurePosixPath("/sandbox/x")
+    assert resolve_local_target(source, tmp_path) == (tmp_path, "x")
+    assert resolve_local_target(source, f"{tmp_path}/new/") == (tmp_path / "new", "x")
+    assert resolve_local_target(source, tmp_path / "y") == (tmp_path, "y")
+    assert resolve_local_target(source, "y") == (Path(), "y")
+    assert base_name(Path()) == Path.cwd().name
+
+
+async def take_all(request):
+    total = 0
+    async for chunk in request.content.iter_any():
+        total += len(chunk)
+    return web.json_response({"entries": 1, "bytes": total})
+
+
+def test_large_upload_uses_constant_memory(fake_server, sandbox, tmp_path):
+    source = tmp_path / "large"
+    with source.open("wb") as file:
+        file.truncate(LARGE)
+    fake_server.answers[FILES] = take_all
+    counted = []
+    tracemalloc.start()
+    done = sandbox.upload(source, "d/", progress=counted.append)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert done.bytes > LARGE
+    assert sum(counted) == done.bytes
+    assert peak < LARGE / 4
+    assert fake_server.seen == [f"PUT {FILES}?path=/sandbox/d"]
+
+
+def test_large_download_is_complete_and_uses_constant_memory(fake_server, sandbox, tmp_path):
+    source = tmp_path / "source"
+    with source.open("wb") as file:
+        file.write(os.urandom(1 << 20))
+        file.truncate(LARGE)
+
+    async def send(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for chunk in pack(source, "x", print):
+            await response.write(chunk)
+        return response
+
+    fake_server.answers[FILES] = send
+    tracemalloc.start()
+    done = sandbox.download("x", tmp_path / "goal")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert done.bytes == LARGE
+    assert peak < LARGE / 4
+    assert (tmp_path / "goal").read_bytes() == source.read_bytes()
+
+
+def test_cut_download_is_an_error_and_leaves_nothing(fake_server, sandbox, tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(3 << 20))
+    goal = tmp_path / "goal"
+    goal.mkdir()
+
+    async def cut(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for chunk in list(pack(source, "my x", print))[:2]:
+            await response.write(chunk)
+        request.transport.abort()
+        return response
+
+    fake_server.answers[FILES] = cut
+    with pytest.raises(ResponseLostError) as caught:
+        sandbox.download("my x", goal)
+    assert list(goal.iterdir()) == []
+    assert caught.value.code == "answer-lost"
+    assert "download of /sandbox/my x from sandbox a: interrupted" in caught.value.message
+    assert "cannot read" in caught.value.hint
+    assert "holdfast sandbox exec a -- tar -cf - '/sandbox/my x' >/dev/null" in caught.value.hint
+    assert "holdfast up dev" in caught.value.hint
+
+
+def test_download_that_never_started_is_a_connection_error(fake_server, sandbox, tmp_path, no_sleep):
+    async def cut(request):
+        request.transport.abort()
+        return web.Response()
+
+    fake_server.answers[FILES] = cut
+    with pytest.raises(ResponseLostError) as caught:
+        sandbox.download("x", tmp_path)
+    assert "-cf" not in caught.value.hint
+
+
+def test_rejection_during_upload_has_server_message(fake_server, sandbox, tmp_path):
+    source = tmp_path / "large"
+    with source.open("wb") as file:
+        file.truncate(LARGE)
+
+    async def refuse(request):
+        await request.content.readany()
+        return web.json_response({"code": "unsafe-archive", "message": "no room", "hint": ""}, status=400)
+
+    fake_server.answers[FILES] = refuse
+    with pytest.raises(UsageError, match="no room"):
+        sandbox.upload(source, "d/")
+    assert len(fake_server.seen) == 1
+
+
+def test_missing_local_file_is_reported_before_request(fake_server, sandbox, tmp_path):
+    with pytest.raises(UsageError, match="not found"):
+        sandbox.upload(tmp_path / "nothing", "d/")
+    with pytest.raises(UsageError, match="no such directory"):
+        sandbox.download("x", tmp_path / "no" / "where")
+    assert fake_server.seen == []
+
+
+def test_named_link_is_dereferenced(fake_server, sandbox, tmp_path):
+    (tmp_path / "real").write_bytes(b"x" * 5000)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    fake_server.answers[FILES] = take_all
+    assert sandbox.upload(tmp_path / "link", "d/").bytes > 5000
+    (tmp_path / "real").unlink()
+    with pytest.raises(UsageError, match="not found"):
+        sandbox.upload(tmp_path / "link", "d/")
+
+
+def test_unusual_directory_names(fake_server, sandbox, tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    assert base_name(Path("..")) == tmp_path.name
+    assert base_name(Path("../sub")) == "sub"
+    with pytest.raises(UsageError, match="root directory of a sandbox"):
+        sandbox.download("/", tmp_path)
+    assert fake_server.seen == []

@@ -1,0 +1,258 @@
+"""What a wait makes of each state, and of an event stream in pieces, cut, or silent."""
+
+import asyncio
+import time
+
+import msgspec
+import pytest
+from aiohttp import web
+from hypothesis import given, strategies as st
+
+from holdfast.api import Phase, SandboxClaimReason, SandboxView
+from holdfast.client import AsyncSandbox, watch
+from holdfast.client.transport import Transport
+from holdfast.client.watch import _HINTS, EventStreamParser, ServerSentEvent, evaluate
+from holdfast.errors import SandboxNotFoundError, UsageError, WaitFailedError, WaitTimeoutError
+from holdfast.server.sandboxes.presenters import present_sandbox_claim
+
+EVENTS = "/v1/sandboxes/a/events"
+
+
+def view(phase, reason="", message="", **more):
+    return SandboxView(name="a", id="1", phase=Phase(phase), reason=reason, message=message, **more)
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted", "how"),
+    [
+        (view("Ready"), "Ready", "done"),
+        (view("Pending"), "Ready", ""),
+        (view("Pending", "ContainerCreating"), "Ready", ""),
+        (view("Pending", "ImagePullBackOff", "no such image"), "Ready", "failed"),
+        (view("Pending", "ErrImagePull", "i/o timeout"), "Ready", "suspect"),
+        (view("Pending", "ErrImagePull", "manifest: Not Found"), "Ready", "failed"),
+        (view("Pending", "Unschedulable"), "Ready", "suspect"),
+        (view("Pending", "Unschedulable", "pod has unbound immediate PersistentVolumeClaims."), "Ready", ""),
+        (view("Pending", "ReconcilerError"), "Ready", "suspect"),
+        (view("Pending", "Error", "exited with code 3"), "Ready", "suspect"),
+        (view("Pending", "Completed", "exited with code 0"), "Ready", "suspect"),
+        (view("Pending", "StartError", "no such file"), "Ready", "failed"),
+        (view("Pending", "CrashLoopBackOff"), "Ready", "failed"),
+        (view("Pending", "WarmPoolNotFound"), "Ready", "failed"),
+        (view("Failed", "PodFailed"), "Ready", "suspect"),
+        (view("Failed", "PodFailed", failed_pods="Keep"), "Ready", "failed"),
+        (view("Finished"), "Ready", "failed"),
+        (view("Expired"), "Ready", "failed"),
+        (view("Deleting"), "Ready", "failed"),
+        (view("Suspended"), "Ready", "failed"),
+        (view("Ready"), "Suspended", ""),
+        (view("Suspended"), "Suspended", "done"),
+        (view("Pending", "ImagePullBackOff"), "Suspended", ""),
+        (view("Deleting"), "Suspended", "failed"),
+        (view("Failed"), "Finished", ""),
+        (view("Deleting"), "Failed", "failed"),
+    ],
+)
+def test_every_phase_is_classified(seen, wanted, how):
+    found = evaluate(seen, Phase(wanted))
+    assert [name for name in ("done", "failed", "suspect") if getattr(found, name)][:1] == (
+        [how] if how else []
+    )
+
+
+CLAIMS = {
+    SandboxClaimReason.TEMPLATE_NOT_FOUND: "failed",
+    SandboxClaimReason.WARM_POOL_NOT_FOUND: "failed",
+    SandboxClaimReason.INVALID_METADATA: "failed",
+    SandboxClaimReason.ENV_VARS_INJECTION_REJECTED: "failed",
+    SandboxClaimReason.VOLUME_CLAIM_TEMPLATES_ERROR: "failed",
+    SandboxClaimReason.CLAIM_EXPIRED: "failed",
+    SandboxClaimReason.ADOPTION_CONFLICT: "suspect",  # the sandbox with that name may be terminating
+    SandboxClaimReason.SANDBOX_MISSING: "suspect",  # a SandboxClaim that has not finished gets another one
+    SandboxClaimReason.SANDBOX_CREATE_PENDING: "",
+    SandboxClaimReason.SANDBOX_NOT_READY: "",
+}
+
+
+@pytest.mark.parametrize("reason", SandboxClaimReason)
+def test_every_claim_reason_is_classified(reason):
+    ready = {"type": "Ready", "status": "False", "reason": reason.value, "message": "so it is"}
+    claim = {"metadata": {"name": "a", "uid": "u"}, "spec": {}, "status": {"conditions": [ready]}}
+    found = evaluate(present_sandbox_claim(claim), Phase.READY)
+    told = "failed" if found.failed else "suspect" if found.suspect else ""
+    assert told == CLAIMS[reason]
+
+
+@pytest.mark.parametrize(
+    "reason", sorted((watch.PERMANENT_REASONS | watch.SUSPECT_REASONS) & set(SandboxClaimReason))
+)
+def test_unrecoverable_claim_has_hint(reason):
+    assert reason in _HINTS
+
+
+def test_summary_has_phase_reason_and_first_line():
+    assert watch.summarize(view("Pending", "ErrImagePull", "no\nmore")) == "Pending (ErrImagePull: no)"
+    assert watch.summarize(view("Ready")) == "Ready"
+
+
+STREAM = (
+    b"event: sandbox\r\ndata: one\r\n\r\n: still here\n\nevent: deleted\ndata: two\ndata: lines\n\nid: 4\n\n"
+)
+
+
+@given(cuts=st.lists(st.integers(0, len(STREAM)), max_size=12))
+def test_events_are_reassembled_from_any_chunks(cuts):
+    reader, found, at = EventStreamParser(), [], 0
+    for cut in sorted({*cuts, len(STREAM)}):
+        found += reader.feed(STREAM[at:cut])
+        at = cut
+    assert found == [ServerSentEvent("sandbox", b"one"), ServerSentEvent("deleted", b"two\nlines")]
+
+
+def telling(*scripts):
+    """One script for each stream: views, event names with them, or seconds of silence; then it is cut."""
+    left = list(scripts)
+
+    async def answer(request):
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for step in left.pop(0) if len(left) > 1 else left[0]:
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+                continue
+            name, seen = step if isinstance(step, tuple) else ("sandbox", step)
+            await response.write(f"event: {name}\ndata: {msgspec.json.encode(seen).decode()}\n\n".encode())
+        return response
+
+    return answer
+
+
+def wait(peer, phase="Ready", **options):
+    async def work():
+        async with Transport(peer.access) as connection:
+            return await AsyncSandbox("a", connection).wait(phase, **options)
+
+    return asyncio.run(work())
+
+
+def test_wait_reports_each_change_and_ends_at_target(fake_server):
+    fake_server.answers[EVENTS] = telling(
+        [view("Pending"), view("Pending", "ContainerCreating"), view("Ready"), 30.0]
+    )
+    heard = []
+    assert wait(fake_server, on_change=heard.append).phase == "Ready"
+    assert [each.reason for each in heard] == ["", "ContainerCreating", ""]
+    assert len(fake_server.seen) == 1
+
+
+def test_cut_stream_is_reopened(fake_server, no_sleep):
+    fake_server.answers[EVENTS] = telling([view("Pending")], [], [view("Ready"), 30.0])
+    assert wait(fake_server).phase == "Ready"
+    assert len(fake_server.seen) == 3
+
+
+def test_problem_in_stream_is_retried(fake_server, no_sleep):
+    trouble = ("problem", {"code": "x", "message": "the watch ended", "hint": ""})
+    fake_server.answers[EVENTS] = telling([view("Pending"), trouble], [view("Ready"), 30.0])
+    assert wait(fake_server).phase == "Ready"
+
+
+def test_missing_image_ends_wait_immediately_with_reason(fake_server):
+    fake_server.answers[EVENTS] = telling([view("Pending", "ErrImagePull", "x:1 not found"), 30.0])
+    began = time.monotonic()
+    with pytest.raises(WaitFailedError, match="ErrImagePull: x:1 not found") as raised:
+        wait(fake_server)
+    assert time.monotonic() - began < 10
+    assert "image" in raised.value.hint
+
+
+def test_persistent_suspect_state_ends_wait(fake_server, monkeypatch):
+    monkeypatch.setattr("holdfast.client.watch.SUSPECT_GRACE_SECONDS", 0.2)
+    fake_server.answers[EVENTS] = telling([view("Pending", "Unschedulable", "no room"), 30.0])
+    with pytest.raises(WaitFailedError, match="no room"):
+        wait(fake_server)
+
+
+def test_changed_message_does_not_reset_suspect_state(fake_server, monkeypatch):
+    monkeypatch.setattr("holdfast.client.watch.SUSPECT_GRACE_SECONDS", 0.5)
+    told = [each for n in range(100) for each in (view("Pending", "Error", f"started {n} times"), 0.2)]
+    fake_server.answers[EVENTS] = telling([*told, 30.0])
+    began = time.monotonic()
+    with pytest.raises(WaitFailedError, match="started"):
+        wait(fake_server)
+    assert time.monotonic() - began < 10
+
+
+def test_passing_suspect_state_is_tolerated(fake_server, monkeypatch):
+    monkeypatch.setattr("holdfast.client.watch.SUSPECT_GRACE_SECONDS", 5)
+    doubt = view("Pending", "Unschedulable", "no room")
+    fake_server.answers[EVENTS] = telling([doubt, 0.1, view("Pending"), 0.1, view("Ready"), 30.0])
+    assert wait(fake_server).phase == "Ready"
+
+
+def test_failed_pod_is_awaited_while_it_is_recreated_soon(fake_server, monkeypatch):
+    monkeypatch.setattr("holdfast.client.watch.SUSPECT_GRACE_SECONDS", 0.5)
+    failed = view("Failed", "PodFailed", "container main exited with code 3")
+    often = [each for pause in (0.1, 0.2, 0.3) for each in (failed, pause, view("Pending"), 0.1)]
+    fake_server.answers[EVENTS] = telling([*often, view("Ready"), 30.0])
+    assert wait(fake_server).phase == "Ready"
+    fake_server.answers[EVENTS] = telling([*often, failed, 30.0])
+    with pytest.raises(WaitFailedError, match="exited with code 3"):
+        wait(fake_server)
+
+
+def test_kept_failed_pod_ends_wait_immediately(fake_server):
+    fake_server.answers[EVENTS] = telling([view("Failed", "PodFailed", "Evicted", failed_pods="Keep"), 30.0])
+    began = time.monotonic()
+    with pytest.raises(WaitFailedError, match="Evicted"):
+        wait(fake_server)
+    assert time.monotonic() - began < watch.SUSPECT_GRACE_SECONDS
+
+
+def test_briefly_ready_does_not_satisfy_min_ready_seconds(fake_server, monkeypatch):
+    monkeypatch.setattr("holdfast.client.watch.SUSPECT_GRACE_SECONDS", 0.2)
+    ended = view("Pending", "Error", "exited with code 3")
+    fake_server.answers[EVENTS] = telling([view("Ready"), 0.1, ended, 30.0])
+    assert wait(fake_server).phase == "Ready"
+    with pytest.raises(WaitFailedError, match="exited with code 3"):
+        wait(fake_server, min_ready_seconds=2.0)
+
+
+def test_continuously_ready_satisfies_min_ready_seconds(fake_server):
+    fake_server.answers[EVENTS] = telling([view("Ready"), 0.3, view("Ready", message="other words"), 30.0])
+    began = time.monotonic()
+    assert wait(fake_server, min_ready_seconds=0.6).message == "other words"
+    assert 0.6 <= time.monotonic() - began < 10
+
+
+def test_timeout_reports_last_state(fake_server):
+    fake_server.answers[EVENTS] = telling([view("Pending", "ContainerCreating"), 30.0])
+    with pytest.raises(WaitTimeoutError, match=r"within 0.3 s: Pending \(ContainerCreating\)"):
+        wait(fake_server, timeout=0.3)
+
+
+def test_deletion_during_wait_is_reported(fake_server):
+    fake_server.answers[EVENTS] = telling([view("Pending"), ("deleted", view("Pending"))])
+    with pytest.raises(SandboxNotFoundError, match="deleted during"):
+        wait(fake_server)
+
+
+def test_wait_gone_ends_by_event_or_404(fake_server):
+    async def work():
+        async with Transport(fake_server.access) as connection:
+            await AsyncSandbox("a", connection).wait_gone(timeout=5)
+
+    fake_server.answers[EVENTS] = telling([view("Deleting"), ("deleted", view("Deleting"))])
+    asyncio.run(work())
+
+    async def missing(_request):
+        return web.json_response({"code": "sandbox-missing", "message": "none"}, status=404)
+
+    fake_server.answers[EVENTS] = missing
+    asyncio.run(work())
+
+
+def test_unknown_phase_is_rejected_with_valid_phases(fake_server):
+    with pytest.raises(UsageError, match="not a phase") as raised:
+        wait(fake_server, "Running")
+    assert "Suspended" in raised.value.hint

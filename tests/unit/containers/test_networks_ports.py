@@ -1,0 +1,36 @@
+"""Ports of this machine, with real sockets."""
+
+import os
+import socket
+
+import pytest
+
+from holdfast.containers import networks
+from holdfast.errors import PortInUseError
+
+
+@pytest.fixture
+def listener():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+def test_listening_port_is_taken(listener):
+    assert networks.is_port_taken(listener)
+
+
+def test_process_that_listens_is_named(listener):
+    assert f"process {os.getpid()}" in (networks.listening_process(listener) or "")
+
+
+def test_free_port_skips_taken_and_reserved_ports(listener):
+    reserved = range(listener + 1, listener + 3)
+    assert networks.free_port(reserved=reserved, first=listener, last=listener + 50) > listener + 2
+
+
+def test_no_free_port_is_an_error(listener):
+    with pytest.raises(PortInUseError) as raised:
+        networks.free_port(first=listener, last=listener)
+    assert "--port" in raised.value.hint

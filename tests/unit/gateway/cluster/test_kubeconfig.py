@@ -1,0 +1,179 @@
+"""The host's kubeconfig: pointed at the published port, merged without touching foreign entries."""
+
+import os
+import stat
+
+import pytest
+import yaml
+
+from holdfast.errors import CorruptFileError, TemporaryError
+from holdfast.gateway.cluster import kubeconfig
+
+NODE = yaml.safe_dump(
+    {
+        "clusters": [
+            {
+                "name": "n",
+                "cluster": {"server": "https://127.0.0.1:6443", "certificate-authority-data": "Y2E="},
+            }
+        ],
+        "users": [{"name": "n", "user": {"client-certificate-data": "Y2VydA==", "client-key-data": "a2V5"}}],
+        "contexts": [],
+    }
+).encode()
+
+
+def test_host_kubeconfig_has_published_port_and_gateway_name():
+    made = yaml.safe_load(
+        kubeconfig.build_host_kubeconfig(NODE, name="dev", server="https://127.0.0.1:26443")
+    )
+    assert made["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:26443"
+    assert made["current-context"] == "holdfast-dev"
+    assert {made[part][0]["name"] for part in ("clusters", "users", "contexts")} == {"holdfast-dev"}
+
+
+def test_credentials_round_trip():
+    found = kubeconfig.parse_credentials(
+        kubeconfig.build_host_kubeconfig(NODE, name="dev", server="https://h:1")
+    )
+    assert (found.ca, found.certificate, found.key) == (b"ca", b"cert", b"key")
+    assert found.server == "https://h:1"
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"clusters: []", b"\xff\xfe", b"{"])
+def test_partial_node_kubeconfig_is_transient(content):
+    with pytest.raises(TemporaryError):
+        kubeconfig.build_host_kubeconfig(content, name="dev", server="https://h:1")
+
+
+def test_merge_keeps_foreign_entries(tmp_path):
+    target = tmp_path / "config"
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "work", "cluster": {"server": "https://work"}}],
+        "users": [{"name": "work", "user": {"token": "t"}}],
+        "contexts": [{"name": "work", "context": {"cluster": "work", "user": "work"}}],
+        "current-context": "work",
+        "preferences": {"colors": True},
+    }
+    target.write_text(yaml.safe_dump(theirs))
+    ours = kubeconfig.build_host_kubeconfig(NODE, name="dev", server="https://h:1")
+    kubeconfig.merge_into(target, ours, name="dev")
+    kubeconfig.merge_into(target, ours, name="dev")
+    merged = yaml.safe_load(target.read_text())
+    assert [entry["name"] for entry in merged["clusters"]] == ["work", "holdfast-dev"]
+    assert merged["users"][0] == theirs["users"][0]
+    assert merged["preferences"] == {"colors": True}
+    assert merged["current-context"] == "holdfast-dev"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert kubeconfig.remove_from(target, name="dev")
+    assert [entry["name"] for entry in yaml.safe_load(target.read_text())["clusters"]] == ["work"]
+
+
+def test_merge_leaves_invalid_file_unchanged(tmp_path):
+    target = tmp_path / "config"
+    target.write_text("- not\n- a kubeconfig\n")
+    with pytest.raises(CorruptFileError):
+        kubeconfig.merge_into(
+            target, kubeconfig.build_host_kubeconfig(NODE, name="d", server="https://h"), name="d"
+        )
+    assert target.read_text() == "- not\n- a kubeconfig\n"
+
+
+def test_merge_target_is_the_file_kubectl_reads(monkeypatch, tmp_path):
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/a:{tmp_path}/b")
+    assert kubeconfig.user_kubeconfig_path() == tmp_path / "a"
+
+
+OURS = kubeconfig.build_host_kubeconfig(NODE, name="dev", server="https://h:1")
+
+
+def refused(target):
+    """The one line of a refusal; the folder of the target is as it was before."""
+    before = {path: path.lstat() for path in target.parent.iterdir()}
+    with pytest.raises(CorruptFileError) as caught:
+        kubeconfig.merge_into(target, OURS, name="dev")
+    assert {path: path.lstat() for path in target.parent.iterdir()} == before
+    assert caught.value.exit_code == 3
+    assert "\n" not in caught.value.message
+    assert str(target) in caught.value.message
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "just words", "- a\n- list\n", "clusters: seven\n", "users: [1, 2]\n"]
+)
+def test_invalid_kubeconfig_is_rejected_unchanged(tmp_path, content):
+    target = tmp_path / "config"
+    target.write_text(content)
+    refused(target)
+    assert target.read_text() == content
+
+
+def test_read_only_file_is_not_replaced(tmp_path):
+    target = tmp_path / "config"
+    target.write_text("kind: Config\n")
+    target.chmod(0o400)
+    assert "read-only" in refused(target)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_file_of_other_user_is_not_replaced(tmp_path):
+    target = tmp_path / "config"
+    target.write_text("kind: Config\n")
+    os.chown(target, 65534, 65534)
+    assert "another user" in refused(target)
+
+
+def test_directory_symlink_loop_and_dangling_symlink_are_rejected(tmp_path):
+    folder, loop, lost = tmp_path / "folder", tmp_path / "loop", tmp_path / "lost"
+    folder.mkdir()
+    loop.symlink_to(loop)
+    lost.symlink_to(tmp_path / "nothing-here")
+    for target in (folder, loop, lost):
+        refused(target)
+
+
+def test_symlink_is_kept_and_its_target_merged(tmp_path):
+    behind, link = tmp_path / "behind", tmp_path / "config"
+    behind.write_text("")
+    link.symlink_to(behind)
+    kubeconfig.merge_into(link, OURS, name="dev")
+    assert link.is_symlink()
+    assert yaml.safe_load(behind.read_text())["current-context"] == "holdfast-dev"
+
+
+def test_removal_clears_current_context_and_keeps_other_entries(tmp_path):
+    target = tmp_path / "config"
+    kubeconfig.merge_into(target, OURS, name="dev")
+    kubeconfig.merge_into(
+        target, kubeconfig.build_host_kubeconfig(NODE, name="dev2", server="https://h:2"), name="dev2"
+    )
+    kubeconfig.merge_into(target, OURS, name="dev")
+    assert kubeconfig.remove_from(target, name="dev")
+    left = yaml.safe_load(target.read_text())
+    assert [entry["name"] for entry in left["contexts"]] == ["holdfast-dev2"]
+    assert left["current-context"] == ""
+    untouched = target.read_bytes()
+    assert not kubeconfig.remove_from(target, name="dev")
+    assert target.read_bytes() == untouched
+
+
+def test_file_without_our_entry_is_not_opened_for_writing(tmp_path):
+    target = tmp_path / "config"
+    target.write_text("{ torn")
+    assert not kubeconfig.remove_from(target, name="dev")
+    assert target.read_text() == "{ torn"
+
+
+@pytest.mark.parametrize(
+    "own", [b"", b"{", b"just words", b"clusters: 5\n", b"clusters: [{name: a}]\n", b"\xff\xfe\x00"]
+)
+def test_corrupted_own_kubeconfig_is_not_merged(tmp_path, own):
+    target = tmp_path / "config"
+    target.write_text("apiVersion: v1\nkind: Config\n")
+    with pytest.raises(CorruptFileError, match="kubeconfig of gateway dev: damaged") as told:
+        kubeconfig.merge_into(target, own, name="dev")
+    assert "holdfast up dev" in told.value.hint
+    assert target.read_text() == "apiVersion: v1\nkind: Config\n"

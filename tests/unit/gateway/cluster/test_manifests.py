@@ -1,0 +1,151 @@
+"""Manifests: least privilege, one pod per host port, and a new template exactly when a rollout is due."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.gateway.cluster.manifests import (
+    API_SERVER_NAME as API,
+    CONTROLLER_NAME as CONTROLLER,
+    GATEWAY_IMAGE,
+    TEMPLATE_ANNOTATION,
+    ManifestContext,
+    cluster_rules,
+    lease_rules,
+    service_dns_names,
+)
+from holdfast.gateway.cluster.rollout import build_deployments, build_workloads
+from holdfast.kube import differences
+
+
+def manifest_context(**changes):
+    fields = {
+        "gateway": "dev",
+        "namespace": "holdfast",
+        "host_port": 8443,
+        "image_digest": "sha256:1",
+        "bundle_digest": "b1",
+    }
+    return ManifestContext(**{**fields, **changes})
+
+
+def deployment(name=API, **changes):
+    (found,) = [
+        each for each in build_deployments(manifest_context(**changes)) if each["metadata"]["name"] == name
+    ]
+    return found
+
+
+def template(name=API, **changes):
+    return deployment(name, **changes)["spec"]["template"]
+
+
+def stamp(**changes):
+    return template(**changes)["metadata"]["annotations"][TEMPLATE_ANNOTATION]
+
+
+def test_every_object_has_namespace_and_managed_by_label():
+    kinds = []
+    for each in build_workloads(manifest_context(namespace="elsewhere")):
+        kinds.append(each["kind"])
+        if each["kind"] in ("Role", "RoleBinding") and each["metadata"]["name"] == API:
+            assert each["metadata"]["namespace"] == "default"  # where the sandboxes are
+        elif not each["kind"].startswith("ClusterRole"):
+            assert each["metadata"]["namespace"] == "elsewhere"
+        assert each["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "holdfast"
+    assert kinds[:5] == ["ServiceAccount", "Service", "Role", "RoleBinding", "Deployment"]
+    assert kinds.count("Deployment") == 2
+
+
+@pytest.mark.parametrize("name", [API, CONTROLLER])
+def test_pod_has_minimal_privileges(name):
+    pod = template(name)["spec"]
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is True
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert {"cpu", "memory"} == set(container["resources"]["limits"])
+    assert "hostNetwork" not in pod
+    assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
+
+
+def test_controller_role_has_no_secrets_exec_or_crd_writes():
+    granted = {
+        (group, resource, verb)
+        for rule in (*cluster_rules(), *lease_rules())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert not any("*" in (group, resource, verb) for group, resource, verb in granted)
+    resources = {resource for _, resource, _ in granted}
+    assert not resources & {"secrets", "pods/exec", "pods/attach", "pods/portforward", "configmaps"}
+    assert {verb for _, resource, verb in granted if resource == "nodes"} == {"list"}
+    crds = {verb for _, resource, verb in granted if resource == "customresourcedefinitions"}
+    assert crds == {"get", "list", "watch"}
+
+
+def test_restarted_controller_reacquires_its_own_lease():
+    (container,) = template(CONTROLLER)["spec"]["containers"]
+    (identity,) = [each for each in container["env"] if each["name"] == "HOLDFAST_CONTROLLER_IDENTITY"]
+    assert identity["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.uid"
+
+
+def test_controller_knows_network_policies_are_not_enforced():
+    (container,) = template(CONTROLLER)["spec"]["containers"]
+    assert {"name": "HOLDFAST_CONTROLLER_NETWORK_POLICIES", "value": "ignored"} in container["env"]
+
+
+def test_new_certificates_do_not_restart_controller():
+    assert template(CONTROLLER, bundle_digest="b2") == template(CONTROLLER)
+    assert template(CONTROLLER, image_digest="sha256:2") != template(CONTROLLER)
+
+
+def test_only_api_is_exposed_on_node_port():
+    (container,) = template(host_port=9443)["spec"]["containers"]
+    ports = {port["name"]: port.get("hostPort") for port in container["ports"]}
+    assert ports == {"https": 9443, "health": None}
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[kind]["httpGet"]["port"] == "health"
+
+
+def test_manifests_reference_secrets_by_name_only():
+    pod = template()["spec"]
+    assert {volume["secret"]["secretName"] for volume in pod["volumes"]} == {
+        "holdfast-server-tls",
+        "holdfast-server-client-ca",
+    }
+    assert all(set(variable) == {"name", "value"} for variable in pod["containers"][0]["env"])
+
+
+def test_image_matches_the_one_loaded_by_up():
+    (container,) = template()["spec"]["containers"]
+    assert (container["image"], container["imagePullPolicy"]) == (GATEWAY_IMAGE, "Never")
+
+
+@pytest.mark.parametrize(
+    "change", [{"image_digest": "sha256:2"}, {"bundle_digest": "b2"}, {"gateway": "x"}, {"host_port": 1}]
+)
+def test_pod_inputs_change_template_hash(change):
+    assert stamp() == stamp()
+    assert stamp(**change) != stamp()
+
+
+def test_server_defaults_are_not_a_difference():
+    wanted = deployment()
+    live = {**wanted, "status": {}, "metadata": {**wanted["metadata"], "uid": "u", "generation": 3}}
+    assert differences(wanted, live) == []
+    other = deployment(bundle_digest="b2")
+    assert any("holdfast.dev/certificates" in path for path in differences(other, live))
+
+
+def test_certificate_covers_every_service_name():
+    assert service_dns_names("ns") == (
+        "holdfast-api",
+        "holdfast-api.ns",
+        "holdfast-api.ns.svc",
+        "holdfast-api.ns.svc.cluster.local",
+    )

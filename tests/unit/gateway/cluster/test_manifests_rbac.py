@@ -1,0 +1,46 @@
+"""What the gateway's API server may do: to sandboxes in their namespace, and to nothing else."""
+
+from __future__ import annotations
+
+from holdfast.gateway.cluster.manifests import ManifestContext, api_server_rbac, api_server_rules
+
+
+def manifest_context(**changes):
+    fields = {
+        "gateway": "dev",
+        "namespace": "holdfast",
+        "host_port": 8443,
+        "image_digest": "sha256:1",
+        "bundle_digest": "b1",
+    }
+    return ManifestContext(**{**fields, **changes})
+
+
+def test_role_has_no_secrets_wildcards_or_pod_creation():
+    granted = {
+        (resource, verb)
+        for rule in api_server_rules()
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert not any("*" in pair for pair in granted)
+    resources = {resource for resource, _ in granted}
+    assert not resources & {"secrets", "configmaps", "nodes", "serviceaccounts", "pods/attach", "roles"}
+    assert {verb for resource, verb in granted if resource == "pods"} == {"get"}
+    assert {verb for resource, verb in granted if resource == "persistentvolumeclaims"} == {"get", "patch"}
+
+
+def test_role_is_limited_to_one_namespace():
+    made = api_server_rbac(manifest_context(sandbox_namespace="team"))
+    assert [each["kind"] for each in made] == ["Namespace", "Role", "RoleBinding"]
+    assert made[0]["metadata"]["name"] == "team"
+    assert {each["metadata"]["namespace"] for each in made[1:]} == {"team"}
+    assert made[2]["subjects"] == [
+        {"kind": "ServiceAccount", "name": "holdfast-api", "namespace": "holdfast"}
+    ]
+
+
+def test_existing_namespace_is_not_created():
+    for name in ("default", "holdfast"):
+        kinds = [each["kind"] for each in api_server_rbac(manifest_context(sandbox_namespace=name))]
+        assert kinds == ["Role", "RoleBinding"]

@@ -1,0 +1,100 @@
+"""How a wait for the node ends; the text of the node's log never decides whether it is retried."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from holdfast.containers import CommandResult
+from holdfast.errors import (
+    ContainerEngineError,
+    NodeConfigurationError,
+    NodeStoppedError,
+    WaitTimeoutError,
+)
+from holdfast.gateway.base_steps import is_retryable_engine_error
+from holdfast.gateway.context import GatewayContext
+from holdfast.gateway.image_push import containerd
+from holdfast.gateway.node import WaitRuntime, readiness
+from holdfast.gateway.settings import resolve_settings
+
+NOT_YET = 'ctr: failed to dial "/run/containerd/containerd.sock": context deadline exceeded'
+LOG = "dial tcp 127.0.0.1:6443: connection refused"
+
+
+class FakeStepContext:
+    """Collects notes; is never stopped."""
+
+    stop = None
+
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+@pytest.fixture
+def node(monkeypatch):
+    """The state of a fake container, and the answers of its runtime."""
+    seen = SimpleNamespace(state="running", exit_code=0, health="starting", answers=[])
+    monkeypatch.setattr(
+        GatewayContext,
+        "container",
+        lambda _: SimpleNamespace(
+            state=seen.state,
+            exit_code=seen.exit_code,
+            is_running=seen.state == "running",
+            health=seen.health,
+            started_at_epoch=0,
+        ),
+    )
+    monkeypatch.setattr(GatewayContext, "engine", None)
+    monkeypatch.setattr(readiness, "container_logs", lambda *_, **__: LOG)
+    monkeypatch.setattr(readiness, "disk_pressure_error", lambda _: None)
+
+    def run_in(*_):
+        answer = seen.answers.pop(0) if len(seen.answers) > 1 else seen.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(containerd, "run_in_container", run_in)
+    return seen
+
+
+def run_wait_runtime(**settings):
+    ctx = FakeStepContext()
+    WaitRuntime(GatewayContext("dev", resolve_settings(settings))).run(ctx)
+    return ctx.notes
+
+
+def test_starting_runtime_is_arun_wait_runtime(node):
+    node.answers = [CommandResult(exit_code=1, output=NOT_YET)] * 2 + [
+        CommandResult(exit_code=0, output="ok")
+    ]
+    assert run_wait_runtime() == ["containerd answers"]
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "expected"), [(1, NodeStoppedError), (3, NodeConfigurationError)], ids=["ended", "refuses"]
+)
+def test_exited_node_is_reported_with_log(node, exit_code, expected):
+    node.answers = [ContainerEngineError("container is not running")]
+    node.state, node.exit_code = "exited", exit_code
+    with pytest.raises(expected, match="connection refused") as raised:
+        run_wait_runtime()
+    assert not is_retryable_engine_error(raised.value)
+
+
+def test_runtime_timeout_is_permanent(node):
+    node.answers = [CommandResult(exit_code=1, output=NOT_YET)]
+    with pytest.raises(WaitTimeoutError, match="was not ready within 1 s") as raised:
+        run_wait_runtime(**{"timeouts.node_ready": 1})
+    assert not is_retryable_engine_error(raised.value)
+
+
+def test_cut_connection_is_transient(node):
+    node.answers = [ContainerEngineError("running ctr in x: connection broken before the command ended")]
+    with pytest.raises(ContainerEngineError) as raised:
+        run_wait_runtime()
+    assert is_retryable_engine_error(raised.value)

@@ -1,0 +1,352 @@
+"""The direction of an upgrade after a failure, and what is refused while it is unfinished."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from tests.support.upgrade_record import UPGRADE_RECORD
+
+from holdfast.containers import labels
+from holdfast.errors import (
+    ContainerEngineError,
+    ContainerEngineUnreachableError,
+    DiskFullError,
+    GatewayNotFoundError,
+    HoldfastError,
+    HostUnreachableError,
+    ImageIncompatibleError,
+    ImageNotFoundError,
+    LockedError,
+    LockLostError,
+    NodeConfigurationError,
+    NodeStoppedError,
+    OperationCancelledError,
+    PermanentError,
+    PortInUseError,
+    StepError,
+    StoreError,
+    UpgradeRolledBackError,
+    WaitTimeoutError,
+    WorkflowError,
+)
+from holdfast.events import EventBus, RunFailed
+from holdfast.gateway import commands
+from holdfast.gateway.context import GatewayContext, UpOptions
+from holdfast.gateway.node import container as container_steps, volume
+from holdfast.gateway.registry import GatewayMetadata
+from holdfast.gateway.settings import resolve_settings
+from holdfast.gateway.teardown import ReplaceOldGateway
+from holdfast.gateway.upgrade import state_machine
+
+
+def record(phase):
+    return msgspec.structs.replace(UPGRADE_RECORD, phase=phase)
+
+
+def container(**more):
+    fields = {
+        "is_running": True,
+        "restart_policy": "always",
+        "image_id": "sha256:1",
+        "labels": {},
+        "image": "node:1",
+        "gpus": (),
+    }
+    return SimpleNamespace(**fields | more)
+
+
+@pytest.fixture
+def gateway(monkeypatch):
+    """The containers and record that the gateway has; no container engine is used."""
+    state = SimpleNamespace(container=container(), parked_container=None, record=None, calls=[])
+    monkeypatch.setattr(GatewayContext, "container", lambda _: state.container)
+    monkeypatch.setattr(GatewayContext, "parked_container", lambda _: state.parked_container)
+    monkeypatch.setattr(GatewayContext, "engine", None)
+    monkeypatch.setattr(state_machine, "read_record", lambda _: state.record)
+    monkeypatch.setattr(state_machine, "container_logs", lambda *_, **__: "last line")
+    monkeypatch.setattr(state_machine, "select_plan", lambda *_: (state_machine.UPGRADE_SCOPE, []))
+    monkeypatch.setattr(
+        state_machine, "set_restart_policy", lambda *args: state.calls.append(("restart", args[-1]))
+    )
+    monkeypatch.setattr(state_machine, "start_container", lambda *_: state.calls.append(("start",)))
+    return state
+
+
+def upgrade(gateway, error, step):
+    """Run an upgrade that fails in a step; return the raised error and the scopes that were run."""
+    scopes, failed = [], state_machine.FailedStepRecorder()
+
+    def run(scope, context, steps):
+        del context, steps
+        scopes.append(scope)
+        if scope == state_machine.UPGRADE_SCOPE:
+            gateway.container = gateway.after if hasattr(gateway, "after") else gateway.container
+            failed(RunFailed(run="r", seconds=0, step=step, code=error.code, error=error.message))
+            raise error
+
+    with pytest.raises(HoldfastError) as raised:
+        state_machine.run_upgrade(
+            *state_machine.resolve_direction(GatewayContext("dev", resolve_settings({"image": "node:2"}))),
+            run,
+            failed,
+        )
+    return raised.value, scopes
+
+
+def test_unknown_gateway_is_rejected_before_first_step(gateway, monkeypatch):
+    gateway.container = None
+    monkeypatch.setattr("holdfast.gateway.upgrade.upgrade_steps.find_volume", lambda *_: None)
+    with pytest.raises(GatewayNotFoundError, match="gateway dev: does not exist"):
+        state_machine.resolve_direction(GatewayContext("dev", resolve_settings({})))
+
+
+def test_engine_outage_while_choosing_direction_is_retried(gateway, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    answers = [ContainerEngineError("connection reset by peer"), container(image_id="sha256:2")]
+
+    def find(_):
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(GatewayContext, "container", find)
+    with pytest.raises(WorkflowError, match="no steps"):  # the plan of the fixture is empty
+        commands.plan_upgrade("dev", resolved=resolve_settings({}))
+    assert len(answers) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "step"),
+    [
+        (NodeStoppedError("it exited"), "wait-node-registered"),
+        (WaitTimeoutError("late"), "wait-node-ready"),
+        (WaitTimeoutError("late"), "wait-rollout"),
+        (ContainerEngineError("no such program"), "start-container"),
+        (WaitTimeoutError("late"), "run-probe"),
+        (NodeStoppedError("it exited"), "push-gateway-image"),
+        (NodeConfigurationError("it refuses"), "push-images"),
+    ],
+)
+def test_unhealthy_new_version_is_rolled_back(gateway, error, step):
+    gateway.parked_container, gateway.record = container(), record("forward")
+    raised, scopes = upgrade(gateway, error, step)
+    assert isinstance(raised, UpgradeRolledBackError)
+    assert scopes == [state_machine.UPGRADE_SCOPE, state_machine.ROLLBACK_SCOPE]
+
+
+@pytest.mark.parametrize(
+    ("error", "step"),
+    [
+        (ImageNotFoundError("no such image"), "push-images"),
+        (StepError("OSError"), "write-kubeconfig"),
+        (StepError("OSError"), "write-metadata"),
+        (ContainerEngineError("409"), "finish-upgrade"),
+        (ContainerEngineError("409"), "ensure-container"),
+        (HostUnreachableError("cut"), "wait-api-ready"),
+        (ContainerEngineUnreachableError("gone"), "wait-node-ready"),
+        (PortInUseError("taken"), "start-container"),
+        (DiskFullError("full"), "start-container"),
+        (
+            ContainerEngineError("running ctr in x: connection broken before the command ended"),
+            "wait-runtime",
+        ),
+        (OperationCancelledError("Ctrl-C"), "wait-node-ready"),
+        (LockLostError("lost"), "wait-node-ready"),
+        (StepError("OSError"), "wait-healthy"),
+        (WaitTimeoutError("unknown"), None),
+    ],
+)
+def test_unrelated_failure_is_raised_without_rollback(gateway, error, step):
+    gateway.parked_container, gateway.record = container(), record("forward")
+    assert upgrade(gateway, error, step) == (error, [state_machine.UPGRADE_SCOPE])
+
+
+@pytest.mark.parametrize("phase", ["proved", "upgraded"])
+def test_committed_version_is_never_rolled_back(gateway, phase):
+    gateway.parked_container, gateway.record = container(), record(phase)
+    error = WaitTimeoutError("late")
+    assert upgrade(gateway, error, "wait-healthy") == (error, [state_machine.UPGRADE_SCOPE])
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        (DiskFullError("full"), False),
+        (StoreError("no store"), False),
+        (OperationCancelledError("Ctrl-C"), False),
+        (ContainerEngineError("no"), True),
+    ],
+)
+def test_old_node_is_restarted_before_it_is_parked(gateway, error, waits):
+    gateway.after = container(is_running=False, restart_policy="no")
+    raised, scopes = upgrade(gateway, error, "take-snapshot")
+    assert raised is error
+    assert gateway.calls == [("restart", "always"), ("start",)]
+    assert scopes == [state_machine.UPGRADE_SCOPE, *(["up"] if waits else [])]
+
+
+@pytest.mark.parametrize("error", [LockLostError("lost"), ContainerEngineUnreachableError("gone")])
+def test_changed_container_is_not_started(gateway, error):
+    gateway.after = container(is_running=False, restart_policy="no")
+    upgrade(gateway, error, "take-snapshot")
+    assert gateway.calls == []
+
+
+def test_stopped_gateway_stays_stopped(gateway):
+    gateway.container = container(is_running=False, restart_policy="no")
+    upgrade(gateway, DiskFullError("full"), "take-snapshot")
+    assert gateway.calls == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_required"), [("back", True), ("rolled-back", False), ("upgraded", False)]
+)
+def test_up_continues_rollback_after_old_container_is_renamed_back(gateway, phase, is_required):
+    gateway.record = record(phase)
+    assert state_machine.is_upgrade_required(GatewayContext("dev")) is is_required
+    assert state_machine.is_upgrade_required(GatewayContext("dev", options=UpOptions(wipe=True))) is False
+
+
+@pytest.mark.parametrize("command", [commands.up, commands.start])
+def test_up_fails_when_upgrade_state_is_unknown(monkeypatch, command):
+    def fail(_):
+        raise ContainerEngineError("broken")
+
+    monkeypatch.setattr(state_machine, "is_upgrade_required", fail)
+    with pytest.raises(ContainerEngineError, match="broken"):
+        command("dev", EventBus())
+
+
+@pytest.mark.parametrize(
+    ("parked_container", "phase", "refused"),
+    [
+        (container(), "forward", True),
+        (container(), "proved", True),
+        (None, "back", True),
+        (None, "forward", False),
+        (None, "rolled-back", False),
+        (None, "upgraded", False),
+    ],
+)
+def test_containers_needed_by_data_are_not_removed(gateway, parked_container, phase, refused):
+    gateway.parked_container, gateway.record = parked_container, record(phase)
+    if not refused:
+        state_machine.refuse_unfinished_upgrade(GatewayContext("dev"))
+        return
+    with pytest.raises(PermanentError, match="unfinished upgrade") as raised:
+        commands.destroy("dev", with_data=False, bus=EventBus())
+    assert raised.value.exit_code == 3
+    assert "holdfast upgrade dev" in raised.value.hint
+    assert "--data" in raised.value.hint
+
+
+def images(**versions):
+    by_name = {
+        name: SimpleNamespace(id=f"sha256:{name}", labels={labels.KUBERNETES: version})
+        for name, version in versions.items()
+    }
+    return lambda _, name: by_name.get(name.removeprefix("sha256:"))
+
+
+@pytest.mark.parametrize("old_image_exists", [True, False])
+def test_changed_settings_do_not_bypass_version_check(gateway, monkeypatch, old_image_exists):
+    find_image = images(new="v1.35.0", **({"old": "v1.34.4"} if old_image_exists else {}))
+    monkeypatch.setattr(container_steps, "find_image", find_image)
+    old = container(
+        image_id="sha256:old",
+        labels={labels.KUBERNETES: "v1.34.4", labels.SETTINGS: "others"},
+        environment={},
+        hostname="another",
+        ports={},
+    )
+    gateway.container = old
+    step = container_steps.EnsureContainer(
+        GatewayContext("dev", resolve_settings({"image": "new", "port": "16443", "gateway_port": "16444"}))
+    )
+    with pytest.raises(ImageIncompatibleError, match=r"has Kubernetes v1\.34\.4, but new has v1\.35\.0"):
+        step.probe(None)
+
+
+def test_unrequested_replacement_removes_nothing(gateway):
+    del gateway
+    assert ReplaceOldGateway(GatewayContext("dev")).run(None) == {}
+
+
+class FakeStepContext:
+    """The part of a step context that `CheckDataVersion` uses."""
+
+    def __init__(self, *, is_preview=False):
+        self.is_preview = is_preview
+        self.notes = []
+        self.note = self.notes.append
+        self.check_lock = lambda: None
+        self.run_id = "this-run"
+
+    def result(self, name):
+        assert name == "ensure-volume"
+        return {"created_by": ""}
+
+
+def test_interrupted_restore_is_finished_before_node_starts(gateway, monkeypatch):
+    gateway.container, calls, expected = None, [], ["restore", "rolled-back"]
+    monkeypatch.setattr(volume, "target_kubernetes_version", lambda _: "v1.34.4")
+    monkeypatch.setattr(volume.datastore, "read_orphaned_record", lambda _: record("back"))
+    monkeypatch.setattr(
+        volume.datastore, "restore_snapshot", lambda *_, image: calls.append("restore") or image
+    )
+    monkeypatch.setattr(
+        volume.datastore, "finish_rollback", lambda _, record, image: calls.append(record.phase) or image
+    )
+    context = GatewayContext(
+        "dev", resolve_settings({"image": "node:1", "port": "16443", "gateway_port": "16444"})
+    )
+    volume.CheckDataVersion(context).run(FakeStepContext())
+    assert calls == expected
+    monkeypatch.setattr(volume, "target_kubernetes_version", lambda _: "v1.35.0")
+    with pytest.raises(ImageIncompatibleError):
+        volume.CheckDataVersion(context).run(FakeStepContext())
+    assert calls == expected
+
+
+def test_preview_creates_no_helper_on_data_in_use(gateway, monkeypatch):
+    gateway.container = None
+    for reader in ("read_orphaned_record", "read_data_version"):
+        monkeypatch.setattr(volume.datastore, reader, lambda _: pytest.fail("the volume was read"))
+    monkeypatch.setattr(volume, "target_kubernetes_version", lambda _: "v1.34.4")
+    context = GatewayContext(
+        "dev", resolve_settings({"image": "node:1", "port": "16443", "gateway_port": "16444"})
+    )
+    context.metadata = GatewayMetadata(name="dev", image="node:1", port=16443, kubernetes="v1.34.4")
+    ctx = FakeStepContext(is_preview=True)
+    volume.CheckDataVersion(context).run(ctx)
+    assert ctx.notes == ["checked during the run"]
+    context.metadata = msgspec.structs.replace(context.metadata, kubernetes="v1.35.0")
+    with pytest.raises(ImageIncompatibleError):
+        volume.CheckDataVersion(context).run(ctx)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (LockedError("taken"), 4),
+        (OperationCancelledError("no"), 130),
+        (DiskFullError("full"), 3),
+        (ContainerEngineUnreachableError("gone"), 3),
+        (ContainerEngineError("reset"), 1),
+    ],
+)
+def test_rollback_failure_keeps_exit_code(gateway, error, code):
+    gateway.record = record("back")
+
+    def run(*_):
+        raise error
+
+    with pytest.raises(HoldfastError) as raised:
+        state_machine.run_upgrade(
+            *state_machine.resolve_direction(GatewayContext("dev")), run, state_machine.FailedStepRecorder()
+        )
+    assert raised.value.exit_code == code
+    assert error in (raised.value, raised.value.cause)

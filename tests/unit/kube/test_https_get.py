@@ -1,0 +1,99 @@
+"""`https_get`: invalid certificates and keys are rejected before a request is sent."""
+
+import datetime as dt
+import socket
+import ssl
+import threading
+from contextlib import contextmanager, suppress
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from holdfast.errors import ApiRefusedError, ApiUnreachableError
+from holdfast.kube.https_get import https_get_response
+from holdfast.pki import CertificateAuthority
+
+NOWHERE = "https://127.0.0.1:1"
+BROKEN = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+
+@pytest.fixture(autouse=True)
+def one_tls_context():
+    """Here each context is made from what it is given, as in production."""
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A certificate and its key, as PEM; and the same key behind a password."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "holdfast test")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .sign(key, hashes.SHA256())
+    )
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    plain = key.private_bytes(*form, serialization.NoEncryption())
+    locked = key.private_bytes(*form, serialization.BestAvailableEncryption(b"secret"))
+    return made.public_bytes(serialization.Encoding.PEM), plain, locked
+
+
+def test_valid_credentials_reach_server(pair):
+    certificate, key, _ = pair
+    with pytest.raises(ApiUnreachableError):
+        https_get_response(NOWHERE, "/", ca=certificate, certificate=certificate, key=key)
+
+
+@pytest.mark.parametrize("ca", [b"", b"\n", b"no PEM", b"\xff\xfe\x00", "ä".encode(), BROKEN])
+def test_invalid_ca(pair, ca):
+    certificate, key, _ = pair
+    with pytest.raises(ApiRefusedError, match="invalid CA certificate"):
+        https_get_response(NOWHERE, "/", ca=ca, certificate=certificate, key=key)
+
+
+@pytest.mark.parametrize("bad", [b"", b"no PEM", b"\xff\xfe\x00", BROKEN])
+def test_invalid_client_certificate_or_key(pair, bad):
+    certificate, key, locked = pair
+    for pair_of in ((bad, key), (certificate, bad), (certificate, locked)):
+        with pytest.raises(ApiRefusedError, match="invalid client certificate and key"):
+            https_get_response(NOWHERE, "/", ca=certificate, certificate=pair_of[0], key=pair_of[1])
+
+
+@contextmanager
+def tls_server(pair):
+    """A server that shows this certificate to one client; its address."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            with suppress(OSError), context.wrap_socket(listener.accept()[0], server_side=True):
+                """The client ends it."""
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"https://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+@pytest.mark.parametrize(("days", "why"), [(-30, "has expired"), (30, "is not valid yet")])
+def test_server_certificate_outside_validity_is_a_clock_error(pair, days, why, tmp_path):
+    certificate, key, _ = pair
+    at = dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
+    authority = CertificateAuthority(at=at, lifetime=dt.timedelta(days=1))
+    shown = authority.issue_server(["127.0.0.1"])
+    file = tmp_path / "pair.pem"
+    file.write_bytes(shown.certificate + shown.key)
+    refused = pytest.raises(ApiRefusedError, match=f"the certificate {why} according to the clock")
+    with tls_server(file) as server, refused as caught:
+        https_get_response(server, "/", ca=authority.certificate, certificate=certificate, key=key)
+    assert "holdfast doctor" in caught.value.hint

@@ -1,0 +1,170 @@
+"""Phases of sandboxes from their conditions, including the states between two reconciliations."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.sandbox_objects import (
+    NOW,
+    failed_pod,
+    reconcile,
+    running_pod,
+    sandbox,
+    timestamp,
+    workspace_claim_template,
+)
+
+from holdfast.api import Phase
+from holdfast.sandbox.ownership import tracking_labels
+from holdfast.sandbox.status import is_being_deleted
+from holdfast.server.sandboxes import presenters
+
+
+def seen(box, *pods, **more):
+    """Return the view of a sandbox with the status of the controller."""
+    decision = reconcile(box, *pods, **more)
+    return {**box, "status": decision.status}
+
+
+def phase(box):
+    return presenters.present_sandbox(box).phase
+
+
+def suspended(**spec):
+    return sandbox(operatingMode="Suspended", **spec)
+
+
+def leaving(found):
+    found["metadata"]["deletionTimestamp"] = timestamp(NOW)
+    assert is_being_deleted(found)
+    return found
+
+
+def test_new_sandbox_is_pending():
+    shown = presenters.present_sandbox(sandbox())
+    assert (shown.phase, shown.message) == (Phase.PENDING, "the controller has not seen the sandbox yet")
+
+
+def test_ready_pod_gives_ready_with_addresses():
+    box = sandbox()
+    shown = presenters.present_sandbox(seen(box, running_pod(box)))
+    assert (shown.phase, shown.pod, shown.pod_ip, shown.node) == (Phase.READY, "a", "10.0.0.9", "node")
+    assert shown.image == "app:1"
+
+
+def test_unstartable_container_gives_its_reason():
+    box = sandbox()
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
+    pod = running_pod(
+        box, phase="Pending", conditions=[], containerStatuses=[{"name": "main", "state": waiting}]
+    )
+    shown = presenters.present_sandbox(seen(box, pod))
+    assert (shown.phase, shown.reason) == (Phase.PENDING, "ErrImagePull")
+    assert "not found" in shown.message
+
+
+def test_unscheduled_pod_gives_scheduler_reason():
+    box = sandbox()
+    blocked = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}]
+    shown = presenters.present_sandbox(seen(box, running_pod(box, phase="Pending", conditions=blocked)))
+    assert (shown.phase, shown.reason, shown.message) == (Phase.PENDING, "Unschedulable", "no room")
+
+
+def test_finished_phases():
+    box = sandbox()
+    assert phase(seen(box, failed_pod(box))) == Phase.FAILED
+    assert phase(seen(box, running_pod(box, phase="Succeeded"))) == Phase.FINISHED
+    assert phase(seen(sandbox(shutdownTime=timestamp(NOW)))) == Phase.EXPIRED
+    assert phase(seen(suspended(shutdownTime=timestamp(NOW)))) == Phase.EXPIRED
+
+
+def test_claim_ends_with_its_sandbox():
+    claim = {"spec": {"lifecycle": {"shutdownTime": timestamp(NOW)}}}
+    assert presenters.present_sandbox(seen(sandbox()), sandbox_claim=claim).shutdown_time == timestamp(NOW)
+    assert presenters.present_sandbox(seen(sandbox()), sandbox_claim={"spec": {}}).shutdown_time is None
+    assert presenters.present_sandbox(seen(sandbox(shutdownTime=timestamp(NOW)))).shutdown_time == timestamp(
+        NOW
+    )
+
+
+def test_failed_pod_reports_whether_it_is_final():
+    box = sandbox()
+    assert presenters.present_sandbox(seen(box, failed_pod(box))).failed_pods == "Recreate"
+    box["metadata"]["annotations"] = {"holdfast.dev/failed-pods": "Keep"}
+    assert presenters.present_sandbox(seen(box, failed_pod(box))).failed_pods == "Keep"
+
+
+def test_suspended_only_after_pod_is_gone():
+    box = suspended()
+    ending = presenters.present_sandbox(seen(box, leaving(running_pod(box))))
+    assert (ending.phase, ending.reason) == (Phase.PENDING, "PodTerminating")
+    assert phase(seen(box)) == Phase.SUSPENDED
+
+
+@pytest.mark.parametrize("before", [sandbox(), suspended()])
+def test_conditions_of_older_generation_are_ignored(before):
+    """Directly after suspend or resume, neither the old Ready nor the old Suspended condition applies."""
+    box = seen(before, *([running_pod(before)] if "operatingMode" not in before["spec"] else []))
+    assert phase(box) in (Phase.READY, Phase.SUSPENDED)
+    box["metadata"] = {**box["metadata"], "generation": 4}
+    assert phase(box) == Phase.PENDING
+
+
+def test_name_conflict_is_reported():
+    box = sandbox()
+    pod = running_pod(box)
+    del pod["metadata"]["ownerReferences"]
+    pod["metadata"]["labels"] = {}
+    shown = presenters.present_sandbox(seen(box, pod))
+    assert (shown.phase, shown.reason) == (Phase.PENDING, "ReconcilerError")
+    assert "it has no owner" in shown.message
+
+
+def test_terminating_sandbox():
+    assert phase(leaving(sandbox())) == Phase.DELETING
+
+
+def test_workspace_and_its_pvc():
+    box = sandbox(volumeClaimTemplates=[workspace_claim_template()])
+    missing = presenters.present_sandbox(box).workspace
+    assert (missing.claim, missing.phase, missing.kept) == ("workspace-a", "Missing", False)
+    claim = {
+        "metadata": {"ownerReferences": [{"uid": "s-1"}]},
+        "spec": {"storageClassName": "local-path"},
+        "status": {"phase": "Bound", "capacity": {"storage": "2Gi"}},
+    }
+    shown = presenters.present_sandbox(box, claim)
+    assert (shown.workspace.phase, shown.workspace.capacity, shown.workspace.kept) == ("Bound", "2Gi", False)
+    assert presenters.SIZE_NOT_ENFORCED_NOTE in shown.notes
+    claim["metadata"]["ownerReferences"] = []
+    assert presenters.present_sandbox(box, claim).workspace.kept
+
+
+def test_false_foreign_condition_is_a_note():
+    box = seen(sandbox())
+    box["status"]["conditions"].append(
+        {"type": "example.com/Scanned", "status": "False", "message": "the image was not scanned"}
+    )
+    assert presenters.present_sandbox(box).notes == ["the image was not scanned"]
+
+
+def test_unenforced_policy_is_a_note():
+    box = sandbox()
+    around = {"metadata": {"name": "closed"}, "spec": {"podSelector": {"matchLabels": tracking_labels("a")}}}
+    (note,) = presenters.present_sandbox(seen(box, running_pod(box), unenforced_policies=(around,))).notes
+    assert "network policy closed exists" in note
+    assert "does not enforce network policies" in note
+    assert presenters.present_sandbox(seen(box, running_pod(box))).notes == []
+
+
+def test_claimed_sandbox_has_claim_name():
+    box = sandbox()
+    owner = {
+        "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+        "kind": "SandboxClaim",
+        "name": "mine",
+        "uid": "c",
+        "controller": True,
+    }
+    box["metadata"] = {**box["metadata"], "ownerReferences": [owner]}
+    shown = presenters.present_sandbox(box)
+    assert (shown.name, shown.claim, presenters.sandbox_claim_name(box)) == ("mine", "mine", "mine")

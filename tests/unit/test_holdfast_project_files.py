@@ -1,0 +1,42 @@
+"""The project's own files agree with each other."""
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def requirement_lines(path):
+    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
+    return {line for line in lines if line and not line.startswith("-")}
+
+
+def test_runtime_lock_matches_declared_dependencies():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert requirement_lines(ROOT / "requirements" / "runtime.in") == set(project["dependencies"])
+
+
+def test_every_lock_has_hashes_and_no_index():
+    for lock in (ROOT / "requirements").glob("*.txt"):
+        text = lock.read_text()
+        packages = re.findall(r"^[a-z0-9][\w.-]*==", text, re.MULTILINE)
+        assert packages, lock
+        assert text.count("--hash=sha256:") >= len(packages)
+        assert "://" not in text, lock
+
+
+def test_every_make_target_has_description():
+    text = (ROOT / "Makefile").read_text()
+    phony = set(re.findall(r"^\.PHONY: (\S+)", text, re.MULTILINE))
+    explained = set(re.findall(r"^([a-z-]+):.*## ", text, re.MULTILINE))
+    assert phony == explained
+
+
+def test_modules_start_with_docstring():
+    silent = [
+        path
+        for path in (ROOT / "src").rglob("*.py")
+        if not path.read_text().lstrip().startswith('"""') and path.read_text().strip()
+    ]
+    assert silent == []
