@@ -122,10 +122,17 @@ class StepContext:
         """Whether this is a preview, in which nothing may be changed."""
         return self._run_context.is_preview
 
-    def result(self, name: str, default: Any = _MISSING) -> Any:
-        """Return a copy of what an earlier step returned; that step must be a direct or indirect need."""
+    def result(self, name: str, default: Any = _MISSING, *, track: bool = True) -> Any:
+        """Return a copy of what an earlier step returned; that step must be a direct or indirect need.
+
+        Args:
+            name: the earlier step.
+            default: the value to return if that step returned nothing.
+            track: run this step again when that result changes.
+        """
         raw = self._run_context.read_result(name, self.step.name)
-        self.reads.add(name)
+        if track:
+            self.reads.add(name)
         value = _decode(raw)
         if value is None:
             if default is _MISSING:

@@ -223,6 +223,23 @@ def test_readers_run_again_when_repaired_step_returns_other_result(store, world:
     assert ran == [1, "after", 2]
 
 
+def test_untracked_reader_does_not_run_again_when_result_changes(store):
+    results = iter([1, 2])
+    exists = []
+
+    def create(ctx):
+        exists.append(True)
+        return next(results)
+
+    seen = []
+    read = Step("b", needs=["a"], run=lambda ctx: seen.append(ctx.result("a", track=False)), repeat="safe")
+    flow = Workflow("w", [Step("a", run=create, probe=lambda ctx: done() if exists else absent()), read])
+    flow.run(store=store)
+    exists.clear()
+    flow.run(store=store)
+    assert seen == [1]
+
+
 def test_reading_none_result_is_an_error(store, world: World):
     flow = Workflow(
         "w",

@@ -229,7 +229,9 @@ class EnsureContainer(GatewayStep):
             remove_container(gateway.engine, gateway.object_name)
             container = None
         if container is None:
-            old_image_id = self._removed_image or ctx.result("replace-old").get("image", "")
+            # Not tracked: the last step of `up` deletes that result, which must not run this step again.
+            replaced = ctx.result("replace-old", track=False)
+            old_image_id = self._removed_image or replaced.get("image", "")
             create_node_container(gateway, gateway.spec, image_for_new_container(gateway, old_image_id))
             ctx.note(gateway.object_name)
         elif self._is_detached(container):
