@@ -2,7 +2,7 @@
 
 `Flow` lets the logic of this package be written once for threads and for asyncio: a flow is a generator that
 yields calls and receives their results; `run_sync` makes the calls, `run_async` awaits them
-(docs/decisions/0013-logic-as-steps.md). `retry_table` decides which requests are repeated.
+(docs/decisions/0100-sync-and-async.md). `retry_table` decides which requests are repeated.
 """
 
 from __future__ import annotations

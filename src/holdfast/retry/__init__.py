@@ -12,7 +12,7 @@
             ...
 
 Only this package sleeps. The module is callable like the decorator, so that `from holdfast import retry`
-gives both (docs/decisions/0010-retry-is-a-callable-module.md).
+gives both (docs/decisions/0010-retry-library.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     from holdfast.workflow import FileLock, SQLiteStore, Step, Workflow, absent, done
 
 The package does not depend on Docker or Kubernetes. Names are loaded on first use: describing a workflow does
-not load SQLite. docs/decisions/0030-engine.md explains the design.
+not load SQLite. docs/decisions/0030-workflow.md explains the design.
 """
 
 from holdfast import lazy_exports

@@ -1,4 +1,4 @@
-"""The decision table, row by row, as docs/decisions/0030-engine.md has it."""
+"""The decision table, row by row, as docs/decisions/0030-workflow.md has it."""
 
 from __future__ import annotations
 
