@@ -7,7 +7,7 @@
     bundle = stored.value if result.is_valid else issue_bundle(["localhost"], at=now)
 
 Names are loaded on first use: reading certificate files does not load the cryptography library. The node
-issues and renews its own certificates. docs/decisions/0050-the-ca-key-is-thrown-away.md explains why the key
+issues and renews its own certificates. docs/decisions/0050-certificates.md explains why the key
 of the CA is not stored.
 """
 
