@@ -7,6 +7,8 @@ import copy
 
 from holdfast.api import EXTENSIONS_API_VERSION
 from holdfast.errors import ObjectConflictError
+from holdfast.kube import OperationResult
+from holdfast.sandbox import ActionTarget
 from holdfast.sandbox.from_template import warm_sandbox as warm_sandbox_manifest
 
 
@@ -73,23 +75,21 @@ class FakeApiServer:
         metadata = {"uid": f"uid-{len(self.requests)}", **manifest["metadata"]}
         return await self._respond(self.store({**manifest, "metadata": metadata}))
 
-    async def patch(self, target, patch):
-        return await self._apply_patch("patch", target, patch)
+    async def patch(self, *, patch, subresource="patch", **target):
+        return await self._apply_patch(subresource, ActionTarget(**target), patch)
 
-    async def patch_status(self, target, patch):
-        return await self._apply_patch("status", target, patch)
-
-    async def delete(self, target, propagation, version):
+    async def delete(self, *, propagation, resource_version, **identity):
+        target = ActionTarget(**identity)
         self.requests.append(("delete", target.kind))
         self.before_delete(target)
         await asyncio.sleep(0.01)
         found = self.objects.get((target.kind, target.name))
         if found is None or found["metadata"]["uid"] != target.uid:
-            return False
-        if version not in (None, found["metadata"]["resourceVersion"]):
+            return OperationResult("absent", {})
+        if resource_version not in (None, found["metadata"]["resourceVersion"]):
             raise ObjectConflictError("another version")
         self.remove(found)
-        return True
+        return OperationResult("deleted", found)
 
     def remove(self, found):
         """Delete it, and tell of that as a watch does: in a version of its own."""
@@ -98,7 +98,7 @@ class FakeApiServer:
         metadata = {**found["metadata"], "resourceVersion": str(self.version)}
         self.controller.on_delete({**copy.deepcopy(found), "metadata": metadata})
 
-    async def read(self, kind, namespace, name):
+    async def get(self, kind, name, *, namespace, api_version):
         self.requests.append(("read", kind))
         return copy.deepcopy(self.objects.get((kind, name)))
 

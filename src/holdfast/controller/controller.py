@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.controller.cache import ObjectCache, object_key, resource_version
 from holdfast.controller.event_handlers import RECONCILED_KINDS, affected_keys
@@ -31,99 +31,22 @@ from holdfast.sandbox import controller_of, is_sandbox_ready, largest_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
-    from contextlib import AbstractContextManager
-    from decimal import Decimal
 
     from holdfast.controller.cache import ObjectKey
-    from holdfast.controller.executor import ObjectWriter
-
+    from holdfast.kube import AsyncObjects
 
 _MAX_TRACKED_CONFLICTS = 4096
 _CONFLICT_BACKOFF = exponential(REQUEUE_SOON, cap=REQUEUE_UNWATCHED, jitter=0.0)
 
 
-class ReconcilerSet:
-    """The reconcilers of all kinds, over one cache.
-
-    Args:
-        on_write: Receives each response to a write, with the key of the reconciled object.
-        count_write: Counts writes by verb.
-        defer_events: Defers the events of an object while the context is active.
-        enqueue: Adds a key to the work queue.
-    """
-
-    def __init__(
-        self,
-        cache: ObjectCache,
-        writer: ObjectWriter,
-        *,
-        on_write: Callable[[dict[str, Any], ObjectKey], bool],
-        count_write: Callable[[str], None] = lambda _: None,
-        defer_events: Callable[[ObjectKey], AbstractContextManager[None]] = lambda _: nullcontext(),
-        enqueue: Callable[[ObjectKey], None] = lambda _: None,
-        enforces_policies: bool = True,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        executor = ActionExecutor(cache, writer, on_write=on_write, count_write=count_write)
-        reserved: set[ObjectKey] = set()
-        self._cache = cache
-        self._warm_pools = WarmPoolReconciler(cache, executor, clock, reserved)
-        self._templates = SandboxTemplateReconciler(cache, executor, enqueue)
-        self._sandboxes = SandboxReconciler(
-            cache,
-            executor,
-            clock,
-            enforces_policies=enforces_policies,
-            unprotected_templates=self._templates.unprotected_templates,
-        )
-        self._sandbox_claims = SandboxClaimReconciler(cache, executor, clock, reserved, defer_events)
-        self._conflicts: dict[ObjectKey, int] = {}
-
-    def set_largest_disk(self, size: Decimal | None) -> bool:
-        """Set the size of the largest disk in the cluster, if known; returns whether it changed."""
-        before, self._sandboxes.largest_disk = self._sandboxes.largest_disk, size
-        return size != before
-
-    async def reconcile(self, key: ObjectKey) -> float | None:
-        """Reconcile one object; returns the seconds until the next reconciliation, or None.
-
-        A conflict ends the reconciliation: the change that caused it enqueues the next one.
-        """
-        obj = self._cache.get(*key)
-        if obj is None:
-            return None
-        try:
-            requeue_after = await self._dispatch(obj)
-        except ObjectConflictError:
-            if key[0] == "Sandbox":
-                await self._sandboxes.refresh_dependents(obj)
-            return self._conflict_backoff(key)
-        self._conflicts.pop(key, None)
-        return requeue_after
-
-    async def _dispatch(self, obj: dict[str, Any]) -> float | None:
-        match obj["kind"]:
-            case "Sandbox":
-                return await self._sandboxes.reconcile(obj)
-            case "SandboxWarmPool":
-                return await self._warm_pools.reconcile(obj)
-            case "SandboxTemplate":
-                await self._templates.reconcile(obj)
-                return None
-            case _:
-                return await self._sandbox_claims.reconcile(obj)
-
-    def _conflict_backoff(self, key: ObjectKey) -> float:
-        """Retry soon, because the conflicting change usually arrives shortly; back off in case it is not
-        watched.
-        """
-        if len(self._conflicts) > _MAX_TRACKED_CONFLICTS:
-            self._conflicts.clear()
-        conflicts = self._conflicts[key] = self._conflicts.get(key, 0) + 1
-        return _CONFLICT_BACKOFF.delay(conflicts, 0.0, random_fraction)
-
-
 log = logging.getLogger("holdfast.controller")
+
+
+class Reconciler(Protocol):
+    """Reconciles the objects of one kind."""
+
+    async def reconcile(self, obj: dict[str, Any], /) -> float | None:
+        """Reconcile once; returns the seconds until the next reconciliation, or None."""
 
 
 class Controller:
@@ -131,26 +54,39 @@ class Controller:
 
     def __init__(
         self,
-        writer: ObjectWriter,
+        objects: AsyncObjects,
         *,
         workers: int = 64,
         enforces_policies: bool = True,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.cache, self.metrics = ObjectCache(), ControllerMetrics()
-        self._reconcilers = ReconcilerSet(
+        executor = ActionExecutor(
             self.cache,
-            writer,
-            on_write=self._on_write,
+            objects,
+            on_write=self._store,
             count_write=lambda verb: self.metrics.writes.labels(verb).inc(),
-            defer_events=self._defer_events,
-            enqueue=self._enqueue,
-            enforces_policies=enforces_policies,
-            clock=clock,
         )
+        # Sandboxes that an adoption or deletion in progress uses: two reconcilers must not take the same one.
+        reserved: set[ObjectKey] = set()
+        templates = SandboxTemplateReconciler(self.cache, executor, self._enqueue)
+        self._sandboxes = SandboxReconciler(
+            self.cache,
+            executor,
+            clock,
+            enforces_policies=enforces_policies,
+            unprotected_templates=templates.unprotected_templates,
+        )
+        self._reconcilers: dict[str, Reconciler] = {
+            "Sandbox": self._sandboxes,
+            "SandboxTemplate": templates,
+            "SandboxWarmPool": WarmPoolReconciler(self.cache, executor, clock, reserved),
+            "SandboxClaim": SandboxClaimReconciler(self.cache, executor, clock, reserved, self._defer_events),
+        }
         self._queue = WorkQueue(self._reconcile, workers=workers, on_failure=self._on_failure)
         self._enqueued_at: dict[Hashable, float] = {}
         self._last_errors: dict[Hashable, str] = {}
+        self._conflicts: dict[ObjectKey, int] = {}
         self._deferred: dict[ObjectKey, set[ObjectKey]] = {}
         self.metrics.add_gauge("queue", "Keys in the work queue.", lambda: len(self._queue))
         self.metrics.add_gauge("objects", "Objects in the cache.", lambda: len(self.cache))
@@ -190,7 +126,8 @@ class Controller:
 
     def update_nodes(self, nodes: list[dict[str, Any]]) -> None:
         """Update the largest disk, which bounds the size of PVCs."""
-        if not self._reconcilers.set_largest_disk(largest_disk(nodes)):
+        before, self._sandboxes.largest_disk = self._sandboxes.largest_disk, largest_disk(nodes)
+        if self._sandboxes.largest_disk == before:
             return
         for sandbox in self.cache.iter_kind("Sandbox"):
             if sandbox["spec"].get("volumeClaimTemplates") and not is_sandbox_ready(sandbox):
@@ -198,6 +135,11 @@ class Controller:
                 self._enqueue(object_key(sandbox))
 
     def _store(self, obj: dict[str, Any], writer_key: ObjectKey | None = None) -> bool:
+        """Store an object and enqueue the affected keys, except that of the reconciler that wrote it.
+
+        Returns:
+            Whether the cache changed.
+        """
         obj["metadata"].pop("managedFields", None)  # half of an object's size, and unused
         before = self.cache.get(*object_key(obj))
         if not self.cache.put(obj):
@@ -237,23 +179,38 @@ class Controller:
             self._queue.forget(own)
             self._last_errors.pop(own, None)
 
-    def _on_write(self, obj: dict[str, Any], writer_key: ObjectKey) -> bool:
-        """Store the response to a write; all affected keys are enqueued except the writer's own."""
-        return self._store(obj, writer_key)
-
     def _enqueue(self, key: ObjectKey) -> None:
         self._enqueued_at.setdefault(key, time.monotonic())
         self._queue.add(key)
 
     async def _reconcile(self, key: Any) -> float | None:
+        """Reconcile one object; returns the seconds until the next reconciliation, or None."""
         started, kind = time.monotonic(), key[0]
         enqueued_at = self._enqueued_at.pop(key, None)
         if enqueued_at is not None:
             self.metrics.queue_duration.labels(kind).observe(started - enqueued_at)
-        requeue_after = await self._reconcilers.reconcile(key)
+        obj = self.cache.get(*key)
+        requeue_after = None if obj is None else await self._reconcile_object(key, obj)
         self._last_errors.pop(key, None)
         self.metrics.reconciles.labels(kind, "ok").inc()
         self.metrics.reconcile_duration.labels(kind).observe(time.monotonic() - started)
+        return requeue_after
+
+    async def _reconcile_object(self, key: ObjectKey, obj: dict[str, Any]) -> float | None:
+        """Run the reconciler of a kind. A conflict ends it: the change that caused it enqueues the next run.
+
+        That change usually arrives within milliseconds. The backoff is for a change that is not watched.
+        """
+        try:
+            requeue_after = await self._reconcilers[key[0]].reconcile(obj)
+        except ObjectConflictError:
+            if key[0] == "Sandbox":
+                await self._sandboxes.refresh_dependents(obj)
+            if len(self._conflicts) > _MAX_TRACKED_CONFLICTS:
+                self._conflicts.clear()
+            conflicts = self._conflicts[key] = self._conflicts.get(key, 0) + 1
+            return _CONFLICT_BACKOFF.delay(conflicts, 0.0, random_fraction)
+        self._conflicts.pop(key, None)
         return requeue_after
 
     def _on_failure(self, key: Any, error: Exception) -> None:

@@ -5,7 +5,9 @@ The cache learns each response immediately. A conflict ends the reconciliation t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from holdfast.api import API_VERSION, ConditionType, SandboxReason
 from holdfast.controller.cache import object_key, resource_version
@@ -69,26 +71,12 @@ REQUEUE_SOON = 0.05
 """Delay after a conflict, in case no watch event reports the conflicting change."""
 
 
-class ObjectWriter(Protocol):
-    """Write access to the API server; each method returns the object after the write."""
-
-    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]: ...
-
-    async def patch(self, target: ActionTarget, patch: dict[str, Any]) -> dict[str, Any] | None: ...
-
-    async def patch_status(self, target: ActionTarget, patch: dict[str, Any]) -> dict[str, Any] | None: ...
-
-    async def delete(self, target: ActionTarget, propagation: str | None, version: str | None) -> bool: ...
-
-    async def read(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None: ...
-
-
 class ActionExecutor:
     """Executes the writes of all reconcilers.
 
     Args:
         cache: Receives deletions.
-        writer: The API server.
+        objects: The API server.
         on_write: Receives each response, with the key of the reconciled object.
         count_write: Counts writes by verb.
     """
@@ -96,17 +84,18 @@ class ActionExecutor:
     def __init__(
         self,
         cache: ObjectCache,
-        writer: ObjectWriter,
+        objects: AsyncObjects,
         *,
         on_write: Callable[[dict[str, Any], ObjectKey], bool],
-        count_write: Callable[[str], None] = lambda _: None,
+        count_write: Callable[[str], None],
     ) -> None:
-        self._cache, self._writer, self._count_write = cache, writer, count_write
+        self._cache, self._objects, self._count_write = cache, objects, count_write
         self.on_write = on_write
 
     async def read(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """Read an object from the API server."""
-        return await self._writer.read(kind, namespace, name)
+        api_version = API_VERSION if kind == "Sandbox" else None
+        return await self._objects.get(kind, name, namespace=namespace, api_version=api_version)
 
     async def execute(self, actions: Sequence[Action], reconciled: dict[str, Any]) -> bool:
         """Execute actions in order; returns whether the cache has changed since the decision."""
@@ -115,14 +104,17 @@ class ActionExecutor:
             self._count_write(type(action).__name__.lower())
             match action:
                 case Create(manifest=manifest):
-                    self.on_write(await self._writer.create(manifest), object_key(reconciled))
+                    self.on_write(await self._objects.create(manifest), object_key(reconciled))
                     changed = True
                 case Patch(target=target, patch=patch) | Adopt(target=target, patch=patch):
                     before = self._cache.get(target.kind, target.namespace, target.name)
-                    obj = await self._writer.patch(target, patch)
+                    obj = await self._objects.patch(patch=patch, **asdict(target))
                     changed |= self._record_response(obj, target, reconciled) or _is_newer(obj, before)
                 case Delete(target=target, propagation=propagation, resource_version=version):
-                    if not await self._writer.delete(target, propagation, version):
+                    result = await self._objects.delete(
+                        **asdict(target), propagation=propagation, resource_version=version
+                    )
+                    if result.effect == "absent":
                         changed |= self._record_response(None, target, reconciled)
         return changed
 
@@ -133,7 +125,8 @@ class ActionExecutor:
             return False
         self._count_write("status")
         target = ActionTarget.from_object(obj)
-        self._record_response(await self._writer.patch_status(target, {"status": patch}), target, obj)
+        response = await self._objects.patch(patch={"status": patch}, subresource="status", **asdict(target))
+        self._record_response(response, target, obj)
         return True
 
     def _record_response(
@@ -148,48 +141,3 @@ class ActionExecutor:
 
 def _is_newer(obj: dict[str, Any] | None, before: dict[str, Any] | None) -> bool:
     return obj is not None and before is not None and resource_version(obj) > resource_version(before)
-
-
-class KubeObjectWriter:
-    """`ObjectWriter` for a cluster."""
-
-    def __init__(self, objects: AsyncObjects) -> None:
-        self._objects = objects
-
-    async def create(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        return await self._objects.create(manifest)
-
-    async def patch(self, target: ActionTarget, patch: dict[str, Any]) -> dict[str, Any] | None:
-        return await self._patch(target, patch, None)
-
-    async def patch_status(self, target: ActionTarget, patch: dict[str, Any]) -> dict[str, Any] | None:
-        return await self._patch(target, patch, "status")
-
-    async def delete(self, target: ActionTarget, propagation: str | None, version: str | None) -> bool:
-        result = await self._objects.delete(
-            target.kind,
-            target.name,
-            namespace=target.namespace,
-            api_version=target.api_version,
-            uid=target.uid,
-            propagation=propagation,
-            resource_version=version,
-        )
-        return result.effect == "deleted"
-
-    async def read(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        api_version = API_VERSION if kind == "Sandbox" else None
-        return await self._objects.get(kind, name, namespace=namespace, api_version=api_version)
-
-    async def _patch(
-        self, target: ActionTarget, patch: dict[str, Any], subresource: str | None
-    ) -> dict[str, Any] | None:
-        return await self._objects.patch(
-            target.kind,
-            target.name,
-            patch,
-            namespace=target.namespace,
-            api_version=target.api_version,
-            uid=target.uid,
-            subresource=subresource,
-        )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION, GROUP, NAME_HASH_LABEL
@@ -63,40 +62,51 @@ LIST_PAGE_SIZE = 100
 RESYNC_INTERVAL = 120.0
 
 
-class Lister:
-    """Lists of all watched kinds.
+class Informer:
+    """Keeps the cache of a controller current.
 
     Args:
         objects: The API server.
         controller: Receives the objects.
-        namespaces: Namespaces to list; all if empty.
+        namespaces: Namespaces to watch; all if empty.
+        stop: Ends the retries of failed watches.
     """
 
-    def __init__(self, objects: AsyncObjects, controller: Controller, namespaces: Sequence[str]) -> None:
+    def __init__(
+        self, objects: AsyncObjects, controller: Controller, namespaces: Sequence[str], stop: asyncio.Event
+    ) -> None:
         self._objects, self._controller = objects, controller
-        self.namespaces: Sequence[str | None] = tuple(namespaces) or (None,)
-        self.resource_versions: dict[tuple[WatchedResource, str | None], str] = {}
-        """resourceVersion of the last list per kind and namespace, at which its watch starts"""
+        self._targets = [
+            (resource, namespace) for resource in WATCHED_RESOURCES for namespace in namespaces or (None,)
+        ]
+        self._versions: dict[tuple[WatchedResource, str | None], str] = {}
+        self._policy = Policy(
+            attempts=None, stop=stop, backoff=exponential(0.2, cap=10.0), retry_on=TemporaryError
+        )
 
     async def list_all(self) -> None:
         """Synchronise the cache with the API server."""
         await self._list_nodes()
-        for resource in WATCHED_RESOURCES:
-            for namespace in self.namespaces:
-                await self.list_resource(resource, namespace)
+        self._versions = {target: await self._list_resource(*target) for target in self._targets}
 
-    async def run(self) -> None:
+    async def run_resync(self) -> None:
         """Synchronise periodically, until cancelled."""
         while True:
             await clock.asleep(RESYNC_INTERVAL)
             await self.list_all()
+
+    async def run_watches(self) -> None:
+        """Watch until cancelled, from the versions of `list_all` on. A permanent error ends all watches."""
+        async with asyncio.TaskGroup() as group:
+            for target in self._targets:
+                group.create_task(self._watch_resource(*target))
 
     async def _list_nodes(self) -> None:
         """Read the disk sizes of nodes; without permission PVCs of any size are tried."""
         with suppress(ApiRequestRejectedError):
             self._controller.update_nodes((await self._objects.list("Node", chunk_size=LIST_PAGE_SIZE)).items)
 
-    async def list_resource(self, resource: WatchedResource, namespace: str | None) -> str:
+    async def _list_resource(self, resource: WatchedResource, namespace: str | None) -> str:
         """Synchronise one kind; returns the resourceVersion of the list."""
         listed = await self._objects.list(
             resource.kind,
@@ -111,73 +121,31 @@ class Lister:
         self._controller.prune_missing(
             resource.kind, namespace, uids, list_version=int(listed.resource_version)
         )
-        self.resource_versions[resource, namespace] = listed.resource_version
         return listed.resource_version
 
-
-class Informer:
-    """Watches of all kinds, starting at the lists. A permanent error ends all of them."""
-
-    def __init__(
-        self, objects: AsyncObjects, controller: Controller, lister: Lister, *, stop: asyncio.Event
-    ) -> None:
-        self._objects, self._controller, self._lister = objects, controller, lister
-        self._policy = Policy(
-            attempts=None, stop=stop, backoff=exponential(0.2, cap=10.0), retry_on=TemporaryError
-        )
-
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for resource in WATCHED_RESOURCES:
-                for namespace in self._lister.namespaces:
-                    group.create_task(self._watch_resource(resource, namespace))
-
     async def _watch_resource(self, resource: WatchedResource, namespace: str | None) -> None:
-        watch = _ResourceWatch(
-            self._objects,
-            self._controller,
-            resource,
-            namespace,
-            self._lister.resource_versions[resource, namespace],
-        )
+        version = self._versions[resource, namespace]
+
+        def on_event(event_type: str, obj: dict[str, Any]) -> None:
+            nonlocal version
+            if event_type == "DELETED":
+                self._controller.on_delete(obj)
+            elif event_type != "BOOKMARK":
+                self._controller.on_update(obj)
+            version = obj["metadata"]["resourceVersion"]
+
+        async def watch_until_closed() -> bool:
+            """Watch until the connection closes; returns False if the resourceVersion has expired."""
+            return await self._objects.watch(
+                resource.kind,
+                on_event,
+                resource_version=version,
+                namespace=namespace,
+                api_version=resource.api_version,
+                label_selector=resource.label_selector,
+            )
+
         while True:
             # Each call starts a new failure count: a connection that lasted resets the backoff.
-            if not await self._policy.acall(watch.watch_until_closed):
-                watch.resource_version = await self._policy.acall(
-                    partial(self._lister.list_resource, resource, namespace)
-                )
-
-
-class _ResourceWatch:
-    """The watch of one kind in one namespace, across reconnects."""
-
-    def __init__(
-        self,
-        objects: AsyncObjects,
-        controller: Controller,
-        resource: WatchedResource,
-        namespace: str | None,
-        resource_version: str,
-    ) -> None:
-        self._objects, self._controller = objects, controller
-        self._resource, self._namespace = resource, namespace
-        self.resource_version = resource_version
-
-    async def watch_until_closed(self) -> bool:
-        """Watch until the connection closes; returns False if the resourceVersion has expired."""
-        return await self._objects.watch(
-            self._resource.kind,
-            self._on_event,
-            resource_version=self.resource_version,
-            namespace=self._namespace,
-            api_version=self._resource.api_version,
-            label_selector=self._resource.label_selector,
-        )
-
-    def _on_event(self, event_type: str, obj: dict[str, Any]) -> None:
-        if event_type == "DELETED":
-            self._controller.on_delete(obj)
-        elif event_type != "BOOKMARK":
-            self._controller.on_update(obj)
-        self.resource_version = obj["metadata"]["resourceVersion"]
+            if not await self._policy.acall(watch_until_closed):
+                version = await self._policy.acall(self._list_resource, resource, namespace)

@@ -59,7 +59,8 @@ class LeaderElector:
         """Release the Lease so that another process can take it immediately."""
         if self.is_leader:
             self.is_leader = False
-            await self._patch({"holderIdentity": "", "leaseDurationSeconds": 1}, await self._read())
+            if (lease := await self._read()) is not None:
+                await self._patch({"holderIdentity": "", "leaseDurationSeconds": 1}, lease)
 
     async def _try_acquire(self) -> bool:
         """Take the Lease if it is free, or if an earlier process with the same identity holds it."""
@@ -79,6 +80,11 @@ class LeaderElector:
             "renewTime": now,
             "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (lease is not None),
         }
+        return await self._write(new_spec, lease)
+
+    async def _write(self, spec: dict[str, Any], lease: dict[str, Any] | None) -> bool:
+        """Create the Lease, or patch the one that was read; returns False if another process was faster."""
+        # The time before the request: the Lease lasts at least this long, however late the response is.
         started = time.monotonic()
         try:
             if lease is None:
@@ -87,10 +93,10 @@ class LeaderElector:
                         "apiVersion": "coordination.k8s.io/v1",
                         "kind": "Lease",
                         "metadata": {"name": self._name, "namespace": self._namespace},
-                        "spec": new_spec,
+                        "spec": spec,
                     }
                 )
-            elif await self._patch(new_spec, lease) is None:
+            elif await self._patch(spec, lease) is None:
                 return False
         except ObjectConflictError:
             return False
@@ -123,22 +129,13 @@ class LeaderElector:
         lease = await self._read()
         if lease is None or (lease.get("spec") or {}).get("holderIdentity") != self._identity:
             return False
-        started = time.monotonic()
-        try:
-            if await self._patch({"renewTime": _now_microtime()}, lease) is None:
-                return False
-        except ObjectConflictError:
-            return False
-        self._renewed_at = started
-        return True
+        return await self._write({"renewTime": _now_microtime()}, lease)
 
     async def _read(self) -> dict[str, Any] | None:
         return await self._objects.get("Lease", self._name, namespace=self._namespace)
 
-    async def _patch(self, spec: dict[str, Any], lease: dict[str, Any] | None) -> dict[str, Any] | None:
+    async def _patch(self, spec: dict[str, Any], lease: dict[str, Any]) -> dict[str, Any] | None:
         """Patch the Lease, unless it has changed since it was read."""
-        if lease is None:
-            return None
         version = lease["metadata"]["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version}, "spec": spec}
         return await self._objects.patch("Lease", self._name, patch, namespace=self._namespace)

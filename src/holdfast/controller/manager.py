@@ -22,10 +22,10 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from holdfast.controller.controller import Controller
-from holdfast.controller.executor import KubeObjectWriter
-from holdfast.controller.informer import CRD_NAMES, WATCHED_RESOURCES, Informer, Lister
+from holdfast.controller.informer import CRD_NAMES, WATCHED_RESOURCES, Informer
 from holdfast.controller.leader_election import LeaderElector
 from holdfast.errors import HoldfastError, PortInUseError, TemporaryError
+from holdfast.kube import AsyncObjects, async_api_client, condition, in_cluster_async_client
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -139,14 +139,10 @@ async def run_manager(options: ControllerOptions, stop: asyncio.Event | None = N
 
 class _Manager:
     def __init__(self, api_client: Any, options: ControllerOptions, stop: asyncio.Event) -> None:
-        from holdfast.kube import AsyncObjects
-
         self._options, self._stop = options, stop
         self._objects = AsyncObjects(api_client)
         self._controller = Controller(
-            KubeObjectWriter(self._objects),
-            workers=options.workers,
-            enforces_policies=options.enforces_policies,
+            self._objects, workers=options.workers, enforces_policies=options.enforces_policies
         )
         self._health = HealthServer(self._controller.metrics)
         self._elector = LeaderElector(
@@ -171,8 +167,6 @@ class _Manager:
 
     async def _wait_for_crds(self) -> None:
         """Wait until the API server serves the CRDs."""
-        from holdfast.kube import condition
-
         for name in CRD_NAMES:
             await self._objects.wait(
                 "CustomResourceDefinition", name, condition("Established"), deadline=_CRD_TIMEOUT
@@ -183,18 +177,16 @@ class _Manager:
         await self._elector.acquire()
 
     async def _run_as_leader(self) -> None:
-        lister = Lister(self._objects, self._controller, self._options.namespaces)
+        informer = Informer(self._objects, self._controller, self._options.namespaces, self._stop)
         renewal = asyncio.create_task(self._elector.renew_until_lost())
-        await lister.list_all()
+        await informer.list_all()
         log.info("leading: %d objects in the cache", len(self._controller.cache))
         self._health.state = "leading"
         tasks = {
             renewal: "the lease was lost",
             asyncio.create_task(self._controller.run()): "the work queue stopped",
-            asyncio.create_task(lister.run()): "the periodic resync stopped",
-            asyncio.create_task(
-                Informer(self._objects, self._controller, lister, stop=self._stop).run()
-            ): "the watches stopped",
+            asyncio.create_task(informer.run_resync()): "the periodic resync stopped",
+            asyncio.create_task(informer.run_watches()): "the watches stopped",
         }
         stop = asyncio.create_task(self._stop.wait())
         done, _ = await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -223,8 +215,6 @@ class _Manager:
 
 
 async def _create_client(options: ControllerOptions) -> Any:
-    from holdfast.kube import async_api_client, in_cluster_async_client
-
     kubeconfig = options.kubeconfig
     api = await (async_api_client(kubeconfig) if kubeconfig else in_cluster_async_client())
     watches = len(WATCHED_RESOURCES) * max(1, len(options.namespaces))

@@ -8,6 +8,7 @@ from tests.support.sandbox_objects import running_pod, sandbox
 from tests.support.virtual_time import run_virtual, virtual_now
 
 from holdfast.controller.controller import Controller
+from holdfast.kube import OperationResult
 
 LONG, SHORT = 2.0, 0.02
 """Virtual seconds: longer than any deferred status write, and shorter."""
@@ -21,29 +22,28 @@ class Recorder:
         self.version = 100
         self.status = {}
 
-    def answer(self, verb, about):
-        self.wrote.append((verb, about["kind"] if isinstance(about, dict) else about.kind))
+    def answer(self, verb, kind):
+        self.wrote.append((verb, kind))
         self.version += 1
 
     async def create(self, manifest):
-        self.answer("create", manifest)
+        self.answer("create", manifest["kind"])
         metadata = {**manifest["metadata"], "uid": f"u-{self.version}", "resourceVersion": str(self.version)}
         return {**manifest, "metadata": metadata}
 
-    async def patch(self, target, patch):
-        self.answer("patch", target)
-
-    async def patch_status(self, target, patch):
-        self.answer("status", target)
+    async def patch(self, *, kind, patch, subresource="patch", **_):
+        self.answer(subresource, kind)
+        if subresource == "patch":
+            return None
         merged = {**self.status, **patch["status"]}
         self.status = {key: value for key, value in merged.items() if value is not None}
         return {**box(str(self.version)), "status": self.status}
 
-    async def delete(self, target, propagation, version):
-        self.answer("delete", target)
-        return True
+    async def delete(self, *, kind, **_):
+        self.answer("delete", kind)
+        return OperationResult("deleted", {})
 
-    async def read(self, kind, namespace, name):
+    async def get(self, *_, **__):
         return None
 
 

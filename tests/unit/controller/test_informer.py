@@ -8,7 +8,7 @@ import pytest
 from tests.support.sandbox_objects import sandbox
 
 from holdfast.controller.controller import Controller
-from holdfast.controller.informer import CRD_NAMES, WATCHED_RESOURCES, Informer, Lister
+from holdfast.controller.informer import CRD_NAMES, WATCHED_RESOURCES, Informer
 from holdfast.errors import ApiRequestRejectedError, TemporaryError
 from holdfast.kube.flows import ObjectList
 from holdfast.retry.clock import testing_mode
@@ -49,12 +49,12 @@ def run_informer(*streams, there=(), later=()):
     """Run the informer over recorded streams; returns the cached names and the server."""
 
     async def scenario():
-        server, controller = Server(*streams), Controller(writer=None)
-        lists = Lister(server, controller, ())
+        server, controller = Server(*streams), Controller(objects=None)
+        informer = Informer(server, controller, (), asyncio.Event())
         server.there = list(there)
-        await lists.list_all()
+        await informer.list_all()
         server.lists, server.there = [], list(later)
-        running = asyncio.create_task(Informer(server, controller, lists, stop=asyncio.Event()).run())
+        running = asyncio.create_task(informer.run_watches())
         ended = asyncio.create_task(server.ended.wait())
         await asyncio.wait({running, ended}, return_when=asyncio.FIRST_COMPLETED)
         failed = running.exception() if running.done() else None

@@ -17,7 +17,7 @@ from tests.support.sandbox_objects import running_pod
 from tests.support.virtual_time import run_virtual, virtual_now
 
 from holdfast.controller.controller import Controller
-from holdfast.controller.revert_backoff import RevertBackoff
+from holdfast.controller.reconcilers.claim import RevertBackoff
 from holdfast.errors import ApiRequestRejectedError
 from holdfast.sandbox import ActionTarget, Patch
 
@@ -38,9 +38,9 @@ class Admission(FakeApiServer):
 class Rival(FakeApiServer):
     """A second controller that removes the label after each patch."""
 
-    async def patch(self, target, patch):
-        answer = await super().patch(target, patch)
-        if target.kind == "Sandbox":
+    async def patch(self, **request):
+        answer = await super().patch(**request)
+        if request["kind"] == "Sandbox" and "subresource" not in request:
             asyncio.get_running_loop().call_later(0.002, self._take_back, answer)
         return answer
 
@@ -55,11 +55,11 @@ class Rival(FakeApiServer):
 class Refusing(FakeApiServer):
     """An API server that rejects the patch."""
 
-    async def patch(self, target, patch):
-        if target.kind == "Sandbox":
+    async def patch(self, **request):
+        if request["kind"] == "Sandbox" and "subresource" not in request:
             self.requests.append(("patch", "Sandbox"))
             raise ApiRequestRejectedError("no red teams here")
-        return await super().patch(target, patch)
+        return await super().patch(**request)
 
 
 def edit_claim(server, seconds=1.0):
