@@ -3,7 +3,7 @@
 A node is a member by its name or label alone. Readiness is not considered: a node that disappeared a moment
 ago still counts as ready, and a member may be down. Without the removal, a gateway whose node once had
 another name would wait forever for pods that are bound to the old node, such as cluster DNS
-(docs/decisions/0065).
+(docs/decisions/0065-stale-nodes.md).
 """
 
 from __future__ import annotations
