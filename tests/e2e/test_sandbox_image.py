@@ -25,7 +25,7 @@ from holdfast.testing.apiserver.processes import node_binary
 pytestmark = pytest.mark.engine
 
 IMAGE = from_request.DEFAULT_IMAGE
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "agent-sandbox.yaml"
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "k8s-agent-sandbox.yaml"
 LISTING = "cd /sandbox && find . -type f -print0 | sort -z | xargs -0 sha256sum"
 
 

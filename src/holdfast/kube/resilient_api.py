@@ -1,8 +1,8 @@
 """`resilient(api)`: a proxy for an API object of the official client, sync or aio, that retries failed calls.
 
 The proxy has the methods, the type and the attributes of the API object. A call that fails is retried as
-docs/reference/kube-outcomes.md describes; the last error is raised unchanged. `objects` has the operations
-that need more than one call.
+docs/reference/kubernetes-retries.md describes; the last error is raised unchanged. `objects` has the
+operations that need more than one call.
 """
 
 from __future__ import annotations

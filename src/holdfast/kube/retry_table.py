@@ -1,7 +1,7 @@
 """Verbs of API calls, and the table of what follows a failure: verb by failure class.
 
 The official client names its methods `<verb>_<scope>_<resource>`; the effect of a PATCH or PUT depends on its
-body. docs/reference/kube-outcomes.md explains the table.
+body. docs/reference/kubernetes-retries.md explains the table.
 """
 
 from __future__ import annotations

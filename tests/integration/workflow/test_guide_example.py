@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "make-your-own-command-resumable.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "write-a-workflow.md"
 
 
 @pytest.fixture
