@@ -74,7 +74,7 @@ class OperationCancelledError(HoldfastError):
 
     code = "interrupted"
     exit_code = 130
-    default_hint = "Nothing was undone. Run the same command again to continue."
+    default_hint = "Run the same command again to continue. Nothing was undone."
 
 
 class ContainerEngineError(TemporaryError):
@@ -183,7 +183,7 @@ class DiskFullError(PermanentError):
     """There is no space left on a disk that holdfast writes to."""
 
     code = "disk-full"
-    default_hint = "Free some space, then run the same command again to continue."
+    default_hint = "Free disk space, then run the same command again to continue."
 
 
 class BuildToolNotFoundError(PermanentError):
@@ -262,7 +262,7 @@ class OutcomeUnknownError(TemporaryError):
     """A write was sent, the response was lost, and reading back failed too."""
 
     code = "outcome-unknown"
-    default_hint = "The write may have happened. Run the same command again: it checks before it acts."
+    default_hint = "Run the same command again: it checks whether the write happened before it acts."
 
 
 class ObjectConflictError(PermanentError):
@@ -284,7 +284,7 @@ class WatchStreamError(TemporaryError):
     code = "watch-stream"
 
     def __init__(self, status: int, reason: str, retry_after: float | None) -> None:
-        super().__init__(f"the watch ended with {status} {reason}".rstrip())
+        super().__init__(f"watch: ended with {status} {reason}".rstrip())
         self.status = status
         self.headers = {"Retry-After": f"{retry_after:.3f}"} if retry_after else {}
 
@@ -336,7 +336,7 @@ class SandboxNotFoundError(PermanentError):
     """No sandbox has that name on the gateway."""
 
     code = "sandbox-missing"
-    default_hint = "List the sandboxes: holdfast sandbox list"
+    default_hint = "Run `holdfast sandbox list` to list all sandboxes."
 
 
 class SandboxMaybeDeletedError(SandboxNotFoundError):
@@ -353,7 +353,7 @@ class StepStateUnknownError(TemporaryError):
     """A probe could not determine whether a step's effect exists, so nothing was done."""
 
     code = "step-unknown"
-    default_hint = "Nothing was changed. Run the same command again when the other side answers."
+    default_hint = "Run the same command again when the other side answers. Nothing was changed."
 
 
 class StepResultError(PermanentError):
@@ -384,7 +384,7 @@ class StoreFullError(StoreError):
     """The disk of the store is full. Existing records are intact."""
 
     code = "store-full"
-    default_hint = "Free some space on that disk, then run the same command again to continue."
+    default_hint = "Free space on that disk, then run the same command again to continue."
 
 
 class StoreVersionError(StoreError):
@@ -398,4 +398,4 @@ class SecretLeakError(PermanentError):
     """A step passed a secret value to the store."""
 
     code = "store-secret"
-    default_hint = "Return a reference (a name, a path) instead, and read the secret again in restore()."
+    default_hint = "Return a reference (a name or a path) instead, and read the secret in restore()."

@@ -17,7 +17,7 @@ _COMMANDS = {
     "restart": ("holdfast.cli.start_stop:restart", "Stop and start a gateway."),
     "upgrade": ("holdfast.cli.up:upgrade", "Upgrade a gateway to another node image."),
     "status": ("holdfast.cli.status:status", "Show the current state of a gateway."),
-    "list": ("holdfast.cli.status:list_gateways", "List the gateways known on this machine."),
+    "list": ("holdfast.cli.status:list_gateways", "List the gateways that are recorded on this machine."),
     "logs": ("holdfast.cli.status:logs", "Print the logs of a gateway's node."),
     "kubeconfig": ("holdfast.cli.status:kubeconfig", "Print or merge the kubeconfig of a gateway."),
     "doctor": ("holdfast.cli.doctor:doctor", "Diagnose and repair a gateway."),
@@ -26,7 +26,7 @@ _COMMANDS = {
     "image": ("holdfast.cli.image:image", "Build, push and list images."),
     "server": ("holdfast.cli.processes:server", ""),
     "controller": ("holdfast.cli.processes:controller", ""),
-    "runs": ("holdfast.cli.runs:runs", "Show earlier commands step by step."),
+    "runs": ("holdfast.cli.runs:runs", "Show the history of commands, step by step."),
 }
 
 
@@ -35,7 +35,7 @@ _COMMANDS = {
 def cli() -> None:
     """Run one-node Kubernetes gateways in containers, and sandboxes on them.
 
-    A command that failed or was interrupted can be repeated: it continues where it stopped.
+    Rerun a command that failed or was interrupted: it continues where it stopped.
 
     \b
     Exit codes:

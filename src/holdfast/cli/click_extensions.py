@@ -52,7 +52,7 @@ class LazyGroup(click.Group):
             import difflib
 
             matches = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            hint = f"Did you mean {matches[0]!r}?" if matches else f"See `{ctx.command_path} --help`."
+            hint = f"Did you mean {matches[0]!r}?" if matches else f"Run `{ctx.command_path} --help`."
             raise click.UsageError(f"Command {args[0]!r} does not exist. {hint}", ctx) from None
 
 
@@ -76,7 +76,7 @@ class PortType(click.ParamType["int | str"]):
         if text == "auto":
             return text
         if not text.isdigit() or not 1 <= int(text) <= MAX_PORT:
-            self.fail(f"{value!r} is not a port: give a number from 1 to {MAX_PORT}, or auto.", param, ctx)
+            self.fail(f"{value!r} is not a port. Use a number from 1 to {MAX_PORT}, or auto.", param, ctx)
         return int(text)
 
 
@@ -96,12 +96,14 @@ def confirm_by_name(gateway: str, action: str, *, yes: str | None) -> None:
     if yes is not None:
         if yes != gateway:
             raise UsageError(
-                f"--yes says {yes!r}, but the gateway is {gateway!r}; nothing was changed",
-                hint=f"To confirm, pass --yes {gateway}.",
+                f"--yes {yes}: not the name of gateway {gateway}; nothing was changed",
+                hint=f"Pass --yes {gateway} to confirm.",
             )
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{action} has to be confirmed; nothing was changed", hint=f"Pass --yes {gateway}.")
+        raise UsageError(
+            f"{action}: has to be confirmed; nothing was changed", hint=f"Pass --yes {gateway} to confirm."
+        )
     typed = click.prompt(f"Confirm {action}: type its name", default="", show_default=False, err=True)
     if typed != gateway:
-        raise UsageError(f"{typed!r} is not the name of the gateway; nothing was changed")
+        raise UsageError(f"{typed!r}: not the name of gateway {gateway}; nothing was changed")

@@ -21,7 +21,7 @@ _MAX_LISTED_CHECKS = 8
 
 @click.command()
 @name_argument
-@flag_option("--fix", text="Apply the safe repairs: delete nothing and stop nothing that is healthy.")
+@flag_option("--fix", text="Make the safe repairs; they delete nothing and stop nothing that is healthy.")
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path),
@@ -33,8 +33,7 @@ _MAX_LISTED_CHECKS = 8
 def doctor(ctx: click.Context, name: str | None, fix: bool, bundle: Path | None, as_json: bool) -> None:
     """Diagnose gateway NAME: every finding has a code, a cause and a repair.
 
-    Exit with 0 without problems, with 1 if --fix or the named command repairs it, and with 3 if manual
-    action is required.
+    Exit code 0: no problems. 1: --fix or the named commands repair all problems. 3: manual action required.
     """
     from holdfast.gateway.doctor import diagnose
 

@@ -29,7 +29,7 @@ def image() -> None:
 def build(images: tuple[str, ...], refresh: bool, kubernetes: str, as_json: bool) -> None:
     """Build IMAGES (node, gateway, sandbox; default: all) from package registries.
 
-    Images that are up to date are not rebuilt. A repeated command continues an interrupted build.
+    Images that are up to date are not rebuilt. Rerun the command to continue an interrupted build.
     """
     from holdfast.images import build_images
 
@@ -38,7 +38,7 @@ def build(images: tuple[str, ...], refresh: bool, kubernetes: str, as_json: bool
     count = sum(built.changed for built in result)
     built = f"Built {count} of {len(result)} images."
     print_result(
-        result, [built if count else "All images are up to date. Nothing was changed."], as_json=as_json
+        result, [built if count else "All images are up to date. Nothing was built."], as_json=as_json
     )
 
 
@@ -49,7 +49,7 @@ def build(images: tuple[str, ...], refresh: bool, kubernetes: str, as_json: bool
 def push(images: tuple[str, ...], gateway: str | None, as_json: bool) -> None:
     """Push each IMAGE from the local container engine into a running gateway, so that its pods can use it.
 
-    Images that the gateway already has are not sent. A repeated command continues an interrupted push.
+    Images that the gateway already has are not sent. Rerun the command to continue an interrupted push.
     """
     from holdfast.gateway import commands, resolve_gateway_name
 

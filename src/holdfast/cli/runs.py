@@ -28,7 +28,9 @@ def _store_options(command: F) -> F:
     """The options that select the stores to read."""
     command = click.option("--gateway", "-g", help="Show only the runs of this gateway.")(command)
     return click.option(
-        "--store", type=click.Path(path_type=Path), help="Read this store of any workflow instead."
+        "--store",
+        type=click.Path(path_type=Path),
+        help="Read this store file instead; it can belong to any workflow.",
     )(command)
 
 
@@ -134,7 +136,9 @@ def _store_paths(gateway: str | None, store: Path | None) -> list[Path]:
         return sorted(gateways.glob("*/state.db"))
     path = gateways / gateway / "state.db"
     if not path.exists():
-        raise GatewayNotFoundError(f"gateway {gateway}: no runs found", hint="List all runs: holdfast runs")
+        raise GatewayNotFoundError(
+            f"gateway {gateway}: no runs found", hint="Run `holdfast runs` to list all runs."
+        )
     return [path]
 
 
@@ -152,7 +156,7 @@ def _load_runs(gateway: str | None, store: Path | None) -> list[tuple[RunRecord,
     if errors and len(errors) == len(stores):
         raise errors[0]
     for skipped in errors:
-        click.echo(f"{skipped.message}; its runs are left out. {skipped.hint}".rstrip(), err=True)
+        click.echo(f"{skipped.message}; its runs are not listed. {skipped.hint}".rstrip(), err=True)
     if len({path for _, path in runs}) > 1:
         runs.sort(key=lambda pair: pair[0].started, reverse=True)
     return runs
@@ -166,7 +170,7 @@ def _read_runs(path: Path) -> list[RunRecord]:
     with closing(store):
         runs = list_runs(store)
         if store.unreadable_runs:
-            click.echo(f"{path}: {store.unreadable_runs} runs cannot be read and are left out", err=True)
+            click.echo(f"{path}: {store.unreadable_runs} runs cannot be read and are not listed", err=True)
         return runs
 
 
@@ -180,7 +184,7 @@ def _select_run(runs: list[tuple[RunRecord, Path]], run_id: str) -> tuple[RunRec
     if len(exact or matches) == 1:
         return (exact or matches)[0]
     problem = "several runs match" if matches else "no run matches"
-    raise UsageError(f"{problem} {run_id!r}", hint="List the runs: holdfast runs; `last` is the newest.")
+    raise UsageError(f"run {run_id!r}: {problem}", hint="Run `holdfast runs` to list all runs.")
 
 
 def _header_lines(run: RunRecord, path: Path) -> list[str]:

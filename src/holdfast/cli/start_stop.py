@@ -47,7 +47,7 @@ def restart(name: str | None, as_json: bool) -> None:
 
 @click.command()
 @name_argument
-@flag_option("--data", text="Delete the volume with every workspace on it as well.")
+@flag_option("--data", text="Also delete the volume with every workspace on it.")
 @click.option("--yes", metavar="NAME", help="Confirm with the exact name of the gateway.")
 @json_option
 def destroy(name: str | None, data: bool, yes: str | None, as_json: bool) -> None:
@@ -61,6 +61,6 @@ def destroy(name: str | None, data: bool, yes: str | None, as_json: bool) -> Non
     with progress_renderer(as_json=as_json) as renderer:
         result = commands.destroy(gateway, with_data=data, bus=renderer.bus)
     remote = f" --remote {metadata.remote}" if metadata and metadata.remote else ""
-    kept = "" if data else f" Its data is kept; to restore it: holdfast up {gateway}{remote}"
+    kept = "" if data else f" Its data is kept. Run `holdfast up {gateway}{remote}` to use it again."
     line = f"Gateway {gateway} is removed.{kept}" if result.changed else f"Gateway {gateway} does not exist."
     print_result(result, [line], as_json=as_json)

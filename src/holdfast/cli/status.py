@@ -49,8 +49,8 @@ def list_gateways(as_json: bool) -> None:
         for gateway in gateways
     ]  # fmt: skip
     lines = format_table(rows) if gateways else []
-    lines += [f"{name}: its metadata is damaged; repair it: holdfast doctor {name} --fix" for name in damaged]
-    lines = lines or ["No gateways yet. Create one: holdfast up"]
+    lines += [f"{name}: its metadata is damaged. Run `holdfast doctor {name} --fix`." for name in damaged]
+    lines = lines or ["No gateways yet. Run `holdfast up` to create one."]
     print_result({"active": active, "gateways": gateways, "damaged": damaged}, lines, as_json=as_json)
 
 
@@ -72,7 +72,7 @@ def logs(name: str | None, component: str | None, tail: int, follow: bool, as_js
 @click.command()
 @name_argument
 @flag_option("--path", "only_path", text="Print the path of the file instead of its content.")
-@flag_option("--merge", text="Merge it into KUBECONFIG or ~/.kube/config as the current context.")
+@flag_option("--merge", text="Merge it into $KUBECONFIG or ~/.kube/config as the current context.")
 @json_option
 def kubeconfig(name: str | None, only_path: bool, merge: bool, as_json: bool) -> None:
     """Print the kubeconfig of gateway NAME, or merge it into your own."""
@@ -87,7 +87,7 @@ def kubeconfig(name: str | None, only_path: bool, merge: bool, as_json: bool) ->
     gateway = resolve_gateway_name(name)
     path = GatewayFiles(gateway).kubeconfig
     if not path.exists():
-        raise GatewayNotFoundError(f"gateway {gateway} has no kubeconfig", hint=f"Run: holdfast up {gateway}")
+        raise GatewayNotFoundError(f"gateway {gateway}: no kubeconfig", hint=f"Run `holdfast up {gateway}`.")
     _ensure_tunnel(gateway)
     result = {"path": str(path), "context": kubeconfig_context(gateway)}
     if merge:
@@ -112,4 +112,4 @@ def _ensure_tunnel(gateway: str) -> None:
     try:
         ensure_tunnel(GatewayContext(gateway))
     except HoldfastError as error:
-        click.echo(f"The tunnel to {metadata.remote} is down: {error.message}", err=True)
+        click.echo(f"tunnel to {metadata.remote}: down: {error.message}", err=True)

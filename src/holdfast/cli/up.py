@@ -10,13 +10,14 @@ from holdfast.cli.click_extensions import PortType, confirm_by_name, flag_option
 from holdfast.cli.output import print_plan, print_result, progress_renderer
 
 _plan_option = flag_option(
-    "--plan", text="Print what would be done and why, change nothing; exit with 5 if changes are needed."
+    "--plan",
+    text="Print each step with its action and reason, and change nothing. Exit code 5: there are changes.",
 )
 
 
 @click.command()
 @name_argument
-@click.option("--image", help="Node image; default: the one that `holdfast image build` builds.")
+@click.option("--image", help="Node image; default: the gateway's current image, or else holdfast's own.")
 @click.option(
     "--port", type=PortType(), help="Port of the Kubernetes API on this machine: a number, or auto (default)."
 )
@@ -50,7 +51,8 @@ def up(  # noqa: PLR0913 (one for each option)
 ) -> None:
     """Create, resume or repair gateway NAME.
 
-    A repeated command continues where the earlier one stopped. Parts that match the settings stay unchanged.
+    Rerun the command after a failure: it continues where it stopped. Parts that match the settings stay
+    unchanged.
     """
     from holdfast.gateway import UpOptions, commands, resolve_gateway_name, resolve_settings
 
@@ -75,15 +77,15 @@ def up(  # noqa: PLR0913 (one for each option)
 
 @click.command()
 @name_argument
-@click.option("--image", help="Node image; default: the one of this version of holdfast.")
+@click.option("--image", help="Node image; default: the image of this holdfast version.")
 @click.option("--timeout", metavar="SECONDS", help="Time limit for the new node to become ready.")
 @_plan_option
 @json_option
 def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool, as_json: bool) -> None:
     """Upgrade gateway NAME to another node image and keep its data.
 
-    The datastore is copied first. If the new node does not become healthy, the command restores the old
-    node with that copy; workspaces stay unchanged. A repeated command continues where the earlier one
+    The command copies the datastore first. If the new node does not become healthy, it rolls back to the old
+    node and that copy; workspaces stay unchanged. Rerun the command after a failure: it continues where it
     stopped.
     """
     from holdfast.gateway import commands, resolve_gateway_name, resolve_settings

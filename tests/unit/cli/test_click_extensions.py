@@ -70,13 +70,13 @@ def test_invalid_port_is_rejected(port, capsys):
 
 def test_confirmation_by_option():
     confirm_by_name("dev", "destroying gateway dev", yes="dev")
-    with pytest.raises(UsageError, match="--yes says 'prod'"):
+    with pytest.raises(UsageError, match="--yes prod: not the name of gateway dev"):
         confirm_by_name("dev", "destroying gateway dev", yes="prod")
 
 
 def test_confirmation_without_terminal_is_rejected(monkeypatch):
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
-    with pytest.raises(UsageError, match="destroying gateway dev has to be confirmed"):
+    with pytest.raises(UsageError, match="destroying gateway dev: has to be confirmed"):
         confirm_by_name("dev", "destroying gateway dev", yes=None)
 
 

@@ -175,7 +175,7 @@ def test_corrupted_store_does_not_hide_others(finished_run, home, args, capsys):
     output = capsys.readouterr()
     assert finished_run[0].id in output.out
     assert f"{home / 'aaa' / 'state.db'} is damaged" in output.err
-    assert "its runs are left out" in output.err
+    assert "its runs are not listed" in output.err
     assert run_command(runs, ["-g", "aaa", *args]) == 3
 
 

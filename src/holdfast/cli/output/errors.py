@@ -63,16 +63,16 @@ def _handle_error(error: BaseException, *, as_json: bool) -> int:
 def _translate_os_error(error: OSError) -> HoldfastError | None:
     """Recognize a full disk and an unusable holdfast directory; other OS errors are defects."""
     if error.errno in _DISK_FULL_ERRNOS:
-        return DiskFullError(f"{error.filename or 'a file'}: no space left on this machine")
+        return DiskFullError(f"{error.filename or 'file system'}: no space left on this machine")
     if not isinstance(error.filename, str | bytes):
         return None
     path, roots = Path(os.fsdecode(error.filename)), (home.config_dir(), home.state_dir(), home.cache_dir())
     if not any(path.is_relative_to(root) or root.is_relative_to(path) for root in roots):
         return None
     return PermanentError(
-        f"{path} cannot be used: {error.strerror}",
-        hint="Make it yours and writable, or set HOLDFAST_HOME (configuration and state) or HOLDFAST_CACHE "
-        "(builds) to another directory. Then rerun the same command.",
+        f"{path}: {error.strerror}",
+        hint="Make it writable for your user, or set HOLDFAST_HOME (configuration and state) or "
+        "HOLDFAST_CACHE (images) to another directory. Then run the same command again.",
     )
 
 
@@ -103,5 +103,5 @@ def _print_internal_error(error: BaseException, *, as_json: bool) -> None:
 
     with tempfile.NamedTemporaryFile("w", prefix="holdfast-", suffix=".trace", delete=False) as file:
         traceback.print_exception(error, file=file)
-    hint = f"This is a defect in holdfast; report it with {file.name}. It is safe to rerun the command."
+    hint = f"Report this defect of holdfast and attach {file.name}. It is safe to run the command again."
     print_error(HoldfastError(f"{type(error).__name__}: {error}", hint=hint), as_json=as_json)

@@ -31,7 +31,7 @@ timeout_option = click.option(
     default=180.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time limit for waiting; a state that cannot succeed ends the wait immediately.",
+    help="Time limit for waiting; the wait ends earlier if the sandbox cannot reach the phase.",
 )
 
 _API_CHECK_TIMEOUT = 3.0
@@ -71,7 +71,7 @@ def ensure_gateway_up(gateway: str | None, renderer: ProgressRenderer, *, bootst
     if not _is_gateway_api_reachable(name):
         if not bootstrap:
             raise GatewayNotFoundError(
-                f"gateway {name} is not up", hint=f"Run: holdfast up {name}; or omit --no-bootstrap."
+                f"gateway {name}: not up", hint=f"Run `holdfast up {name}`, or omit --no-bootstrap."
             )
         commands.up(name, renderer.bus)
     return Gateway(name, listener=renderer)

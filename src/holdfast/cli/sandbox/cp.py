@@ -29,17 +29,17 @@ _KIB = 1024.0
 @json_option
 @click.pass_context
 def copy(ctx: click.Context, source: str, target: str, gateway: str | None, as_json: bool) -> None:
-    """Copy SOURCE to TARGET, with all files of a directory; one of them is NAME:PATH in sandbox NAME.
+    """Copy the file or directory SOURCE to TARGET. One of the two is NAME:PATH, a path in sandbox NAME.
 
     A relative PATH starts in /sandbox. If TARGET is an existing directory or ends in /, the copy is placed
-    inside it. Write a local path that contains a colon with ./ in front. Links that point outside the copy,
-    such as a link to /etc, are skipped and printed, and the exit code is 1.
+    inside it. Start a local path that contains a colon with ./. Links that point outside the copy, such as a
+    link to /etc, are skipped and listed, and the exit code is 1.
     """
     remote_source, remote_target = _SANDBOX_PATH.fullmatch(source), _SANDBOX_PATH.fullmatch(target)
     remote = remote_source or remote_target
     if remote is None or (remote_source and remote_target):
         raise UsageError(
-            "one of SOURCE and TARGET must be in a sandbox, and the other one on this machine",
+            f"{source} {target}: exactly one of the two must be a path in a sandbox",
             hint="Write the path in the sandbox as NAME:PATH.",
         )
     name, path = remote[1], remote[2] or "."
@@ -54,7 +54,7 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None, as_j
         entries = "1 entry" if result.entries == 1 else f"{result.entries} entries"
         step.note = f"{entries}, {_format_bytes(result.bytes)}"
     for entry in result.left_out:
-        click.echo(f"left out: {entry}", err=True)
+        click.echo(f"skipped: {entry}", err=True)
     print_result(result, [f"Copied {entries} to {result.target}."], as_json=as_json)
     ctx.exit(1 if result.left_out else 0)
 

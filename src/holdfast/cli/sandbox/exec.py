@@ -81,7 +81,7 @@ def exec_command(
     from holdfast.cli.sandbox.terminal import has_piped_input
 
     if tty and as_json:
-        raise UsageError("--tty and --json exclude each other")
+        raise UsageError("--tty: cannot be combined with --json", hint="Omit one of them.")
     send_stdin = stdin if stdin is not None else tty or has_piped_input()
     sandbox = open_gateway(gateway, _event_printer(as_json=as_json)).sandbox(name)
     if as_json:
@@ -151,7 +151,7 @@ def _run_as_json(
     data = sys.stdin.buffer.read(_MAX_INPUT_BYTES + 1) if send_stdin else None
     if data is not None and len(data) > _MAX_INPUT_BYTES:
         raise UsageError(
-            f"stdin is limited to {_MAX_INPUT_BYTES >> 20} MiB with --json; the command was not run",
+            f"stdin: exceeds the {_MAX_INPUT_BYTES >> 20} MiB limit of --json; the command was not run",
             hint="Omit --json.",
         )
     with sandbox:

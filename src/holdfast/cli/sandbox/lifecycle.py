@@ -47,25 +47,30 @@ def _seconds_option(name: str, text: str) -> Callable[[Any], Any]:
 @click.command()
 @sandbox_argument
 @click.option("--image", help="Container image; default: holdfast's own sandbox image.")
-@click.option("--template", metavar="TEMPLATE", help="Take it from the warm pool of this SandboxTemplate.")
+@click.option("--template", metavar="TEMPLATE", help="Create it from a warm pool of this SandboxTemplate.")
 @click.option("--command", metavar="COMMAND", help="Command to run instead of the image's default command.")
 @click.option(
-    "--env", "-e", multiple=True, metavar="KEY=VALUE", help="Environment variable; KEY alone copies yours."
+    "--env",
+    "-e",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Environment variable; KEY alone copies its local value. Can be repeated.",
 )
 @click.option("--cpu", metavar="QUANTITY", help="CPU limit, such as 500m or 2.")
 @click.option("--memory", metavar="QUANTITY", help="Memory limit, such as 512Mi.")
 @click.option("--workspace-size", metavar="QUANTITY", help="Size of /sandbox, such as 10Gi; default: 2Gi.")
 @click.option("--workspace-class", metavar="CLASS", help="Storage class of /sandbox.")
 @flag_option("--no-seed", text="Start with an empty /sandbox; required for images without a shell.")
-@flag_option("--no-workspace", text="Create no workspace: all files are deleted with the pod.")
+@flag_option("--no-workspace", text="Create no workspace; the files are deleted with the pod.")
 @click.option(
     "--label", "-l", multiple=True, metavar="KEY=VALUE", help="Label of the sandbox; can be repeated."
 )
-@_seconds_option("--idle-suspend-after", "Suspend the sandbox when it is unused for this time.")
+@_seconds_option("--idle-suspend-after", "Suspend the sandbox when it has been unused for this time.")
 @_seconds_option(
-    "--shutdown-after", "Shut it down this long after creation; keep the data, except with --template."
+    "--shutdown-after",
+    "Expire the sandbox this long after its creation; its data is kept, except with --template.",
 )
-@flag_option("--keep-failed", text="Keep a failed pod instead of replacing it.")
+@flag_option("--keep-failed", text="Keep a failed pod instead of recreating it.")
 @_wait_option("the sandbox is ready")
 @flag_option("--no-bootstrap", text="Fail if the gateway is not up, instead of bringing it up.")
 @timeout_option
@@ -88,13 +93,13 @@ def create(  # noqa: PLR0913 (one for each option)
 ) -> None:
     """Create sandbox NAME and wait until it is ready.
 
-    If the sandbox exists with the same options, nothing is changed; if it is suspended, it is resumed. Other
-    options than those of the existing sandbox are an error. The gateway is brought up first if necessary.
+    If the sandbox exists with the same options, the command changes nothing, or resumes a suspended sandbox.
+    If it exists with other options, the command fails. The gateway is brought up first if necessary.
     """
     from holdfast.client import build_request, build_workspace
 
     if image is not None and more["template"] is not None:
-        raise UsageError("--image and --template exclude each other")
+        raise UsageError("--image: cannot be combined with --template", hint="Omit one of them.")
     workspace = build_workspace(
         size=more.pop("workspace_size"),
         storage_class=more.pop("workspace_class"),
@@ -251,12 +256,12 @@ def _confirm_deletion(name: str, view: SandboxView, *, keep: bool) -> None:
     outcome = _planned_data_outcome(view, keep=keep)
     if not sys.stdin.isatty():
         raise UsageError(
-            f"deleting sandbox {name} has to be confirmed ({outcome}); nothing was changed",
-            hint="Pass --yes.",
+            f"deleting sandbox {name}: has to be confirmed ({outcome}); nothing was changed",
+            hint="Pass --yes to confirm.",
         )
     question = f"Delete sandbox {name}? {outcome[:1].upper()}{outcome[1:]}."
     if not click.confirm(question, default=False, err=True):
-        raise UsageError("not confirmed; nothing was changed")
+        raise UsageError(f"sandbox {name}: deletion not confirmed; nothing was changed")
 
 
 def _planned_data_outcome(view: SandboxView, *, keep: bool) -> str:
@@ -294,7 +299,9 @@ def _parse_env(values: tuple[str, ...]) -> dict[str, str]:
     for text in values:
         key, equals, value = text.partition("=")
         if not equals and key not in os.environ:
-            raise UsageError(f"--env {key}: the variable is not set on this machine", hint="Write KEY=VALUE.")
+            raise UsageError(
+                f"--env {key}: the variable is not set on this machine", hint=f"Pass --env {key}=VALUE."
+            )
         variables[key] = value if equals else os.environ[key]
     return variables
 
@@ -302,5 +309,5 @@ def _parse_env(values: tuple[str, ...]) -> dict[str, str]:
 def _parse_pairs(values: tuple[str, ...], option: str) -> dict[str, str]:
     for text in values:
         if "=" not in text:
-            raise UsageError(f"{option} {text}: write KEY=VALUE")
+            raise UsageError(f"{option} {text}: value missing", hint=f"Pass {option} {text}=VALUE.")
     return dict(text.split("=", 1) for text in values)

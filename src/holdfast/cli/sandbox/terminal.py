@@ -54,7 +54,7 @@ async def attach(session: AsyncExecSession, *, tty: bool, stdin: bool) -> int:
                 await asyncio.to_thread(_write_all, fd, output.data)
         except asyncio.CancelledError:
             raise OperationCancelledError(
-                f"the session was ended by {signal.Signals(received[0]).name if received else 'Ctrl-C'}",
+                f"session: ended by {signal.Signals(received[0]).name if received else 'Ctrl-C'}",
                 hint="The command in the sandbox may still be running.",
             ) from None
         finally:

@@ -27,24 +27,24 @@ def home(tmp_path, monkeypatch):
     ("args", "message"),
     [
         (["create", "Bad_Name"], "not a valid sandbox name"),
-        (["create", "a", "--image", "x", "--template", "t"], "exclude each other"),
+        (["create", "a", "--image", "x", "--template", "t"], "cannot be combined with --template"),
         (["create", "a", "--no-workspace", "--workspace-size", "1Gi"], "exclude each other"),
         (["create", "a", "--workspace-size", "much"], "size"),
         (["create", "a", "--cpu", "lots"], "cpu"),
         (["create", "a", "--env", "NO_SUCH_VARIABLE_HERE"], "is not set on this machine"),
-        (["create", "a", "--label", "x"], "KEY=VALUE"),
+        (["create", "a", "--label", "x"], "=VALUE"),
         (["create", "a", "--command", "sh -c 'x"], "--command: No closing quotation"),
         (["create", "a", "--timeout", "0"], "--timeout"),
         (["create", "a", "--shutdown-after", "0"], "--shutdown-after"),
         (["create", "a", "--shutdown-after", "1h"], "--shutdown-after"),
         (["create", "a", "--shutdown-after", str(10**20)], "shutdown_after"),
-        (["cp", "here", "there"], "must be in a sandbox"),
-        (["cp", "a:x", "b:y"], "must be in a sandbox"),
+        (["cp", "here", "there"], "must be a path in a sandbox"),
+        (["cp", "a:x", "b:y"], "must be a path in a sandbox"),
         (["forward", "a", "80:x"], "not a port mapping"),
         (["forward", "a", "80:0"], "cannot be 0"),
         (["forward", "a", "80:70000"], "not a port mapping"),
         (["exec", "a"], "COMMAND"),
-        (["exec", "--tty", "--json", "a", "sh"], "exclude each other"),
+        (["exec", "--tty", "--json", "a", "sh"], "cannot be combined with --json"),
         (["wait", "a", "--for", "Happy"], "--for"),
         (["get"], "NAME"),
         (["vanish", "a"], "Command 'vanish' does not exist"),
@@ -68,7 +68,7 @@ def test_missing_gateway_is_reported_with_hint(capsys, args):
 def test_no_bootstrap_rejects_stopped_gateway_without_changes(capsys, tmp_path):
     assert run_command(cli, ["sandbox", "create", "a", "--no-bootstrap", "-g", "dev", "--json"]) == 2
     error = json.loads(capsys.readouterr().err)
-    assert (error["code"], "gateway dev is not up" in error["error"]) == ("unknown-gateway", True)
+    assert (error["code"], "gateway dev: not up" in error["error"]) == ("unknown-gateway", True)
     assert list(tmp_path.rglob("*.db")) == []
 
 
