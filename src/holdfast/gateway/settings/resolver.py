@@ -43,7 +43,8 @@ SourceKind: TypeAlias = Literal["flag", "environment", "file", "default"]
 _OTHER_VARIABLES = frozenset(
     ENV_PREFIX + name
     for name in (
-        "HOME", "CACHE", "SETTINGS", "ENDPOINT", "API_SANS", "POD_CIDR", "SERVICE_CIDR", "MAX_PODS",
+        "HOME", "CACHE", "SETTINGS", "GATEWAY", "ENDPOINT", "API_SANS", "POD_CIDR", "SERVICE_CIDR",
+        "MAX_PODS",
     )
 )  # fmt: skip
 _OTHER_PREFIXES = tuple(ENV_PREFIX + name for name in ("NODE_", "SANDBOX", "TLS_", "TEST_", "BENCH_"))

@@ -58,6 +58,7 @@ def test_unknown_variable(tmp_path, name):
     [
         {
             "HOLDFAST_HOME": "/x",
+            "HOLDFAST_GATEWAY": "dev",
             "HOLDFAST_CACHE": "/y",
             "HOLDFAST_NODE_NAME": "n",
             "HOLDFAST_SANDBOX_ID": "1",
