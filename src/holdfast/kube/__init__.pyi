@@ -41,14 +41,12 @@ from holdfast.kube.idempotency import OPERATION_ID_ANNOTATION as OPERATION_ID_AN
 from holdfast.kube.manifest_diff import differences as differences, parse_quantity as parse_quantity
 from holdfast.kube.objects import AsyncObjects as AsyncObjects, Objects as Objects
 from holdfast.kube.resilient_api import resilient as resilient
-from holdfast.kube.rest_client import ApiRequest as ApiRequest, AsyncRestClient as AsyncRestClient
+from holdfast.kube.rest_client import ApiRequest as ApiRequest
 from holdfast.kube.rest_mapping import ObjectReference as ObjectReference, fetch_openapi as fetch_openapi
 from holdfast.kube.retry_table import Verb as Verb
 from holdfast.kube.telemetry import opentelemetry as opentelemetry, prometheus as prometheus
 from holdfast.kube.transport import (
     OperationResult as OperationResult,
     open_session as open_session,
-    run_async as run_async,
-    send_request as send_request,
     translate_error as translate_error,
 )

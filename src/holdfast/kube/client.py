@@ -13,7 +13,7 @@ import threading
 import weakref
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import InvalidArgumentError
 from holdfast.kube.certificate_files import CertificateFiles
@@ -21,78 +21,87 @@ from holdfast.kube.client_limits import apply_client_limits, is_async_client
 from holdfast.retry import current_deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     import kubernetes.aio.client as aio
     from kubernetes.client import ApiClient
 
+R = TypeVar("R")
+
+
+def run_sync(coroutine: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine of this package in this thread, through a sync client.
+
+    The package is written once, as coroutines. With a sync client every call blocks, so the coroutine never
+    suspends and its first step is its last. No event loop is involved: this works in any thread, inside a
+    running event loop and after a fork, and the coroutine shares the context (deadlines) of the caller.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    coroutine.close()
+    raise AssertionError("a coroutine of a sync client was suspended")
+
 
 def api_client(kubeconfig: str | os.PathLike[str], *, context: str | None = None) -> ApiClient:
-    """Create a `kubernetes.client.ApiClient` from a kubeconfig file."""
+    """Create a `kubernetes.client.ApiClient` from a kubeconfig file.
+
+    Args:
+        kubeconfig: The file; it is loaded again after a 401.
+        context: A context of the file; by default its current one.
+
+    Raises:
+        InvalidArgumentError: The file does not exist or is not a valid kubeconfig.
+    """
     from kubernetes import client
     from kubernetes.config import kube_config
 
-    path, certificates = _require_file(kubeconfig), CertificateFiles()
-    official: Any = kube_config
-
-    def load(configuration: Any) -> None:
-        content = certificates.kubeconfig_with_files(path, context)
-        if content is None:
-            official.load_kube_config(str(path), context, configuration)
-        else:
-            official.KubeConfigLoader(
-                content, context, config_base_path=str(path.parent.absolute())
-            ).load_and_set(configuration)
-
-    configuration = client.Configuration()
-    with _translate_load_errors(path, certificates):
-        load(configuration)
-        configuration.retries = False
-        created = client.ApiClient(configuration)
-    apply_client_limits(created)
-    weakref.finalize(created, certificates.close)
-    reference = weakref.ref(created)
-
-    def refresh() -> None:
-        if (live := reference()) is not None:
-            load(live.configuration)
-            _reload_certificates(live)
-
-    credentials_for(created, refresh)
+    created: ApiClient = run_sync(_create_client(client, kube_config, kubeconfig, context))
     return created
 
 
 async def async_api_client(
     kubeconfig: str | os.PathLike[str], *, context: str | None = None
 ) -> aio.ApiClient:
-    """Create a `kubernetes.aio.client.ApiClient` from a kubeconfig file; close it with `await close()`."""
+    """`api_client` for `kubernetes.aio.client.ApiClient`; close it with `await close()`."""
     from kubernetes.aio import client
     from kubernetes.aio.config import kube_config
 
+    created: aio.ApiClient = await _create_client(client, kube_config, kubeconfig, context)
+    return created
+
+
+async def _create_client(
+    library: Any, loader: Any, kubeconfig: str | os.PathLike[str], context: str | None
+) -> Any:
     path, certificates = _require_file(kubeconfig), CertificateFiles()
-    official: Any = kube_config
 
     async def load(configuration: Any) -> None:
         content = certificates.kubeconfig_with_files(path, context)
         if content is None:
-            await official.load_kube_config(str(path), context, configuration)
+            loading = loader.load_kube_config(str(path), context, configuration)
         else:
-            await official.KubeConfigLoader(
+            loading = loader.KubeConfigLoader(
                 content, context, config_base_path=str(path.parent.absolute())
             ).load_and_set(configuration)
+        if inspect.isawaitable(loading):
+            await loading
 
-    configuration = client.Configuration()
+    configuration = library.Configuration()
     with _translate_load_errors(path, certificates):
         await load(configuration)
-        created = client.ApiClient(configuration)
+        created = library.ApiClient(configuration)
     apply_client_limits(created)
     weakref.finalize(created, certificates.close)
+    # A weak reference: the registry of credentials keeps `refresh` and must not keep the client alive.
     reference = weakref.ref(created)
 
     async def refresh() -> None:
         if (live := reference()) is not None:
             await load(live.configuration)
-            _reload_ssl_context(live)
+            _reload_certificates(live)
 
     credentials_for(created, refresh)
     return created
@@ -120,25 +129,20 @@ def _translate_load_errors(path: Path, certificates: CertificateFiles) -> Iterat
 def _reload_certificates(client: Any) -> None:
     """Use the certificates of the reloaded configuration for new connections."""
     configuration, manager = client.configuration, client.rest_client.pool_manager
-    manager.connection_pool_kw["cert_file"] = configuration.cert_file
-    manager.connection_pool_kw["key_file"] = configuration.key_file
-    manager.connection_pool_kw["ca_certs"] = configuration.ssl_ca_cert
-    manager.clear()
-
-
-def _reload_ssl_context(client: Any) -> None:
-    """The same for aiohttp, whose connections share one TLS context."""
-    configuration, context = client.configuration, client.rest_client.ssl_context
+    if not is_async_client(client):
+        manager.connection_pool_kw["cert_file"] = configuration.cert_file
+        manager.connection_pool_kw["key_file"] = configuration.key_file
+        manager.connection_pool_kw["ca_certs"] = configuration.ssl_ca_cert
+        manager.clear()
+        return
+    # The connections of aiohttp share one TLS context.
+    tls = client.rest_client.ssl_context
     if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+        tls.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
     if configuration.ssl_ca_cert:
-        context.load_verify_locations(cafile=configuration.ssl_ca_cert)
-    _close_idle_connections(client.rest_client.pool_manager)
-
-
-def _close_idle_connections(session: Any) -> None:
-    """Close connections that use the old certificate; aiohttp has no public method for this."""
-    for idle in getattr(session.connector, "_conns", {}).values():
+        tls.load_verify_locations(cafile=configuration.ssl_ca_cert)
+    # Idle connections use the old certificate; aiohttp has no public method to close them.
+    for idle in getattr(manager.connector, "_conns", {}).values():
         for protocol, *_ in idle:
             protocol.close()
 
@@ -185,7 +189,7 @@ class ClientCredentials:
 
     def __init__(self, refresh: Callable[[], Any] | None, *, is_async: bool = False) -> None:
         self.generation = 0
-        self.is_async = is_async
+        self._is_async = is_async
         self.refresh = refresh
         self.reset_locks()
 
@@ -193,33 +197,32 @@ class ClientCredentials:
         self._lock = threading.Lock()
         self._async_lock = asyncio.Lock()
 
-    def renew(self, rejected_generation: int) -> bool:
-        """Refresh unless another thread has done so since; return whether a new request makes sense."""
+    async def renew(self, rejected_generation: int) -> bool:
+        """Refresh unless another caller has done so since; return whether a new request makes sense."""
         if self.refresh is None:
             return False
+        if self._is_async:
+            async with self._async_lock:
+                await self._refresh_once(rejected_generation)
+            return True
         deadline = current_deadline()
         if not self._lock.acquire(timeout=-1 if deadline is None else deadline.remaining()):
             return False
         try:
-            if self.generation == rejected_generation:
-                self.refresh()
-                self.generation += 1
+            await self._refresh_once(rejected_generation)
         finally:
             self._lock.release()
         return True
 
-    async def arenew(self, rejected_generation: int) -> bool:
-        """`renew` for asyncio; a plain refresh function runs in a thread."""
-        if self.refresh is None:
-            return False
-        async with self._async_lock:
-            if self.generation == rejected_generation:
-                if inspect.iscoroutinefunction(self.refresh):
-                    await self.refresh()
-                elif inspect.isawaitable(result := await asyncio.to_thread(self.refresh)):
-                    await result
-                self.generation += 1
-            return True
+    async def _refresh_once(self, rejected_generation: int) -> None:
+        if self.refresh is None or self.generation != rejected_generation:
+            return
+        # A plain function may block, so with asyncio it runs in a thread.
+        in_thread = self._is_async and not inspect.iscoroutinefunction(self.refresh)
+        result = await asyncio.to_thread(self.refresh) if in_thread else self.refresh()
+        if inspect.isawaitable(result):
+            await result
+        self.generation += 1
 
 
 def credentials_for(api_client: Any, refresh: Callable[[], Any] | None = None) -> ClientCredentials:

@@ -20,14 +20,13 @@ from holdfast.kube.retry_table import Verb
 from holdfast.kube.transport import OperationResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from typing import TypeAlias
 
     from holdfast.kube.rest_mapping import ObjectReference, RestMapping
-    from holdfast.kube.transport import Flow
 
-    SendRequest: TypeAlias = Callable[[], Flow[Any]]
-    Send: TypeAlias = Callable[[ApiRequest], Flow[Any]]
+    SendRequest: TypeAlias = Callable[[], Awaitable[Any]]
+    Send: TypeAlias = Callable[[ApiRequest], Awaitable[Any]]
 
 OPERATION_ID_ANNOTATION = "holdfast.dev/operation-id"
 OWNER_ANNOTATION = "holdfast.dev/owner"
@@ -137,31 +136,31 @@ class PendingWrite:
         return not self.has_caller_id or not differences(to_json(self.body), to_json(live))
 
 
-def write_once(write: PendingWrite, request: SendRequest) -> Flow[Any]:
+async def write_once(write: PendingWrite, request: SendRequest) -> Any:
     """Send a write and record whether it may have been applied."""
     try:
-        return (yield from request())
+        return await request()
     except Exception as error:
         write.record_failure(error)
         raise
 
 
-def create_idempotently(
-    write: PendingWrite, post: Callable[[Any], Flow[Any]], read: Callable[[str], Flow[Any]] | None
-) -> Flow[Any]:
+async def create_idempotently(
+    write: PendingWrite, post: Callable[[Any], Awaitable[Any]], read: Callable[[str], Awaitable[Any]] | None
+) -> Any:
     """POST; on AlreadyExists read the object: one with our operation id was created by an earlier attempt."""
     attempts_left = _MAX_CREATE_ATTEMPTS
     while True:
         attempts_left -= 1
         try:
-            return (yield from post(write.body))
+            return await post(write.body)
         except Exception as error:
             write.record_failure(error)
             name = object_name(write.body)
             if read is None or name is None or not is_already_exists(error):
                 raise
             try:
-                live = yield from read(name)
+                live = await read(name)
             except Exception as read_error:
                 if http_status(read_error) != _NOT_FOUND or attempts_left <= 0:
                     raise
@@ -173,28 +172,28 @@ def create_idempotently(
             write.body = with_new_generated_name(write.body)
 
 
-def replace_idempotently(
+async def replace_idempotently(
     write: PendingWrite, put: SendRequest, read: SendRequest | None, to_json: Callable[[Any], Any]
-) -> Flow[Any]:
+) -> Any:
     """PUT of a known version; after a lost response, a Conflict is a success if the object equals ours."""
     try:
-        return (yield from put())
+        return await put()
     except Exception as error:
         write.record_failure(error)
         if read is None or not write.maybe_applied or http_status(error) != _CONFLICT:
             raise
-        live = yield from read()
+        live = await read()
         if not is_identical(to_json(write.body), to_json(response_object(live))):
             raise
         return live
 
 
-def delete_idempotently(
+async def delete_idempotently(
     write: PendingWrite, request: SendRequest, deleted_response: Callable[[], Any]
-) -> Flow[Any]:
+) -> Any:
     """DELETE; after a lost response, "not found" is a success."""
     try:
-        return (yield from request())
+        return await request()
     except Exception as error:
         write.record_failure(error)
         if not write.maybe_applied or http_status(error) != _NOT_FOUND:
@@ -212,9 +211,9 @@ def response_object(result: Any) -> Any:
 # Writes of `Objects` ---------------------------------------------------------------------------------------
 
 
-def none_if_not_found(send: Send, request: ApiRequest) -> Flow[dict[str, Any] | None]:
+async def none_if_not_found(send: Send, request: ApiRequest) -> dict[str, Any] | None:
     try:
-        live: dict[str, Any] = yield from send(request)
+        live: dict[str, Any] = await send(request)
     except Exception as error:
         if http_status(error) != _NOT_FOUND:
             raise
@@ -222,32 +221,32 @@ def none_if_not_found(send: Send, request: ApiRequest) -> Flow[dict[str, Any] | 
     return live
 
 
-def create_object(
+async def create_object(
     write: PendingWrite, mapping: RestMapping, reference: ObjectReference, send: Send
-) -> Flow[dict[str, Any]]:
+) -> dict[str, Any]:
     collection = mapping.path(reference.namespace)
 
-    def post(body: Any) -> Flow[Any]:
+    def post(body: Any) -> Any:
         return send(ApiRequest(Verb.CREATE, collection, mapping.plural, "POST", body=body))
 
-    def read(name: str) -> Flow[Any]:
+    def read(name: str) -> Any:
         return send(ApiRequest(Verb.READ, f"{collection}/{name}", mapping.plural))
 
-    created: dict[str, Any] = yield from create_idempotently(write, post, read)
+    created: dict[str, Any] = await create_idempotently(write, post, read)
     return created
 
 
-def ensure_object(
+async def ensure_object(
     write: PendingWrite, mapping: RestMapping, reference: ObjectReference, send: Send, owner: str | None
-) -> Flow[OperationResult]:
+) -> OperationResult:
     try:
-        return OperationResult("created", (yield from create_object(write, mapping, reference, send)))
+        return OperationResult("created", (await create_object(write, mapping, reference, send)))
     except Exception as error:
         if not is_already_exists(error):
             raise
     reference = reference.with_name(object_name(write.body))
     path = mapping.path(reference.namespace, reference.name)
-    live = yield from send(ApiRequest(Verb.READ, path, mapping.plural))
+    live = await send(ApiRequest(Verb.READ, path, mapping.plural))
     return _check_existing(write.body, live, reference, owner)
 
 
@@ -270,11 +269,11 @@ def _check_existing(
     return OperationResult("unchanged" if is_ours else "adopted", live)
 
 
-def apply_object(
+async def apply_object(
     write: PendingWrite, request: ApiRequest, reference: ObjectReference, send: Send
-) -> Flow[Any]:
+) -> Any:
     try:
-        return (yield from write_once(write, lambda: send(request)))
+        return await write_once(write, lambda: send(request))
     except Exception as error:
         if http_status(error) != _CONFLICT:
             raise
@@ -286,11 +285,11 @@ def apply_object(
         ) from error
 
 
-def patch_object(
+async def patch_object(
     write: PendingWrite, request: ApiRequest, reference: ObjectReference, send: Send
-) -> Flow[dict[str, Any] | None]:
+) -> dict[str, Any] | None:
     try:
-        patched: dict[str, Any] = yield from write_once(write, lambda: send(request))
+        patched: dict[str, Any] = await write_once(write, lambda: send(request))
     except Exception as error:
         status = http_status(error)
         if status == _NOT_FOUND:
@@ -301,17 +300,17 @@ def patch_object(
     return patched
 
 
-def delete_object(
+async def delete_object(
     write: PendingWrite, request: ApiRequest, uid: str, send: Send
-) -> Flow[Literal["deleted", "absent"]]:
+) -> Literal["deleted", "absent"]:
     try:
-        yield from write_once(write, lambda: send(request))
+        await write_once(write, lambda: send(request))
     except Exception as error:
         status = http_status(error)
         if status not in {_NOT_FOUND, _CONFLICT}:
             raise
         if status == _CONFLICT:
-            live = yield from none_if_not_found(send, ApiRequest(Verb.READ, request.path, request.resource))
+            live = await none_if_not_found(send, ApiRequest(Verb.READ, request.path, request.resource))
             if live is not None and live.get("metadata", {}).get("uid") == uid:
                 if write.maybe_applied and live["metadata"].get("deletionTimestamp"):
                     # An earlier attempt, whose response was lost, has changed the resource version.

@@ -4,65 +4,379 @@
     objects.ensure(pod("hello", "busybox", command=["true"]), namespace="default")
     objects.wait("Pod", "hello", pod_succeeded, namespace="default", deadline=60)
 
-Both raise errors of `holdfast.errors` only. `flows` implements the operations; `resilient` wraps the calls of
-the official client instead.
+`ensure`, `apply` and `delete` state an intent: they read first where needed and tolerate "already exists" and
+"not found" after checking ownership. `create`, `patch`, `list` and `watch` are the plain verbs for
+controllers, which have just read the object. All raise errors of `holdfast.errors` only. `resilient` wraps
+the calls of the official client instead.
 """
 
 from __future__ import annotations
 
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+import math
+from contextlib import nullcontext
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from holdfast.errors import ArgumentTypeError
-from holdfast.kube.client_limits import is_async_client
-from holdfast.kube.flows import ObjectFlows
-from holdfast.kube.rest_client import AsyncRestClient, RestClient
-from holdfast.kube.transport import (
-    DEFAULT_TIMEOUT,
-    ApiSession,
-    Flow,
-    open_session,
-    run_async,
-    run_sync,
-    validate_options,
+from holdfast.errors import (
+    ArgumentTypeError,
+    UnreadableResponseError,
 )
+from holdfast.kube import conditions, idempotency
+from holdfast.kube.client import run_sync
+from holdfast.kube.client_limits import is_async_client
+from holdfast.kube.failures import http_status
+from holdfast.kube.rest_client import ApiRequest
+from holdfast.kube.rest_mapping import (
+    ObjectReference,
+    RestMapping,
+    collection_reference,
+    find_mapping,
+    object_reference,
+    parse_manifest,
+    parse_new_manifest,
+)
+from holdfast.kube.retry_table import Verb, effective_verb
+from holdfast.kube.transport import DEFAULT_TIMEOUT, OperationResult, open_session
+from holdfast.kube.watch import ChangeWatcher, ObjectListWaiter, ObjectWaiter
+from holdfast.retry import Deadline, argument_checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from contextlib import AbstractContextManager
 
+    from holdfast.kube.conditions import WaitCondition, WaitListCondition
     from holdfast.kube.telemetry import Observer
+    from holdfast.kube.watch import EventCallback
     from holdfast.retry import Policy
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+FIELD_MANAGER = "holdfast"
+_GONE = 410
+_MERGE_PATCH, _APPLY_PATCH = "application/merge-patch+json", "application/apply-patch+yaml"
+
+
+class ObjectList(NamedTuple):
+    """All objects of a kind, and the resource version of the list."""
+
+    items: list[dict[str, Any]]
+    resource_version: str
+
+
+class AsyncObjects:
+    """Operations on objects of any kind, through a `kubernetes.aio.client.ApiClient`.
+
+    Args:
+        api_client: The client; its inner retries are disabled.
+        policy: Attempts, backoff, deadline, budget, on_retry and stop, as for `resilient`.
+        timeout: Seconds for one request; shortened to the deadline.
+        observers: Called for each attempt; see `holdfast.kube.telemetry`.
+
+    Raises:
+        InvalidArgumentError: An argument has the wrong type or value.
+    """
+
+    _is_async = True
+
+    def __init__(
+        self,
+        api_client: Any,
+        policy: Policy | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        observers: tuple[Observer, ...] = (),
+    ) -> None:
+        if not hasattr(api_client, "rest_client") or is_async_client(api_client) is not self._is_async:
+            library = "kubernetes.aio.client" if self._is_async else "kubernetes.client"
+            raise ArgumentTypeError(
+                "api_client", f"must be a {library}.ApiClient, not {type(api_client).__name__}"
+            )
+        self._session = open_session(api_client, policy=policy, timeout=timeout, observers=observers)
+
+    async def get(
+        self, kind: str, name: str, *, namespace: str | None = None, api_version: str | None = None
+    ) -> dict[str, Any] | None:
+        """Return the object, or None if it does not exist."""
+        reference = object_reference(kind, name, namespace, api_version)
+        with self._deadline():
+            mapping = await find_mapping(self._session, reference)
+            return await self._get(mapping, reference)
+
+    async def list(
+        self,
+        kind: str,
+        *,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        label_selector: str | None = None,
+        chunk_size: int = 250,
+    ) -> ObjectList:
+        """Return all objects of a kind, in one namespace or in all of them."""
+        reference = collection_reference(kind, namespace, api_version)
+        first = {"labelSelector": label_selector, "limit": str(chunk_size)}
+        items: list[dict[str, Any]] = []
+        query: dict[str, Any] = dict(first)
+        with self._deadline():
+            mapping = await find_mapping(self._session, reference)
+            path = mapping.list_path(reference.namespace)
+            while True:
+                request = ApiRequest(Verb.READ, path, mapping.plural, query=dict(query))
+                try:
+                    attempt = partial(self._session.send, request)
+                    page = await self._session.call(Verb.READ, "list", reference, attempt)
+                except Exception as error:
+                    cause = getattr(error, "cause", None)
+                    # The server keeps the remaining pages of a list for some minutes only.
+                    if "continue" not in query or cause is None or http_status(cause) != _GONE:
+                        raise
+                    items, query = [], dict(first)
+                    continue
+                # The items of a list have neither kind nor apiVersion.
+                type_meta = {"apiVersion": reference.api_version, "kind": reference.kind}
+                items += [{**type_meta, **item} for item in page.get("items") or ()]
+                metadata = page.get("metadata") or {}
+                if not metadata.get("continue"):
+                    return ObjectList(items, str(metadata.get("resourceVersion", "")))
+                query["continue"] = metadata["continue"]
+
+    async def create(self, manifest: Any, *, namespace: str | None = None) -> dict[str, Any]:
+        """Create an object, without reading first.
+
+        Raises:
+            ObjectConflictError: Another client has created an object of this name.
+        """
+        return await self._create(manifest, namespace, idempotency.create_object)
+
+    async def ensure(
+        self, manifest: Any, *, namespace: str | None = None, owner: str | None = None
+    ) -> OperationResult:
+        """Create an object exactly once, or accept an equal one.
+
+        Returns:
+            The effect is *created*, *unchanged* (exists and is ours) or *adopted* (exists and is equal).
+
+        Raises:
+            ObjectConflictError: The object exists and differs, is being deleted, or has another owner.
+        """
+        create = partial(idempotency.ensure_object, owner=owner)
+        return await self._create(manifest, namespace, create, owner)
+
+    async def apply(
+        self,
+        manifest: Any,
+        *,
+        namespace: str | None = None,
+        field_manager: str = FIELD_MANAGER,
+        force: bool = False,
+    ) -> OperationResult:
+        """Server-side apply: own and set the fields of the manifest.
+
+        Returns:
+            The effect is *created*, *changed* or *unchanged*.
+
+        Raises:
+            ObjectConflictError: Another field manager owns a field, and `force` is not set.
+        """
+        body, reference = parse_manifest(manifest, namespace, self._to_json)
+        if reference.name is None:
+            body = idempotency.with_operation_id(body)
+            reference = reference.with_name(idempotency.object_name(body))
+        query = {"fieldManager": field_manager, "force": "true" if force else None}
+        with self._deadline():
+            mapping = await find_mapping(self._session, reference)
+            before = await self._get(mapping, reference)
+            path = mapping.path(reference.namespace, reference.name)
+            request = ApiRequest(Verb.PATCH, path, mapping.plural, "PATCH", query, body, _APPLY_PATCH)
+            write = idempotency.PendingWrite(body)
+            attempt = partial(idempotency.apply_object, write, request, reference, self._session.send)
+            after = await self._session.call(Verb.PATCH, "apply", reference, attempt, write=write)
+        if before is None:
+            return OperationResult("created", after)
+        is_same = _resource_version(before) == _resource_version(after)
+        return OperationResult("unchanged" if is_same else "changed", after)
+
+    async def patch(
+        self,
+        kind: str,
+        name: str,
+        patch: dict[str, Any],
+        *,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        uid: str | None = None,
+        subresource: str | None = None,
+    ) -> dict[str, Any] | None:
+        """Merge-patch an object or a subresource such as `status`; None if the object does not exist.
+
+        Raises:
+            ObjectConflictError: The object has another `uid`: it was deleted and created again.
+        """
+        reference = object_reference(kind, name, namespace, api_version)
+        if uid is not None:
+            patch = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
+        verb, write = effective_verb(Verb.PATCH, patch), idempotency.PendingWrite(patch)
+        with self._deadline():
+            mapping = await find_mapping(self._session, reference)
+            path = mapping.path(reference.namespace, reference.name) + (
+                f"/{subresource}" if subresource else ""
+            )
+            request = ApiRequest(verb, path, mapping.plural, "PATCH", body=patch, content_type=_MERGE_PATCH)
+            attempt = partial(idempotency.patch_object, write, request, reference, self._session.send)
+            return await self._session.call(verb, "patch", reference, attempt, write=write)
+
+    async def delete(
+        self,
+        kind: str,
+        name: str,
+        *,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        uid: str | None = None,
+        propagation: str | None = None,
+        wait: float | None = None,
+        resource_version: str | None = None,
+    ) -> OperationResult:
+        """Delete this object, but not a later one of the same name.
+
+        Args:
+            wait: Seconds within which the object must be gone; by default the call does not wait.
+            resource_version: Delete only this version of the object.
+
+        Returns:
+            The effect is *deleted* or *absent*.
+
+        Raises:
+            ObjectConflictError: The object has another resource version.
+        """
+        reference = object_reference(kind, name, namespace, api_version)
+        with self._deadline(0.0 if wait is None else argument_checks.check_seconds("wait", wait)):
+            mapping = await find_mapping(self._session, reference)
+            live: dict[str, Any] | None = {"metadata": {"name": name, "uid": uid}}
+            if uid is None:
+                live = await self._get(mapping, reference)
+            if live is None:
+                return OperationResult("absent", {"metadata": {"name": name}})
+            uid = _require_uid(live)
+            body = _delete_options(uid, resource_version, propagation)
+            path = mapping.path(reference.namespace, name)
+            request = ApiRequest(Verb.DELETE, path, mapping.plural, "DELETE", body=body)
+            write = idempotency.PendingWrite()
+            attempt = partial(idempotency.delete_object, write, request, uid, self._session.send)
+            effect = await self._session.call(Verb.DELETE, "delete", reference, attempt, write=write)
+            if effect == "deleted" and wait is not None:
+                waiter = ObjectWaiter(self._session, mapping, reference, conditions.object_deleted(uid))
+                await waiter.run(wait)
+            return OperationResult(effect, live)
+
+    async def wait(
+        self,
+        kind: str,
+        name: str,
+        until: WaitCondition,
+        *,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        deadline: float = 180.0,
+    ) -> dict[str, Any] | None:
+        """Watch an object until a condition of `holdfast.kube`, or your own, is met.
+
+        Raises:
+            DeadlineExceededError: The condition is not met in time; the message has the last observation.
+            WaitFailedError: The condition can no longer be met.
+        """
+        reference = object_reference(kind, name, namespace, api_version)
+        with Deadline.after(argument_checks.check_seconds("deadline", deadline)):
+            mapping = await find_mapping(self._session, reference)
+            waiter = ObjectWaiter(self._session, mapping, reference, until)
+            return await waiter.run(deadline)
+
+    async def wait_many(
+        self,
+        kind: str,
+        until: WaitListCondition,
+        *,
+        label_selector: str,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        deadline: float = 180.0,
+    ) -> None:
+        """Watch all objects with these labels until a condition on the list of them is met."""
+        reference = collection_reference(kind, namespace, api_version)
+        with Deadline.after(argument_checks.check_seconds("deadline", deadline)):
+            mapping = await find_mapping(self._session, reference)
+            waiter = ObjectListWaiter(self._session, mapping, reference, until, label_selector)
+            await waiter.run(deadline)
+
+    async def watch(
+        self,
+        kind: str,
+        on_event: EventCallback,
+        *,
+        resource_version: str,
+        namespace: str | None = None,
+        api_version: str | None = None,
+        label_selector: str | None = None,
+    ) -> bool:
+        """Call `on_event` for each change, bookmarks included, until the server ends the watch; no retries.
+
+        Returns:
+            False if the version is too old: list the objects and watch from the version of the list.
+        """
+        reference = collection_reference(kind, namespace, api_version)
+        mapping = await find_mapping(self._session, reference)
+        watcher = ChangeWatcher(self._session, mapping, reference, on_event, resource_version, label_selector)
+        return bool(await self._session.call(Verb.READ, "watch", reference, watcher.attempt, attempts=1))
+
+    async def _create(
+        self,
+        manifest: Any,
+        namespace: str | None,
+        create: Callable[..., Coroutine[Any, Any, R]],
+        owner: str | None = None,
+    ) -> R:
+        body, reference = parse_new_manifest(manifest, namespace, self._to_json)
+        write = idempotency.PendingWrite(body)
+        write.assign_operation_id(owner)
+        with self._deadline():
+            mapping = await find_mapping(self._session, reference)
+            attempt = partial(create, write, mapping, reference, self._session.send)
+            return await self._session.call(Verb.CREATE, "create", reference, attempt, write=write)
+
+    def _deadline(self, extra_seconds: float = 0.0) -> AbstractContextManager[Any]:
+        """One deadline for all requests of an operation: that of the policy."""
+        seconds = self._session.policy.total_timeout
+        return nullcontext() if math.isinf(seconds) else Deadline.after(seconds + extra_seconds)
+
+    async def _get(self, mapping: RestMapping, reference: ObjectReference) -> dict[str, Any] | None:
+        request = ApiRequest(Verb.READ, mapping.path(reference.namespace, reference.name), mapping.plural)
+        attempt = partial(idempotency.none_if_not_found, self._session.send, request)
+        return await self._session.call(Verb.READ, "read", reference, attempt)
+
+    def _to_json(self, model: Any) -> Any:
+        return self._session.api_client.sanitize_for_serialization(model)
+
+
+class _BlockingOperations(AsyncObjects):
+    """The same coroutines through a sync client; they block and never suspend (see `client.run_sync`)."""
+
+    _is_async = False
+
 
 def _sync_method(
-    flow: Callable[Concatenate[ObjectFlows, P], Flow[R]],
+    operation: Callable[Concatenate[AsyncObjects, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Objects, P], R]:
-    """A method of `Objects` with the parameters and the docstring of a flow."""
+    """A method of `Objects` with the parameters and the docstring of an operation."""
 
-    @wraps(flow)
+    @wraps(operation)
     def method(self: Objects, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return run_sync(flow(self._flows, *args, **kwargs))
-
-    return method
-
-
-def _async_method(
-    flow: Callable[Concatenate[ObjectFlows, P], Flow[R]],
-) -> Callable[Concatenate[AsyncObjects, P], Coroutine[Any, Any, R]]:
-    """A method of `AsyncObjects` with the parameters and the docstring of a flow."""
-
-    @wraps(flow)
-    async def method(self: AsyncObjects, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await run_async(flow(self._flows, *args, **kwargs))
+        return run_sync(operation(self._operations, *args, **kwargs))
 
     return method
 
 
 class Objects:
-    """Operations on objects through a `kubernetes.client.ApiClient`."""
+    """The operations of `AsyncObjects` as blocking calls, through a `kubernetes.client.ApiClient`."""
 
     def __init__(
         self,
@@ -72,60 +386,32 @@ class Objects:
         timeout: float = DEFAULT_TIMEOUT,
         observers: tuple[Observer, ...] = (),
     ) -> None:
-        session = _open_session(api_client, policy, timeout, observers, is_async=False)
-        self._flows = ObjectFlows(session, RestClient(api_client), _call_with_policy)
+        self._operations = _BlockingOperations(api_client, policy, timeout=timeout, observers=observers)
 
-    get = _sync_method(ObjectFlows.get)
-    list = _sync_method(ObjectFlows.list)
-    create = _sync_method(ObjectFlows.create)
-    ensure = _sync_method(ObjectFlows.ensure)
-    apply = _sync_method(ObjectFlows.apply)
-    patch = _sync_method(ObjectFlows.patch)
-    delete = _sync_method(ObjectFlows.delete)
-    wait = _sync_method(ObjectFlows.wait)
-    wait_many = _sync_method(ObjectFlows.wait_many)
-    watch = _sync_method(ObjectFlows.watch)
-
-
-class AsyncObjects:
-    """The operations of `Objects` as coroutines, through a `kubernetes.aio.client.ApiClient`."""
-
-    def __init__(
-        self,
-        api_client: Any,
-        policy: Policy | None = None,
-        *,
-        timeout: float = DEFAULT_TIMEOUT,
-        observers: tuple[Observer, ...] = (),
-    ) -> None:
-        session = _open_session(api_client, policy, timeout, observers, is_async=True)
-        self._flows = ObjectFlows(session, AsyncRestClient(api_client), _call_with_policy_async)
-
-    get = _async_method(ObjectFlows.get)
-    list = _async_method(ObjectFlows.list)
-    create = _async_method(ObjectFlows.create)
-    ensure = _async_method(ObjectFlows.ensure)
-    apply = _async_method(ObjectFlows.apply)
-    patch = _async_method(ObjectFlows.patch)
-    delete = _async_method(ObjectFlows.delete)
-    wait = _async_method(ObjectFlows.wait)
-    wait_many = _async_method(ObjectFlows.wait_many)
-    watch = _async_method(ObjectFlows.watch)
+    get = _sync_method(AsyncObjects.get)
+    list = _sync_method(AsyncObjects.list)
+    create = _sync_method(AsyncObjects.create)
+    ensure = _sync_method(AsyncObjects.ensure)
+    apply = _sync_method(AsyncObjects.apply)
+    patch = _sync_method(AsyncObjects.patch)
+    delete = _sync_method(AsyncObjects.delete)
+    wait = _sync_method(AsyncObjects.wait)
+    wait_many = _sync_method(AsyncObjects.wait_many)
+    watch = _sync_method(AsyncObjects.watch)
 
 
-def _open_session(
-    api_client: Any, policy: Policy | None, timeout: float, observers: tuple[Observer, ...], *, is_async: bool
-) -> ApiSession:
-    if not hasattr(api_client, "rest_client") or is_async_client(api_client) is not is_async:
-        expected = "kubernetes.aio.client.ApiClient" if is_async else "kubernetes.client.ApiClient"
-        raise ArgumentTypeError("api_client", f"must be a {expected}, not {type(api_client).__name__}")
-    validate_options(policy, timeout, observers)
-    return open_session(api_client, policy=policy, timeout=timeout, observers=observers)
+def _delete_options(uid: str, resource_version: str | None, propagation: str | None) -> dict[str, Any]:
+    preconditions = {"uid": uid, **({"resourceVersion": resource_version} if resource_version else {})}
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+    return {**options, **({"propagationPolicy": propagation} if propagation else {})}
 
 
-def _call_with_policy(policy: Policy, attempt: Callable[[], Flow[Any]]) -> Any:
-    return policy.call(lambda: run_sync(attempt()))
+def _require_uid(obj: dict[str, Any]) -> str:
+    uid = obj.get("metadata", {}).get("uid")
+    if not isinstance(uid, str):
+        raise UnreadableResponseError("HTTP success, but the object has no uid")
+    return uid
 
 
-async def _call_with_policy_async(policy: Policy, attempt: Callable[[], Flow[Any]]) -> Any:
-    return await policy.acall(lambda: run_async(attempt()))
+def _resource_version(obj: dict[str, Any]) -> Any:
+    return obj.get("metadata", {}).get("resourceVersion")

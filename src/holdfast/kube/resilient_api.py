@@ -16,25 +16,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast.errors import ArgumentTypeError
 from holdfast.kube import idempotency
+from holdfast.kube.client import run_sync
 from holdfast.kube.client_limits import TimeLimit, clip_to_deadline
 from holdfast.kube.failures import http_status
 from holdfast.kube.retry_table import HTTP_INFO_SUFFIX, ApiMethod, Verb, effective_verb, parse_method_name
-from holdfast.kube.transport import (
-    DEFAULT_TIMEOUT,
-    ApiSession,
-    open_session,
-    run_async,
-    run_sync,
-    send_request,
-    validate_options,
-)
-from holdfast.retry import Deadline, argument_checks, clock, current_deadline, retry
+from holdfast.kube.transport import DEFAULT_TIMEOUT, ApiSession, open_session
+from holdfast.retry import Deadline, clock, current_deadline, retry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from holdfast.kube.telemetry import Observer
-    from holdfast.kube.transport import Flow
     from holdfast.retry import Policy
 
 Api = TypeVar("Api")
@@ -76,9 +68,6 @@ def resilient(
     client = getattr(api, "api_client", None)
     if isinstance(api, type) or client is None or not hasattr(client, "rest_client"):
         raise ArgumentTypeError("api", f"must be an API object such as CoreV1Api(), not {type(api).__name__}")
-    validate_options(policy, timeout, observers, refresh_credentials)
-    if max_response_bytes is not None:
-        argument_checks.check_count("max_response_bytes", max_response_bytes)
     if isinstance(api, _ResilientApi):
         api = api._api  # noqa: SLF001 - wrapping twice must not retry twice
     session = open_session(
@@ -141,17 +130,13 @@ class _ResilientApi:
 
 
 def _wrap_method(method: BoundMethod) -> Callable[..., Any]:
-    wrapper = _wrap_async(method) if method.is_async else _wrap_sync(method)
-    return cast("Callable[..., Any]", update_wrapper(wrapper, method.fn))
-
-
-def _wrap_async(method: BoundMethod) -> Callable[..., Any]:
     async def call_with_retries(*args: Any, **kwargs: Any) -> Any:
         call = BoundCall(method, args, kwargs)
         try:
-            return await call.run(call)
+            result = call.run(call)
+            return await result if method.is_async else result
         except Exception as error:
-            verified = await run_async(call.verify_after_failure())
+            verified = await call.verify_after_failure()
             if verified is not None:
                 return verified
             final = call.finalize_error(error)
@@ -160,28 +145,15 @@ def _wrap_async(method: BoundMethod) -> Callable[..., Any]:
         # Raised outside `except`: the error that it replaces must not become its context.
         raise final
 
-    return call_with_retries
-
-
-def _wrap_sync(method: BoundMethod) -> Callable[..., Any]:
-    def call_with_retries(*args: Any, **kwargs: Any) -> Any:
+    def call_blocking(*args: Any, **kwargs: Any) -> Any:
         if kwargs.pop("async_req", None):
             # Copies the context: the threads of the pool do not inherit the caller's deadline.
-            in_context = partial(copy_context().run, call_with_retries)
+            in_context = partial(copy_context().run, call_blocking)
             return method.session.api_client.pool.apply_async(in_context, args, kwargs)
-        call = BoundCall(method, args, kwargs)
-        try:
-            return call.run(call)
-        except Exception as error:
-            verified = run_sync(call.verify_after_failure())
-            if verified is not None:
-                return verified
-            final = call.finalize_error(error)
-            if final is error:
-                raise
-        raise final
+        return run_sync(call_with_retries(*args, **kwargs))
 
-    return call_with_retries
+    wrapper = call_with_retries if method.is_async else call_blocking
+    return cast("Callable[..., Any]", update_wrapper(wrapper, method.fn))
 
 
 class BoundMethod:
@@ -251,7 +223,7 @@ class BoundCall:
                 self.write.assign_operation_id()
         self.run = method.runner(self.verb)
 
-    def attempt(self) -> Flow[Any]:
+    def attempt(self) -> Coroutine[Any, Any, Any]:
         """One attempt, and what is needed to resolve an earlier ambiguous one."""
         if self.write is None:
             return self._request()
@@ -267,7 +239,7 @@ class BoundCall:
     def finalize_error(self, error: Exception) -> Exception:
         return self._method.session.finalize_error(error, self._method.method, self.write)
 
-    def verify_after_failure(self) -> Flow[Any]:
+    async def verify_after_failure(self) -> Any:
         """Read once after the last attempt of an ambiguous create or delete; None if that proves nothing."""
         if self.write is None or not self.write.maybe_applied or self.verb not in {Verb.CREATE, Verb.DELETE}:
             return None
@@ -276,7 +248,7 @@ class BoundCall:
         if read is None or seconds < _MIN_VERIFY_SECONDS or (stop is not None and stop.is_set()):
             return None
         try:
-            live = yield partial(self._method.call_once(read[0], (), read[1]), seconds)
+            live = await self._method.call_once(read[0], (), read[1])(seconds)
         except Exception as error:  # noqa: BLE001 - the outcome stays unknown; the caller raises the first error
             is_deleted = self.verb is Verb.DELETE and http_status(error) == _NOT_FOUND
             return self._deleted_response() if is_deleted else None
@@ -289,17 +261,17 @@ class BoundCall:
         seconds = own.clip(self._method.session.timeout)
         return seconds if enclosing is None else enclosing.clip(seconds)
 
-    def _request(self) -> Flow[Any]:
+    def _request(self) -> Coroutine[Any, Any, Any]:
         return self._send(self._method.fn, self._args, self._kwargs)
 
-    def _post(self, body: Any) -> Flow[Any]:
+    def _post(self, body: Any) -> Coroutine[Any, Any, Any]:
         if "body" in self._kwargs:
             return self._send(self._method.fn, self._args, {**self._kwargs, "body": body})
         index = self._method.parameter_index["body"]
         args = (*self._args[:index], body, *self._args[index + 1 :])
         return self._send(self._method.fn, args, self._kwargs)
 
-    def _read_back(self, name: str | None = None) -> Flow[Any]:
+    def _read_back(self, name: str | None = None) -> Coroutine[Any, Any, Any]:
         read = self._bind_read_method(
             name or (idempotency.object_name(self.write.body) if self.write else None)
         )
@@ -307,9 +279,11 @@ class BoundCall:
             raise LookupError("the object cannot be read back: its name or namespace is missing")
         return self._send(read[0], (), read[1])
 
-    def _send(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flow[Any]:
+    def _send(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, Any]:
         method = self._method
-        return send_request(method.session, method.method, method.call_once(fn, args, kwargs))
+        return method.session.attempt(method.method, method.call_once(fn, args, kwargs))
 
     def _to_json(self, value: Any) -> Any:
         """The JSON that the client would send for a model."""
@@ -337,10 +311,10 @@ def _run_attempt(call: BoundCall) -> Any:
 
 
 async def _run_attempt_async(call: BoundCall) -> Any:
-    return await run_async(call.attempt())
+    return await call.attempt()
 
 
-def _call_sync(fn: Callable[..., Any], args: Any, kwargs: dict[str, Any], timeout: float) -> Any:
+async def _call_sync(fn: Callable[..., Any], args: Any, kwargs: dict[str, Any], timeout: float) -> Any:  # noqa: ASYNC109
     """Call a method within its timeout; within the deadline if it streams or has two timeouts."""
     seconds = timeout
     if _TIMING_OPTIONS.isdisjoint(kwargs) and not fn.__name__.endswith(_STREAM_SUFFIX):

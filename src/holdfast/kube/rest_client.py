@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UnreadableResponseError
@@ -35,6 +36,8 @@ class ApiRequest:
     query: dict[str, Any] = field(default_factory=dict)
     body: Any = None
     content_type: str = "application/json"
+    returns_object: bool = True
+    """whether the response is a Kubernetes object, with kind and metadata"""
 
     @property
     def method(self) -> ApiMethod:
@@ -55,22 +58,8 @@ def _request_arguments(request: ApiRequest) -> dict[str, Any]:
     }
 
 
-def _parse_object(client_module: str, response: Any, data: bytes) -> dict[str, Any]:
-    """Parse a response; raise an ApiException for an HTTP error."""
-    if response.status not in _SUCCESS:
-        from importlib import import_module
-
-        failure = import_module(f"{client_module}.exceptions").ApiException
-        raise failure.from_response(http_resp=response, body=data.decode("utf-8", "replace"), data=None)
-    # The JSON error is not chained: it would keep the whole response alive.
-    parsed = _parse_json(data)
-    if (
-        not isinstance(parsed, dict)
-        or not isinstance(parsed.get("kind"), str)
-        or not _has_valid_metadata(parsed)
-    ):
-        raise UnreadableResponseError(f"HTTP {response.status}, but the response is not a Kubernetes object")
-    return parsed
+def _is_kubernetes_object(parsed: dict[str, Any]) -> bool:
+    return isinstance(parsed.get("kind"), str) and _has_valid_metadata(parsed)
 
 
 def _has_valid_metadata(obj: dict[str, Any]) -> bool:
@@ -87,71 +76,102 @@ def _parse_json(data: bytes) -> Any:
 
 
 class RestClient:
-    """Sends requests through a `kubernetes.client.ApiClient`."""
+    """Sends requests through a `kubernetes.client.ApiClient`; its coroutines block and never suspend."""
+
+    _library = "kubernetes.client"
 
     def __init__(self, api_client: Any) -> None:
         self.api_client = api_client
 
-    def send(self, request: ApiRequest, timeout: float) -> Any:
+    async def send(self, request: ApiRequest, timeout: float) -> dict[str, Any]:  # noqa: ASYNC109
+        """Send a request and return the object in the response, all within `timeout` seconds."""
         serialized = self.api_client.param_serialize(**_request_arguments(request))
         with TimeLimit(timeout):
             response = self.api_client.call_api(*serialized, _request_timeout=timeout)
-            return _parse_object("kubernetes.client", response, response.read())
-
-    def stream(
-        self, request: ApiRequest, timeout: float, idle_timeout: float, stop: StopEvent | None = None
-    ) -> Any:
-        serialized = self.api_client.param_serialize(**_request_arguments(request))
-        with TimeLimit(timeout + idle_timeout, stop) as limit:
-            response = self.api_client.call_api(*serialized, _request_timeout=(timeout, idle_timeout))
-            if response.status not in _SUCCESS:
-                _parse_object("kubernetes.client", response, response.read())
-        return EventStream(response.response, limit)
-
-
-class AsyncRestClient:
-    """Sends requests through a `kubernetes.aio.client.ApiClient`."""
-
-    def __init__(self, api_client: Any) -> None:
-        self.api_client = api_client
-
-    async def send(self, request: ApiRequest, timeout: float) -> Any:  # noqa: ASYNC109 - passed to aiohttp
-        serialized = await self.api_client.param_serialize(**_request_arguments(request))
-        response = await self.api_client.call_api(*serialized, _request_timeout=timeout)
-        return _parse_object("kubernetes.aio.client", response, await response.read())
+            return self._parse_object(request, response, response.read())
 
     async def stream(
         self,
         request: ApiRequest,
         timeout: float,  # noqa: ASYNC109
         idle_timeout: float,
-        stop: StopEvent | None = None,
-    ) -> Any:
+        stop: StopEvent | None,
+    ) -> EventStream:
+        """Open a watch; setting `stop` ends the stream."""
+        serialized = self.api_client.param_serialize(**_request_arguments(request))
+        with TimeLimit(timeout + idle_timeout, stop) as limit:
+            response = self.api_client.call_api(*serialized, _request_timeout=(timeout, idle_timeout))
+            if response.status not in _SUCCESS:
+                self._parse_object(request, response, response.read())
+        return EventStream(response.response, limit)
+
+    def _parse_object(self, request: ApiRequest, response: Any, data: bytes) -> dict[str, Any]:
+        """Parse a response; raise an ApiException for an HTTP error."""
+        if response.status not in _SUCCESS:
+            failure = import_module(f"{self._library}.exceptions").ApiException
+            raise failure.from_response(http_resp=response, body=data.decode("utf-8", "replace"), data=None)
+        # The JSON error is not chained: it would keep the whole response alive.
+        parsed = _parse_json(data)
+        if isinstance(parsed, dict) and (not request.returns_object or _is_kubernetes_object(parsed)):
+            return parsed
+        raise UnreadableResponseError(f"HTTP {response.status}, but the response is not a Kubernetes object")
+
+
+class AsyncRestClient(RestClient):
+    """Sends requests through a `kubernetes.aio.client.ApiClient`."""
+
+    _library = "kubernetes.aio.client"
+
+    async def send(self, request: ApiRequest, timeout: float) -> dict[str, Any]:  # noqa: ASYNC109
+        serialized = await self.api_client.param_serialize(**_request_arguments(request))
+        response = await self.api_client.call_api(*serialized, _request_timeout=timeout)
+        return self._parse_object(request, response, await response.read())
+
+    async def stream(
+        self,
+        request: ApiRequest,
+        timeout: float,  # noqa: ASYNC109
+        idle_timeout: float,
+        stop: StopEvent | None,
+    ) -> EventStream:
+        from aiohttp import ClientTimeout
+
         serialized = await self.api_client.param_serialize(**_request_arguments(request))
         # A single number would bound the whole stream.
-        read_timeout = _read_timeout(idle_timeout)
+        read_timeout = ClientTimeout(total=None, sock_read=idle_timeout)
         async with asyncio.timeout(timeout + idle_timeout):
             response = await self.api_client.call_api(*serialized, _request_timeout=read_timeout)
             if response.status not in _SUCCESS:
-                _parse_object("kubernetes.aio.client", response, await response.read())
+                self._parse_object(request, response, await response.read())
         return AsyncEventStream(response.response, stop)
 
 
-def _read_timeout(seconds: float) -> Any:
-    from aiohttp import ClientTimeout
+class EventStream:
+    """Watch events from a urllib3 response."""
 
-    return ClientTimeout(total=None, sock_read=seconds)
-
-
-class _EventBuffer:
-    """Splits received bytes into lines and parses them as events."""
-
-    def __init__(self, raw: Any, stop: StopEvent | None = None) -> None:
-        self.raw, self._stop = raw, stop
+    def __init__(self, raw: Any, limit: TimeLimit | None = None) -> None:
+        self._raw, self._limit = raw, limit
         self._buffer = bytearray()
 
+    async def next(self, seconds: float) -> dict[str, Any] | None:
+        """The next event; None at the end of the stream, or as soon as `stop` is set.
+
+        Raises:
+            TimeoutError: The event is not complete after that many seconds.
+        """
+        if self._limit is not None:
+            self._limit.extend(seconds)
+        while (event := self._next_buffered_event()) is None:
+            chunk = await self._read_chunk()
+            if not chunk:
+                return None
+            self._buffer += chunk
+        return event
+
+    async def _read_chunk(self) -> bytes:
+        return bytes(self._raw.read1(_CHUNK_BYTES))
+
     def _next_buffered_event(self) -> dict[str, Any] | None:
-        """The next complete event in the buffer."""
         while (end := self._buffer.find(b"\n")) >= 0:
             line = bytes(self._buffer[:end])
             del self._buffer[: end + 1]
@@ -162,7 +182,33 @@ class _EventBuffer:
         return None
 
     def close(self) -> None:
-        self.raw.close()
+        self._raw.close()
+
+
+class AsyncEventStream(EventStream):
+    """Watch events from an aiohttp response."""
+
+    def __init__(self, raw: Any, stop: StopEvent | None) -> None:
+        super().__init__(raw)
+        self._stop = stop
+
+    async def next(self, seconds: float) -> dict[str, Any] | None:
+        async with asyncio.timeout(seconds):
+            return await super().next(seconds)
+
+    async def _read_chunk(self) -> bytes:
+        """Read the next bytes; empty at the end of the stream or if `stop` is set first."""
+        if self._stop is None:
+            return bytes(await self._raw.content.readany())
+        reading = asyncio.ensure_future(self._raw.content.readany())
+        stopping = asyncio.ensure_future(clock.asleep(_MAX_STREAM_SECONDS, self._stop))
+        try:
+            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            return bytes(reading.result()) if reading.done() else b""
+        finally:
+            # `asyncio.wait` does not cancel its tasks, neither at its end nor when it is cancelled itself.
+            reading.cancel()
+            stopping.cancel()
 
 
 def _parse_event(line: bytes) -> dict[str, Any]:
@@ -171,48 +217,3 @@ def _parse_event(line: bytes) -> dict[str, Any]:
     if not isinstance(obj, dict) or not isinstance(event.get("type"), str) or not _has_valid_metadata(obj):
         raise UnreadableResponseError("a watch event is not valid")
     return dict(event)
-
-
-class EventStream(_EventBuffer):
-    """Watch events; `next` returns None at the end of the stream, or as soon as `stop` is set."""
-
-    def __init__(self, raw: Any, limit: TimeLimit) -> None:
-        super().__init__(raw)
-        self._limit = limit
-
-    def next(self, seconds: float) -> dict[str, Any] | None:
-        """Return the next event; raise TimeoutError if it is not complete after that many seconds."""
-        self._limit.extend(seconds)
-        while (event := self._next_buffered_event()) is None:
-            chunk = self.raw.read1(_CHUNK_BYTES)
-            if not chunk:
-                return None
-            self._buffer += chunk
-        return event
-
-
-class AsyncEventStream(_EventBuffer):
-    """`EventStream` for asyncio."""
-
-    async def next(self, seconds: float) -> dict[str, Any] | None:
-        """Return the next event; raise TimeoutError if it is not complete after that many seconds."""
-        async with asyncio.timeout(seconds):
-            while (event := self._next_buffered_event()) is None:
-                chunk = await self._read_chunk()
-                if not chunk:
-                    return None
-                self._buffer += chunk
-        return event
-
-    async def _read_chunk(self) -> bytes:
-        """Read the next bytes; empty at the end of the stream or if `stop` is set first."""
-        if self._stop is None:
-            return bytes(await self.raw.content.readany())
-        reading = asyncio.ensure_future(self.raw.content.readany())
-        stopping = asyncio.ensure_future(clock.asleep(_MAX_STREAM_SECONDS, self._stop))
-        try:
-            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            return bytes(reading.result()) if reading.done() else b""
-        finally:
-            reading.cancel()
-            stopping.cancel()

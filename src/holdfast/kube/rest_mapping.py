@@ -16,20 +16,16 @@ from holdfast.errors import (
     ApiRequestRejectedError,
     ArgumentTypeError,
     InvalidArgumentError,
-    UnreadableResponseError,
 )
-from holdfast.kube.client_limits import clip_to_deadline
+from holdfast.kube.client import run_sync
 from holdfast.kube.failures import http_status
 from holdfast.kube.rest_client import ApiRequest
-from holdfast.kube.retry_table import ApiMethod, Verb
-from holdfast.kube.transport import DEFAULT_TIMEOUT, open_session, translate_error
+from holdfast.kube.retry_table import Verb
+from holdfast.kube.transport import DEFAULT_TIMEOUT, ApiSession, open_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kubernetes.client import ApiClient
 
-    from holdfast.kube.transport import Flow
     from holdfast.retry import Policy
 
 
@@ -92,19 +88,18 @@ def api_root(api_version: str) -> str:
     return f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
 
 
-def find_mapping(
-    api_client: Any, reference: ObjectReference, send: Callable[[ApiRequest], Flow[Any]]
-) -> Flow[RestMapping]:
-    """Find the mapping of a kind; `send` makes the discovery request, whose result is cached per client."""
+async def find_mapping(session: ApiSession, reference: ObjectReference) -> RestMapping:
+    """Find the mapping of a kind; the result of a discovery request is cached per client."""
     row = _BUILTIN_KINDS.get(reference.kind)
     if row is not None and row[0] == reference.api_version:
         return RestMapping(api_root(row[0]), row[1], row[2])
-    discovered = _discovered.setdefault(api_client, {})
+    discovered = _discovered.setdefault(session.api_client, {})
     key = (reference.api_version, reference.kind)
     if key not in discovered:
         root = api_root(reference.api_version)
         try:
-            response = yield from send(ApiRequest(Verb.READ, root, "api_resources"))
+            request = ApiRequest(Verb.READ, root, "api_resources")
+            response = await session.call(Verb.READ, "look up", reference, lambda: session.send(request))
         except ApiRequestRejectedError as error:
             if error.cause is None or http_status(error.cause) != _NOT_FOUND:
                 raise
@@ -274,26 +269,6 @@ def fetch_openapi(
 ) -> dict[str, Any]:
     """Fetch the OpenAPI v3 document of one API version, such as `v1` or `apps/v1`."""
     session = open_session(api_client, policy=policy, timeout=timeout)
-    path = f"/openapi/v3{api_root(api_version)}"
-
-    def fetch() -> dict[str, Any]:
-        request = api_client.param_serialize("GET", path, auth_settings=["BearerToken"])
-        response = api_client.call_api(*request, _request_timeout=clip_to_deadline(timeout))
-        if response.status != 200:  # noqa: PLR2004
-            from kubernetes.client.exceptions import ApiException
-
-            raise ApiException(http_resp=response)
-        try:
-            document = json.loads(response.read())  # type: ignore[no-untyped-call]
-        except ValueError:
-            document = None
-        if not isinstance(document, dict):
-            raise UnreadableResponseError(f"{path}: HTTP 200, but not a JSON object")
-        return document
-
-    try:
-        return session.policy_for(Verb.READ, "read openapi").call(fetch)
-    except Exception as error:
-        final = session.finalize_error(error, ApiMethod(Verb.READ, "openapi"), None)
-        reference = ObjectReference(api_version, "API")
-        raise translate_error(final, "read the OpenAPI document of", reference, is_write=False) from error
+    request = ApiRequest(Verb.READ, f"/openapi/v3{api_root(api_version)}", "openapi", returns_object=False)
+    action, reference = "read the OpenAPI document of", ObjectReference(api_version, "API")
+    return run_sync(session.call(Verb.READ, action, reference, lambda: session.send(request)))

@@ -1,7 +1,6 @@
-"""One request to an API server: session, timeout, credential renewal, observers; and the errors it raises.
+"""Requests to an API server: session, timeout, credential renewal, retries, and the errors they raise.
 
-`Flow` lets the logic of this package be written once for threads and for asyncio: a flow is a generator that
-yields calls and receives their results; `run_sync` makes the calls, `run_async` awaits them
+The coroutines serve sync clients as well, through `client.run_sync`
 (docs/decisions/0100-sync-and-async.md). `retry_table` decides which requests are repeated.
 """
 
@@ -9,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -24,8 +22,8 @@ from holdfast.errors import (
     RedactedError,
     TemporaryError,
 )
-from holdfast.kube.client import ClientCredentials, credentials_for
-from holdfast.kube.client_limits import apply_client_limits, clip_to_deadline
+from holdfast.kube.client import ClientCredentials, credentials_for, run_sync
+from holdfast.kube.client_limits import apply_client_limits, clip_to_deadline, is_async_client
 from holdfast.kube.failures import (
     FailureClass,
     WriteOutcome,
@@ -39,67 +37,29 @@ from holdfast.kube.failures import (
     record_write_outcome,
     write_outcome,
 )
-from holdfast.kube.retry_table import DEFAULT_POLICY, budget_for_host, policy_for
+from holdfast.kube.rest_client import AsyncRestClient, RestClient
+from holdfast.kube.retry_table import DEFAULT_POLICY, ApiMethod, Verb, budget_for_host, policy_for
 from holdfast.retry import Policy, argument_checks, causes
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
     from holdfast.kube.idempotency import PendingWrite
+    from holdfast.kube.rest_client import ApiRequest, EventStream
     from holdfast.kube.rest_mapping import ObjectReference
-    from holdfast.kube.retry_table import ApiMethod, Verb
     from holdfast.kube.telemetry import Observer
 
 R = TypeVar("R")
 
-Flow: TypeAlias = Generator[Callable[[], Any], Any, R]
 Effect: TypeAlias = Literal["created", "adopted", "unchanged", "changed", "deleted", "absent"]
 
 DEFAULT_TIMEOUT = 30.0
 _UNAUTHORIZED, _CONFLICT = 401, 409
+_READ_VERBS = {Verb.READ, Verb.QUERY}
 _HIDDEN = "<hidden>"
 _MAX_API_KEYS = 256
 _MAX_MESSAGE_LENGTH = 300
 _TLS_TRUST_HINT = "Check the certificate authority and the client certificate in the kubeconfig."
-
-
-# Flows -----------------------------------------------------------------------------------------------------
-
-
-def run_sync(flow: Flow[R]) -> R:
-    """Run a flow in this thread."""
-    try:
-        call = next(flow)
-        while True:
-            try:
-                result = call()
-            except Exception as error:  # noqa: BLE001 - the flow raises what it does not handle
-                call = flow.throw(error)
-            else:
-                call = flow.send(result)
-    except StopIteration as end:
-        value: R = end.value
-        return value
-    finally:
-        flow.close()
-
-
-async def run_async(flow: Flow[R]) -> R:
-    """Run a flow in this task; awaits the results that are awaitable."""
-    try:
-        call = next(flow)
-        while True:
-            try:
-                result = call()
-                if isinstance(result, Awaitable):
-                    result = await result
-            except Exception as error:  # noqa: BLE001
-                call = flow.throw(error)
-            else:
-                call = flow.send(result)
-    except StopIteration as end:
-        value: R = end.value
-        return value
-    finally:
-        flow.close()
 
 
 # Sessions and requests -------------------------------------------------------------------------------------
@@ -112,6 +72,7 @@ class ApiSession:
     api_client: Any
     policy: Policy
     credentials: ClientCredentials
+    rest_client: RestClient
     timeout: float = DEFAULT_TIMEOUT
     observers: tuple[Observer, ...] = ()
     policy_cache: dict[tuple[Verb, str], Policy] = field(default_factory=dict)
@@ -123,6 +84,86 @@ class ApiSession:
         if policy is None:
             policy = self.policy_cache[key] = policy_for(verb, self.policy, operation)
         return policy
+
+    async def send(self, request: ApiRequest) -> dict[str, Any]:
+        """Send a request once and return the object in its response."""
+        response: dict[str, Any] = await self.attempt(request.method, partial(self.rest_client.send, request))
+        return response
+
+    async def stream(self, request: ApiRequest, idle_timeout: float) -> EventStream:
+        """Open a watch; the stop event of the policy ends it."""
+        stop = self.policy.stop
+        stream: EventStream = await self.attempt(
+            request.method, lambda timeout: self.rest_client.stream(request, timeout, idle_timeout, stop)
+        )
+        return stream
+
+    async def attempt(self, method: ApiMethod, request: Callable[[float], Awaitable[Any]]) -> Any:
+        """One attempt: call `request` with its timeout; renew the credentials and repeat it after a 401."""
+        enclosing, credentials = sys.exception(), self.credentials
+        generation = credentials.generation
+        for is_renewed in (False, True):
+            try:
+                return await self._observe(method, request)
+            except Exception as error:
+                record_enclosing_error(error, enclosing)
+                if is_renewed or http_status(error) != _UNAUTHORIZED:
+                    raise
+                if not await credentials.renew(generation):
+                    raise
+        raise AssertionError("unreachable: the second request returns or raises")
+
+    async def _observe(self, method: ApiMethod, request: Callable[[float], Awaitable[Any]]) -> Any:
+        finishers = [begin(method.verb.value, method.resource) for begin in self.observers]
+        outcome = "cancelled"
+        try:
+            result = await request(clip_to_deadline(self.timeout))
+            outcome = "ok"
+        except Exception as error:
+            if finishers:
+                outcome = classify(error).value
+            raise
+        finally:
+            for finish in finishers:
+                finish(outcome)
+        return result
+
+    async def call(
+        self,
+        verb: Verb,
+        action: str,
+        reference: ObjectReference,
+        attempt: Callable[[], Coroutine[Any, Any, R]],
+        *,
+        write: PendingWrite | None = None,
+        **overrides: Any,
+    ) -> R:
+        """Run attempts under the policy of a verb.
+
+        Args:
+            verb: Decides which errors are retried.
+            action: What the call does, for error messages and events.
+            reference: The object or collection, for error messages.
+            attempt: Makes one attempt, usually with `send`.
+            write: What is known about the write; None for reads.
+            overrides: Fields of the policy to replace.
+
+        Raises:
+            HoldfastError: Every error of the client and the server is translated.
+        """
+        policy = self.policy_for(verb, f"{action} {reference.kind}")
+        if overrides:
+            policy = policy.replace(**overrides)
+        try:
+            if is_async_client(self.api_client):
+                return await policy.acall(attempt)
+            return policy.call(lambda: run_sync(attempt()))
+        except Exception as error:
+            final = self.finalize_error(error, ApiMethod(verb, reference.kind.lower()), write)
+            final = translate_error(final, action, reference, is_write=verb not in _READ_VERBS)
+            if final is error:
+                raise
+            raise final from error
 
     def finalize_error(self, error: Exception, method: ApiMethod, write: PendingWrite | None) -> Exception:
         """Remove secrets from an error and record the outcome of the write; returns the error to raise."""
@@ -137,19 +178,6 @@ class ApiSession:
         return final
 
 
-def validate_options(policy: Any, timeout: Any, observers: Any, refresh_credentials: Any = None) -> None:
-    """Raise an error that names the first invalid argument."""
-    if policy is not None and not isinstance(policy, Policy):
-        raise ArgumentTypeError("policy", f"must be a Policy, not {type(policy).__name__}")
-    argument_checks.check_seconds("timeout", timeout)
-    if not isinstance(observers, tuple) or not all(map(callable, observers)):
-        raise ArgumentTypeError("observers", "must be a tuple of observers, such as (prometheus(),)")
-    if refresh_credentials is not None and not callable(refresh_credentials):
-        raise ArgumentTypeError(
-            "refresh_credentials", f"must be callable, not {type(refresh_credentials).__name__}"
-        )
-
-
 def open_session(
     api_client: Any,
     *,
@@ -159,47 +187,31 @@ def open_session(
     observers: tuple[Observer, ...] = (),
     max_response_bytes: int | None = None,
 ) -> ApiSession:
-    """Apply the limits to a client; all sessions to one server share a retry budget."""
+    """Check the options of `resilient`, and apply the limits to a client.
+
+    All sessions to one server share a retry budget.
+
+    Raises:
+        InvalidArgumentError: An option has the wrong type or value.
+    """
+    if policy is not None and not isinstance(policy, Policy):
+        raise ArgumentTypeError("policy", f"must be a Policy, not {type(policy).__name__}")
+    argument_checks.check_seconds("timeout", timeout)
+    if not isinstance(observers, tuple) or not all(map(callable, observers)):
+        raise ArgumentTypeError("observers", "must be a tuple of observers, such as (prometheus(),)")
+    if refresh_credentials is not None and not callable(refresh_credentials):
+        raise ArgumentTypeError(
+            "refresh_credentials", f"must be callable, not {type(refresh_credentials).__name__}"
+        )
+    if max_response_bytes is not None:
+        argument_checks.check_count("max_response_bytes", max_response_bytes)
     apply_client_limits(api_client, max_response_bytes=max_response_bytes)
     base = DEFAULT_POLICY if policy is None else policy
     if base.budget is None:
         base = base.replace(budget=budget_for_host(str(api_client.configuration.host)))
-    return ApiSession(api_client, base, credentials_for(api_client, refresh_credentials), timeout, observers)
-
-
-def send_request(session: ApiSession, method: ApiMethod, request: Callable[[float], Any]) -> Flow[Any]:
-    """One attempt: call `request` with its timeout; renew the credentials and repeat it after a 401."""
-    enclosing, credentials = sys.exception(), session.credentials
-    generation = credentials.generation
-    for is_renewed in (False, True):
-        try:
-            if session.observers:
-                return (yield from _send_observed(session, method, request))
-            return (yield partial(request, clip_to_deadline(session.timeout)))
-        except Exception as error:
-            record_enclosing_error(error, enclosing)
-            if is_renewed or http_status(error) != _UNAUTHORIZED:
-                raise
-            renew = credentials.arenew if credentials.is_async else credentials.renew
-            if not (yield partial(renew, generation)):
-                raise
-    raise AssertionError("unreachable: the second request returns or raises")
-
-
-def _send_observed(session: ApiSession, method: ApiMethod, request: Callable[[float], Any]) -> Flow[Any]:
-    finishers = [begin(method.verb.value, method.resource) for begin in session.observers]
-    outcome = "cancelled"
-    try:
-        result = yield partial(request, clip_to_deadline(session.timeout))
-        outcome = "ok"
-    except Exception as error:
-        outcome = classify(error).value
-        raise
-    else:
-        return result
-    finally:
-        for finish in finishers:
-            finish(outcome)
+    credentials = credentials_for(api_client, refresh_credentials)
+    rest_client = (AsyncRestClient if is_async_client(api_client) else RestClient)(api_client)
+    return ApiSession(api_client, base, credentials, rest_client, timeout, observers)
 
 
 # Results and errors ----------------------------------------------------------------------------------------

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import time
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
+    ApiRequestRejectedError,
+    DeadlineExceededError,
     InvalidArgumentError,
     OperationCancelledError,
+    TemporaryError,
     WaitFailedError,
     WatchDroppedError,
     WatchStreamError,
@@ -23,7 +25,6 @@ from holdfast.kube.conditions import WaitResult
 from holdfast.kube.failures import http_status, parse_status
 from holdfast.kube.rest_client import ApiRequest
 from holdfast.kube.retry_table import Verb, retry_predicate
-from holdfast.kube.transport import ApiSession, send_request
 from holdfast.retry import current_deadline
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from holdfast.kube.rest_mapping import ObjectReference, RestMapping
-    from holdfast.kube.transport import Flow
+    from holdfast.kube.transport import ApiSession
 
     # Takes the type of an event and its object.
     EventCallback: TypeAlias = Callable[[str, dict[str, Any]], None]
@@ -44,59 +45,67 @@ _MIN_STREAM_SECONDS = 1.0
 _MAX_STREAM_SECONDS = 3600
 
 
-def is_recoverable(error: Exception) -> bool:
+def _is_recoverable(error: Exception) -> bool:
     """Whether a wait continues after this error."""
     if http_status(error) == _GONE or isinstance(error, WatchDroppedError):
         return True
     return retry_predicate(Verb.READ)(error)
 
 
-class WatchTarget(NamedTuple):
-    """What is watched, and through which client."""
-
-    session: ApiSession
-    rest_client: Any
-    mapping: RestMapping
-    reference: ObjectReference
-    label_selector: str | None = None
-
-
 class ObjectWaiter:
     """One wait for one object, over all of its connections."""
 
-    def __init__(self, target: WatchTarget, until: Any) -> None:
-        self._session, self._rest_client, mapping, self._reference, self._label_selector = target
-        self._until = until
-        self._path, self._plural = mapping.path(self._reference.namespace), mapping.plural
+    def __init__(
+        self,
+        session: ApiSession,
+        mapping: RestMapping,
+        reference: ObjectReference,
+        until: Callable[[Any], Any],
+        label_selector: str | None = None,
+    ) -> None:
+        self._session, self._reference = session, reference
+        self._until, self._label_selector = until, label_selector
+        self._path, self._plural = mapping.path(reference.namespace), mapping.plural
         self._resource_version: str | None = None
         self.object: dict[str, Any] | None = None
         self.result = WaitResult(observed="nothing yet")
 
-    def attempt(self) -> Flow[dict[str, Any] | None]:
+    async def run(self, deadline: float) -> dict[str, Any] | None:
+        """Watch until the condition is met, over any number of connections, at most `deadline` seconds."""
+        overrides: dict[str, Any] = {"attempts": None, "deadline": deadline, "retry_on": _is_recoverable}
+        try:
+            return await self._session.call(Verb.READ, "wait for", self._reference, self.attempt, **overrides)
+        except TemporaryError as error:
+            stream_error = error.cause if isinstance(error.cause, WatchStreamError) else error
+            if isinstance(stream_error, WatchStreamError) and not _is_recoverable(stream_error):
+                message = f"wait for {self._reference}: {stream_error}"
+                raise ApiRequestRejectedError(message, cause=stream_error) from error
+            problem = f"condition not met within {deadline:g} s; last seen: {self.result.observed}"
+            raise DeadlineExceededError(f"{self._reference}: {problem}", cause=error) from error
+
+    async def attempt(self) -> dict[str, Any] | None:
         """List unless a resource version is known, then watch until the condition is met."""
         try:
             if self._resource_version is None:
-                yield from self._list()
+                await self._list()
             while not self.result.done:
                 self._check_deadline()
-                yield from self._stream()
+                await self._stream()
         except Exception as error:
             if http_status(error) == _GONE:
                 self._resource_version = None
             raise
         return self.object
 
-    def _list(self) -> Flow[None]:
-        request = self._request({})
-        response = yield from send_request(
-            self._session, request.method, partial(self._rest_client.send, request)
-        )
-        items = response.get("items") if isinstance(response.get("items"), list) else []
+    async def _list(self) -> None:
+        response = await self._session.send(self._request({}))
+        items: Any = response.get("items")
         version = response.get("metadata", {}).get("resourceVersion")
         self._resource_version = version if isinstance(version, str) else None
-        self._handle_list([item for item in items if isinstance(item, dict)])
+        rows = items if isinstance(items, list) else []
+        self._handle_list([item for item in rows if isinstance(item, dict)])
 
-    def _stream(self) -> Flow[None]:
+    async def _stream(self) -> None:
         began = time.monotonic()
         request = self._request(
             {
@@ -106,16 +115,12 @@ class ObjectWaiter:
                 "timeoutSeconds": self._stream_timeout(),
             }
         )
-        stop = self._session.policy.stop
-        open_stream = partial(self._rest_client.stream, request, idle_timeout=self._idle_timeout(), stop=stop)
-        stream = yield from send_request(
-            self._session, request.method, lambda timeout: open_stream(timeout=timeout)
-        )
+        stream = await self._session.stream(request, self._idle_timeout())
         try:
             while not self.result.done:
                 # Checked for each event: neither frequent events nor silence may extend the wait.
                 self._check_deadline()
-                event = yield partial(stream.next, self._idle_timeout())
+                event = await stream.next(self._idle_timeout())
                 if event is None:
                     break
                 self._handle_event(event)
@@ -191,9 +196,7 @@ class ObjectWaiter:
 class ObjectListWaiter(ObjectWaiter):
     """One wait for all objects with certain labels; the condition receives the list of them."""
 
-    def __init__(self, target: WatchTarget, until: Any) -> None:
-        super().__init__(target, until)
-        self._objects_by_uid: dict[str, dict[str, Any]] = {}
+    _objects_by_uid: dict[str, dict[str, Any]]
 
     def _handle_list(self, items: list[dict[str, Any]]) -> None:
         self._objects_by_uid = {_uid(item): self._with_type(item) for item in items}
@@ -210,16 +213,26 @@ class ObjectListWaiter(ObjectWaiter):
 class ChangeWatcher(ObjectWaiter):
     """Reports all changes of a kind since a resource version, for the duration of one connection."""
 
-    def __init__(self, target: WatchTarget, resource_version: str, on_event: EventCallback) -> None:
-        super().__init__(target, lambda _: WaitResult(observed="changes"))
-        self._path = target.mapping.list_path(self._reference.namespace)
+    def __init__(
+        self,
+        session: ApiSession,
+        mapping: RestMapping,
+        reference: ObjectReference,
+        on_event: EventCallback,
+        resource_version: str,
+        label_selector: str | None,
+    ) -> None:
+        super().__init__(
+            session, mapping, reference, lambda _: WaitResult(observed="changes"), label_selector
+        )
+        self._path = mapping.list_path(reference.namespace)
         self._on_event = on_event
         self._resource_version = resource_version
 
-    def attempt(self) -> Flow[Any]:
+    async def attempt(self) -> Any:
         """Return True when the stream has ended, and False when the resource version is too old."""
         try:
-            yield from self._stream()
+            await self._stream()
         except Exception as error:
             if http_status(error) != _GONE:
                 raise

@@ -11,13 +11,9 @@ from holdfast.errors import ObjectConflictError, TemporaryError
 from holdfast.kube import (
     ApiRequest,
     AsyncObjects,
-    AsyncRestClient,
     ObjectReference,
     Verb,
     open_session,
-    run_async,
-    send_request,
-    translate_error,
 )
 from holdfast.server.errors import PodResponseLostError
 from holdfast.server.streams import RetryingExecStream
@@ -27,8 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import aiohttp
-
-    from holdfast.retry import Policy
 
 _CONNECT_TIMEOUT = 15.0
 _EXEC_PROTOCOL = "v5.channel.k8s.io"
@@ -52,7 +46,7 @@ class NamespaceClient:
         api_client.rest_client.maxsize = 0
         self._client, self.namespace = api_client, namespace
         self.objects = AsyncObjects(api_client)
-        self._link, self._wire = open_session(api_client), AsyncRestClient(api_client)
+        self._session = open_session(api_client)
 
     async def close(self) -> None:
         await self._client.close()
@@ -81,7 +75,8 @@ class NamespaceClient:
     ) -> ObjectPage:
         query = {"limit": str(limit), "continue": continue_token, "labelSelector": label_selector}
         path = f"/apis/{target.api_version}/namespaces/{self.namespace}/{plural}"
-        response = await self._send_request(ApiRequest(Verb.READ, path, plural, query=query), target, "list")
+        request = ApiRequest(Verb.READ, path, plural, query=query)
+        response = await self._session.call(Verb.READ, "list", target, lambda: self._session.send(request))
         return ObjectPage(
             list(response.get("items") or ()), (response.get("metadata") or {}).get("continue") or None
         )
@@ -115,7 +110,7 @@ class NamespaceClient:
             manifest["apiVersion"], manifest["kind"], manifest["metadata"]["name"], self.namespace
         )
         try:
-            await self._send_request(request, reference, "validate")
+            await self._session.call(Verb.QUERY, "validate", reference, lambda: self._session.send(request))
         except ObjectConflictError:
             return  # the caller compares the existing object
 
@@ -124,15 +119,12 @@ class NamespaceClient:
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
         request = ApiRequest(Verb.READ, path, "pods", query=query)
         reference = ObjectReference("v1", "Pod", pod, self.namespace)
-        try:
-            response = await self._retry_policy(Verb.READ, "read the log").acall(
-                lambda: run_async(
-                    send_request(self._link, request.method, lambda _: self._open_response(request))
-                )
-            )
-        except Exception as error:
-            final = self._link.finalize_error(error, request.method, None)
-            raise translate_error(final, "read the log of", reference, is_write=False) from error
+        response = await self._session.call(
+            Verb.READ,
+            "read the log of",
+            reference,
+            lambda: self._session.attempt(request.method, lambda _: self._open_response(request)),
+        )
         return _iter_log_chunks(response)
 
     async def open_exec_stream(self, pod: str, query: list[tuple[str, str]]) -> RetryingExecStream:
@@ -195,25 +187,6 @@ class NamespaceClient:
             body = (await response.read()).decode("utf-8", "replace")
             raise ApiException.from_response(http_resp=response, body=body, data=None)
         return response.response
-
-    async def _send_request(
-        self, request: ApiRequest, target: ObjectReference, action: str
-    ) -> dict[str, Any]:
-        try:
-            response: dict[str, Any] = await self._retry_policy(request.verb, action).acall(
-                lambda: run_async(
-                    send_request(
-                        self._link, request.method, lambda timeout: self._wire.send(request, timeout)
-                    )
-                )
-            )
-        except Exception as error:
-            final = self._link.finalize_error(error, request.method, None)
-            raise translate_error(final, action, target, is_write=False) from error
-        return response
-
-    def _retry_policy(self, verb: Verb, action: str) -> Policy:
-        return self._link.policy_for(verb, f"{action} for a client")
 
 
 def _is_not_started(error: Exception) -> bool:

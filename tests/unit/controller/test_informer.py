@@ -10,7 +10,7 @@ from tests.support.sandbox_objects import sandbox
 from holdfast.controller.controller import Controller
 from holdfast.controller.informer import CRD_NAMES, WATCHED_RESOURCES, Informer
 from holdfast.errors import ApiRequestRejectedError, TemporaryError
-from holdfast.kube.flows import ObjectList
+from holdfast.kube.objects import ObjectList
 from holdfast.retry.clock import testing_mode
 
 

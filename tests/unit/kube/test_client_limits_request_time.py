@@ -24,6 +24,7 @@ from holdfast.kube import (
     resilient_api,
     write_outcome,
 )
+from holdfast.kube.client import run_sync
 from holdfast.retry import Budget, Deadline, Policy
 
 LIST = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "6"}, "items": []}
@@ -226,6 +227,6 @@ def test_streamed_response_keeps_read_timeout(slow_server, manager):
         timeout = urllib3.Timeout(options["_request_timeout"])
         return manager.urlopen("GET", url, preload_content=False, timeout=timeout)
 
-    stream = resilient_api._call_sync(read, (), {"_preload_content": False}, 0.3)
+    stream = run_sync(resilient_api._call_sync(read, (), {"_preload_content": False}, 0.3))
     with pytest.raises(urllib3.exceptions.ReadTimeoutError):
         stream.read()

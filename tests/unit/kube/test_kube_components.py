@@ -23,7 +23,7 @@ from holdfast.kube import (
     prometheus,
     rollout_complete,
 )
-from holdfast.kube.client import ClientCredentials, credentials_for
+from holdfast.kube.client import ClientCredentials, credentials_for, run_sync
 from holdfast.kube.idempotency import (
     OPERATION_ID_ANNOTATION,
     generate_name,
@@ -256,7 +256,7 @@ def test_operation_ids():
 
 
 def test_credentials_without_refresh():
-    assert not ClientCredentials(None).renew(0)
+    assert not run_sync(ClientCredentials(None).renew(0))
     with client.ApiClient(client.Configuration()) as made:
         assert credentials_for(made) is credentials_for(made)
 
@@ -266,8 +266,8 @@ def test_client_refresh_hook_is_default():
     configuration.refresh_api_key_hook = asked.append
     with client.ApiClient(configuration) as made:
         own = credentials_for(made)
-        assert own.renew(0)
-        assert own.renew(0)
+        assert run_sync(own.renew(0))
+        assert run_sync(own.renew(0))
     assert asked == [configuration]
 
 
