@@ -69,7 +69,8 @@ class CertificateAuthority:
 
     def issue_server(self, names: Iterable[str]) -> KeyPair:
         """Issue a key pair for a server with these DNS names and IP addresses."""
-        return self._issue_leaf(_SERVER_COMMON_NAME, _general_names(names), ExtendedKeyUsageOID.SERVER_AUTH)
+        subject = _subject_name(_SERVER_COMMON_NAME)
+        return self._issue_leaf(subject, _general_names(names), ExtendedKeyUsageOID.SERVER_AUTH)
 
     def issue_client(self, name: str = DEFAULT_CLIENT_NAME) -> KeyPair:
         """Issue a key pair for a client; its name is the subject's common name."""
@@ -78,15 +79,24 @@ class CertificateAuthority:
                 "client", f"{name!r} is not a client name: 1 to 64 ASCII letters, digits and - _ . only"
             )
         uri = x509.UniformResourceIdentifier(f"holdfast://client/{name}")
-        return self._issue_leaf(name, [uri], ExtendedKeyUsageOID.CLIENT_AUTH)
+        return self._issue_leaf(_subject_name(name), [uri], ExtendedKeyUsageOID.CLIENT_AUTH)
 
-    def _issue_leaf(self, name: str, names: list[x509.GeneralName], use: x509.ObjectIdentifier) -> KeyPair:
+    def issue_user(self, name: str, groups: Iterable[str], server_names: Iterable[str]) -> KeyPair:
+        """Issue a key pair for a Kubernetes user; with `server_names`, the user is also a server."""
+        names = [*_general_names(server_names)] if server_names else []
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if names else [])]
+        return self._issue_leaf(_subject_name(name, groups), names, *uses)
+
+    def _issue_leaf(
+        self, subject: x509.Name, names: list[x509.GeneralName], *uses: x509.ObjectIdentifier
+    ) -> KeyPair:
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = self._builder(_subject_name(name), self._certificate.subject, key.public_key())
+        builder = self._builder(subject, self._certificate.subject, key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
-        builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return KeyPair(_certificate_pem(builder.sign(self._key, hashes.SHA256())), _private_key_pem(key))
 
     def _builder(
@@ -136,8 +146,10 @@ def _general_names(names: Iterable[str]) -> list[x509.GeneralName]:
     ]
 
 
-def _subject_name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+def _subject_name(common_name: str, groups: Iterable[str] = ()) -> x509.Name:
+    """Return a subject; Kubernetes reads the user from its common name and groups from organizations."""
+    organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:

@@ -89,7 +89,7 @@ def test_rejected_credentials_are_refreshed_once_then_reported(faulty_kube, kube
 @pytest.fixture
 def stale_kubeconfig(kube_server, tmp_path):
     """A kubeconfig with a rejected certificate, and a function that replaces it with a valid one."""
-    path, elsewhere = tmp_path / "kubeconfig", EphemeralCA("elsewhere")
+    path, elsewhere = tmp_path / "kubeconfig", EphemeralCA()
     good = yaml.safe_load(kube_server.kubeconfig.read_text())
     authority = base64.b64decode(good["clusters"][0]["cluster"]["certificate-authority-data"])
     stale = elsewhere.issue("admin", groups=("system:masters",))

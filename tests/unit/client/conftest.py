@@ -11,7 +11,7 @@ from aiohttp import web
 
 from holdfast.client import GatewayEndpoint
 from holdfast.retry import testing_mode
-from holdfast.testing.ephemeral_pki import EphemeralCA
+from holdfast.testing.ephemeral_pki import EphemeralCA, write_key_pair
 
 LOOPBACK = "127.0.0.1"
 
@@ -21,7 +21,7 @@ class Peer:
 
     def __init__(self, folder):
         self.folder = folder
-        self.authority = EphemeralCA("sdk tests")
+        self.authority = EphemeralCA()
         self.client = self.authority.issue("client")
         self.seen = []
         self.answers = {}
@@ -54,7 +54,7 @@ class Peer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _start(self):
-        certificate, key = self.authority.issue("server", server=True).write(self.folder, "server")
+        certificate, key = write_key_pair(self.authority.issue("server", server=True), self.folder, "server")
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(certificate, key)
         tls.load_verify_locations(cadata=self.authority.certificate.decode())

@@ -133,12 +133,12 @@ def test_unreachable_server_names_gateway_and_command(fake_server, no_sleep):
 
 def test_untrusted_server_is_rejected(fake_server):
     with pytest.raises(ApiRefusedError, match="not the certificate of gateway"):
-        ask(fake_server, get, ca=EphemeralCA("another").certificate)
+        ask(fake_server, get, ca=EphemeralCA().certificate)
     assert fake_server.seen == []
 
 
 def test_foreign_client_certificate_is_rejected_permanently(fake_server):
-    other = EphemeralCA("another").issue("client")
+    other = EphemeralCA().issue("client")
     with pytest.raises(ApiRefusedError, match="client certificate"):
         ask(fake_server, get, certificate=other.certificate, key=other.key)
     assert fake_server.seen == []
@@ -146,7 +146,7 @@ def test_foreign_client_certificate_is_rejected_permanently(fake_server):
 
 def test_renewed_certificates_are_loaded_immediately(fake_server):
     fake_server.answers[PATH] = answering(OK)
-    other = EphemeralCA("another").issue("client")
+    other = EphemeralCA().issue("client")
     old = fake_server.access(certificate=other.certificate, key=other.key)
     found = [old, fake_server.access()]
 

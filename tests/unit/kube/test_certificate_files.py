@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this sy
 
 @pytest.fixture
 def certificate_bundle():
-    return EphemeralCA("here").issue("somebody")
+    return EphemeralCA().issue("somebody")
 
 
 @pytest.fixture

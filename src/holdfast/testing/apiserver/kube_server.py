@@ -179,6 +179,6 @@ class KubeServer:
     def user_kubeconfig(self, name: str, *groups: str) -> Path:
         """Write a kubeconfig for another user; the test grants the permissions with RBAC."""
         path = self.directory / f"kubeconfig-{secrets.token_hex(4)}"
-        files = self._running_files
-        write_kubeconfig(path, url=self.url, ca=files.ca.certificate, client=files.issue_client(name, groups))
+        ca = self._running_files.ca
+        write_kubeconfig(path, url=self.url, ca=ca.certificate, client=ca.issue(name, groups=groups))
         return path

@@ -19,14 +19,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from holdfast.errors import TemporaryError, UsageError
-from holdfast.testing.ephemeral_pki import (
-    EphemeralCA,
-    EphemeralKeyPair,
-    new_signing_key,
-    write_kubeconfig,
-    write_private_file,
-)
+from holdfast.home import write_atomic
+from holdfast.testing.ephemeral_pki import EphemeralCA, write_key_pair, write_kubeconfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -135,21 +133,27 @@ class ServerFiles:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.ca = EphemeralCA("holdfast-test-ca")
+        self.ca = EphemeralCA()
         self.ca_file = root / "ca.crt"
         self.ca_file.write_bytes(self.ca.certificate)
-        self.serving = self.ca.issue("kube-apiserver", server=True).write(root, "serving")
+        self.serving = write_key_pair(self.ca.issue("kube-apiserver", server=True), root, "serving")
         self.admin = self.ca.issue("admin", groups=("system:masters",))
-        self.admin_files = self.admin.write(root, "admin")
+        self.admin_files = write_key_pair(self.admin, root, "admin")
         self.token_key = root / "service-account.key"
-        write_private_file(self.token_key, new_signing_key())
+        write_atomic(self.token_key, _new_signing_key())
         self.kubeconfig = root / "kubeconfig"
 
     def write_kubeconfig(self, url: str) -> None:
         write_kubeconfig(self.kubeconfig, url=url, ca=self.ca.certificate, client=self.admin)
 
-    def issue_client(self, name: str, groups: tuple[str, ...]) -> EphemeralKeyPair:
-        return self.ca.issue(name, groups=groups)
+
+def _new_signing_key() -> bytes:
+    """Return a key in the traditional format: Kubernetes accepts no other for signing tokens."""
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
 
 
 def free_ports(count: int) -> list[int]:

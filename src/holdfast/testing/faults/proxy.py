@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.errors import UsageError
-from holdfast.testing.ephemeral_pki import EphemeralCA, EphemeralKeyPair, write_kubeconfig
+from holdfast.testing.ephemeral_pki import EphemeralCA, write_key_pair, write_kubeconfig
 from holdfast.testing.faults.listener import FaultSelector, Listener, Outage
 from holdfast.testing.faults.request_log import RequestLog
 from holdfast.testing.faults.upstream import Upstream, upstream_from_kubeconfig
@@ -84,7 +84,7 @@ class FaultProxy:
         if self._thread is not None:
             raise UsageError("The fault proxy is running already.")
         self._directory = Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
-        authority = EphemeralCA("holdfast-fault-proxy") if self._use_tls else None
+        authority = EphemeralCA() if self._use_tls else None
         tls = None if authority is None else _server_tls_context(authority, self._directory)
         started = threading.Event()
         failure: list[BaseException] = []
@@ -107,12 +107,12 @@ class FaultProxy:
         self._write_kubeconfig(authority)
 
     def _write_kubeconfig(self, ca: EphemeralCA | None) -> None:
-        certificate: bytes | None = None
-        client: EphemeralKeyPair | None = None
-        if ca is not None:
-            certificate, client = ca.certificate, ca.issue("fault-proxy-client")
         write_kubeconfig(
-            self.kubeconfig, url=self.url, ca=certificate, client=client, user=self._upstream.user
+            self.kubeconfig,
+            url=self.url,
+            ca=ca.certificate if ca else None,
+            client=ca.issue("fault-proxy-client") if ca else None,
+            user=self._upstream.user,
         )
 
     async def _main(self, tls: ssl.SSLContext | None, started: threading.Event) -> None:
@@ -181,7 +181,7 @@ def _resolve_upstream(upstream: Upstream | Path | str, context: str | None) -> U
 def _server_tls_context(ca: EphemeralCA, directory: Path) -> ssl.SSLContext:
     """Require client certificates: the proxy gives its clients the permissions of the administrator."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*ca.issue("fault-proxy", server=True).write(directory, "serving"))
+    context.load_cert_chain(*write_key_pair(ca.issue("fault-proxy", server=True), directory, "serving"))
     context.load_verify_locations(cadata=ca.certificate.decode())
     context.verify_mode = ssl.CERT_REQUIRED
     context.set_alpn_protocols(["http/1.1"])

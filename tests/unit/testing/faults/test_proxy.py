@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.testing.ephemeral_pki import EphemeralCA, write_kubeconfig
+from holdfast.testing.ephemeral_pki import EphemeralCA, write_key_pair, write_kubeconfig
 from holdfast.testing.faults import FaultProxy, rule
 from holdfast.testing.faults.upstream import upstream_from_kubeconfig
 
@@ -68,9 +68,9 @@ def test_resets_work_under_tls(upstream, tmp_path):
 
 
 def test_proxy_uses_kubeconfig_certificate_and_forwards_tokens(tmp_path):
-    authority = EphemeralCA("upstream")
+    authority = EphemeralCA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*authority.issue("server", server=True).write(tmp_path, "server"))
+    context.load_cert_chain(*write_key_pair(authority.issue("server", server=True), tmp_path, "server"))
     context.load_verify_locations(cadata=authority.certificate.decode())
     context.verify_mode = ssl.CERT_REQUIRED
     seen = {}
@@ -110,7 +110,7 @@ def kubeconfig(tmp_path, **changes):
 
 
 def test_relative_paths_resolve_against_kubeconfig(tmp_path):
-    (tmp_path / "ca.crt").write_bytes(EphemeralCA("x").certificate)
+    (tmp_path / "ca.crt").write_bytes(EphemeralCA().certificate)
     path = kubeconfig(tmp_path, **{"certificate-authority": "ca.crt", "tls-server-name": "api"})
     content = json.loads(path.read_text())
     content["users"][0]["user"] = {"tokenFile": "token"}
