@@ -1,5 +1,8 @@
 """The command group, shared options and the confirmation by name."""
 
+import re
+from pathlib import Path
+
 import click
 import pytest
 
@@ -8,6 +11,7 @@ from holdfast.cli.click_extensions import LazyGroup, confirm_by_name
 from holdfast.cli.output import run_command
 from holdfast.errors import UsageError
 
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "cli"
 # The subcommands of these groups accept --json; their own tests check that.
 GROUPS = ("image", "runs", "sandbox")
 
@@ -60,6 +64,20 @@ def test_help_texts_are_complete_sentences(path):
             assert parameter.help, parameter.name
             assert parameter.help[0].isupper(), parameter.help
             assert parameter.help.endswith("."), parameter.help
+
+
+def is_public(path):
+    return path[0] not in ("server", "controller") and path not in {("image",), ("sandbox",)}
+
+
+@pytest.mark.parametrize("path", list(filter(is_public, COMMANDS)), ids=" ".join)
+def test_reference_describes_every_command_and_option(path):
+    page = REFERENCE / f"{path[0] if path[0] in GROUPS else 'gateway'}.md"
+    introduction, *sections = re.split(r"^## ", page.read_text(), flags=re.MULTILINE)
+    (section,) = (text for text in sections if text.startswith(f"`holdfast {' '.join(path)}`"))
+    for parameter in COMMANDS[path].params:
+        for option in parameter.opts if isinstance(parameter, click.Option) else ():
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", introduction + section), option
 
 
 @pytest.mark.parametrize("port", ["0", "-1", "65536", "many", "80.5"])
