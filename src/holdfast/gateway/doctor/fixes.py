@@ -77,7 +77,7 @@ def _try_fix(facts: GatewayFacts, finding: Finding, bus: EventBus) -> str:
 
 
 def _quarantine_store(facts: GatewayFacts, bus: EventBus) -> str:
-    """Open the store as a run does: it moves a damaged file away and keeps the readable records."""
+    """Open the store as a run does: it renames a damaged file and starts with an empty store."""
     from holdfast.events import StoreDamaged
     from holdfast.workflow import SQLiteStore
     from holdfast.workflow.store import describe_damage

@@ -1,5 +1,8 @@
 """Exit code, order and JSON form of findings."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -40,3 +43,12 @@ def test_json_fields_of_a_finding():
         "mend": "fix",
     }
     assert "mend" not in msgspec.to_builtins(note("n", "s", "c"))
+
+
+def test_reference_lists_every_code():
+    root = Path(__file__).resolve().parents[4]
+    page = (root / "docs" / "reference" / "doctor.md").read_text()
+    sources = "".join(path.read_text() for path in (root / "src/holdfast/gateway/doctor").rglob("*.py"))
+    codes = set(re.findall(r'\b(?:problem|warning|note)\(\s*"([a-z0-9-]+)"', sources))
+    assert len(codes) > 30
+    assert [code for code in sorted(codes) if f"`{code}`" not in page] == []

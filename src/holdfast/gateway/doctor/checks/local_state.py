@@ -95,7 +95,9 @@ def check_store(facts: GatewayFacts) -> Iterator[Finding]:
     except StoreError as error:
         cause = f"{error.message}."
         if isinstance(error.__cause__, CorruptStoreError):
-            repair = "--fix renames it, keeps the readable records, and lists the lost ones."
+            repair = (
+                "--fix renames it and lists the lost checkpoints; the next command continues from the probes."
+            )
             yield problem("store-damaged", str(path), cause, fixed_by="fix", repair=repair)
         else:
             yield problem("store-unusable", str(path), cause, fixed_by="person", repair=error.hint)
