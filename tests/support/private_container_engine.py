@@ -1,7 +1,7 @@
-"""A container engine of a test's own, in a network namespace of its own: it may be killed and restarted.
+"""A container engine for one test, in its own network namespace: a test may kill and restart it.
 
-Everything it makes (namespace, folders, processes) is removed at the end; the machine's own engine and its
-network rules are never touched.
+The namespace, folders and processes are removed at the end, also after a failed set-up. The engine of the
+machine and its network rules stay untouched.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.retry import Policy, constant
 
 
 class PrivateContainerEngine:
-    """`with PrivateEngine() as engine:` gives an engine that nobody else uses."""
+    """`with PrivateContainerEngine() as engine:` starts an engine that no other test uses."""
 
     def __init__(self) -> None:
         self.namespace = f"hf{uuid.uuid4().hex[:8]}"
@@ -37,10 +37,19 @@ class PrivateContainerEngine:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
+        try:
+            self.set_up()
+        except BaseException:
+            # `with` does not call __exit__ after a failed __enter__: the namespace would stay.
+            self.__exit__()
+            raise
+        return self
+
+    def set_up(self) -> None:
+        """Create everything; a failure at any point is followed by `__exit__`."""
         subprocess.run(["ip", "netns", "add", self.namespace], check=True)
         subprocess.run([*self.prefix, "ip", "link", "set", "lo", "up"], check=True)
         self.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -50,7 +59,7 @@ class PrivateContainerEngine:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
-        """Start the daemon and wait until it answers; one that met its dying predecessor is started again."""
+        """Start the daemon and wait until it answers; restart it if its predecessor was still ending."""
         patient = Policy(attempts=5, backoff=constant(1.0), retry_on=ContainerEngineUnreachableError)
         patient.call(self._start_once)
 
@@ -83,7 +92,7 @@ class PrivateContainerEngine:
         return found
 
     def wait_restarted(self, container: str, before: str) -> None:
-        """Until a container runs that this engine has started later than then."""
+        """Wait until the container runs and was started after `before`."""
         patient = Policy(attempts=None, deadline=60.0, backoff=constant(0.5), retry_on=AssertionError)
         patient.call(self._assert_started_again, container, before)
 
@@ -130,4 +139,4 @@ class PrivateContainerEngine:
 
 
 def _assert_process_ended(pid: int) -> None:
-    assert not Path(f"/proc/{pid}").exists(), f"process {pid} is still there"
+    assert not Path(f"/proc/{pid}").exists(), f"process {pid} still runs"

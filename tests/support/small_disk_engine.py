@@ -1,4 +1,4 @@
-"""An engine of a test's own whose disk is small, so that it can be filled without harm to anybody."""
+"""A container engine for one test on a small disk of its own, which the test may fill."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from tests.support.private_container_engine import PrivateContainerEngine
 
@@ -14,17 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DISK_SIZE = "4g"
-"""Room for two node images and a gateway, far from what makes a kubelet evict pods."""
+"""Enough for two node images and a gateway without evictions by the kubelet."""
 
 
 class SmallDiskEngine(PrivateContainerEngine):
     """A container engine on a small disk; `with engine.fill_disk():` leaves no free byte on it."""
 
-    def __enter__(self) -> Self:
+    def __init__(self) -> None:
+        super().__init__()
         self.disk = self.folder / "data"
+
+    def set_up(self) -> None:
         self.disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK_SIZE}", "tmpfs", self.disk], check=True)
-        return super().__enter__()
+        super().set_up()
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
@@ -36,7 +39,7 @@ class SmallDiskEngine(PrivateContainerEngine):
 
     @contextmanager
     def fill_disk(self) -> Iterator[None]:
-        """Fill the disk to the last byte, and make room again."""
+        """Fill the disk to the last byte; free the space at the end."""
         ballast = self.disk / "ballast"
         try:
             room = os.statvfs(self.disk)

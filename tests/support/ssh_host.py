@@ -1,8 +1,8 @@
-"""Another host for tests that is real: its own network, its own sshd, its own container engine.
+"""A remote host for tests, with its own network, sshd and container engine.
 
-A network namespace with a pair of virtual cables to this machine, a Docker engine in it, and an sshd that
-sees a /run of its own, so that the engine's socket and the locks over there are not this machine's. All of it
-(namespace, processes, folder) is made and removed by the test. A `laptop` is a user of holdfast whose ssh
+It is a network namespace with a veth pair to this machine, a Docker engine in it, and an sshd with its own
+/run, so that the engine's socket and the locks of the host are not those of this machine. The test creates
+and removes all of it: namespace, processes and folder. A `laptop` is a user of holdfast whose ssh
 configuration knows the host as `far`.
 """
 
@@ -15,7 +15,6 @@ import signal
 import socket
 import subprocess
 from pathlib import Path
-from typing import Self
 
 from tests.support.holdfast_cli import HoldfastCli
 from tests.support.private_container_engine import PrivateContainerEngine
@@ -24,13 +23,13 @@ from holdfast.retry import Policy, constant
 
 PORT = 2222
 UNPRIVILEGED_USER = "guest"
-"""A user over there who may log in and may not use the engine."""
-
-_EVENTUALLY = Policy(attempts=None, deadline=20.0, backoff=constant(0.1), retry_on=OSError)
+"""A user of the host who may log in and may not use the engine."""
 
 
 class SshHost(PrivateContainerEngine):
-    """`with RemoteHost() as host:` gives a host at `host.address`."""
+    """`with SshHost() as host:` starts a host at `host.address`."""
+
+    sshd = "/usr/sbin/sshd"
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,10 +40,10 @@ class SshHost(PrivateContainerEngine):
         self.socket = f"unix://{self.run_directory}/docker.sock"
         self._sshd: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Self:
+    def set_up(self) -> None:
         self._create_run_directory()
         self._create_keys()
-        super().__enter__()
+        super().set_up()
         near, far = f"{self.namespace}n", f"{self.namespace}f"
         _run_checked("ip", "link", "add", near, "type", "veth", "peer", "name", far, "netns", self.namespace)
         _run_checked("ip", "addr", "add", f"{self._local_address}/30", "dev", near)
@@ -52,7 +51,6 @@ class SshHost(PrivateContainerEngine):
         _run_checked(*self.prefix, "ip", "addr", "add", f"{self.address}/30", "dev", far)
         _run_checked(*self.prefix, "ip", "link", "set", far, "up")
         self.start_sshd()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.stop_sshd()
@@ -64,14 +62,18 @@ class SshHost(PrivateContainerEngine):
         script = (
             f"mount --make-rprivate / && mount --bind {files}/passwd /etc/passwd && "
             f"mount --bind {files}/shadow /etc/shadow && mount --bind {self.run_directory} /run && "
-            f"exec /usr/sbin/sshd -D -e -f {files}/sshd_config"
+            f"exec {self.sshd} -D -e -f {files}/sshd_config"
         )
         with (files / "sshd.log").open("ab") as log:
             self._sshd = subprocess.Popen(
                 [*self.prefix, "unshare", "--mount", "sh", "-c", script],
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        _EVENTUALLY.call(self._check_sshd)
+        waiting = Policy(
+            attempts=None, deadline=20.0, backoff=constant(0.1),
+            retry_on=lambda error: isinstance(error, OSError) and self._has_sshd(),
+        )  # fmt: skip
+        waiting.call(self._check_sshd)
 
     def stop_sshd(self) -> None:
         """End the daemon and every session of it."""
@@ -82,7 +84,7 @@ class SshHost(PrivateContainerEngine):
             self._sshd = None
 
     def kill_ssh_sessions(self) -> int:
-        """Cut every ssh connection to this host, without a word; say how many there were."""
+        """Kill every ssh connection to this host; return their number."""
         assert self._sshd is not None
         listed = subprocess.run(
             ["pgrep", "-P", str(self._sshd.pid)], capture_output=True, text=True, check=False
@@ -93,7 +95,7 @@ class SshHost(PrivateContainerEngine):
         return len(pids)
 
     def replace_host_key(self) -> None:
-        """Another key for the same host, as after a new installation, or with somebody in between."""
+        """Give the host another key, as after a new installation or in a man-in-the-middle attack."""
         self.stop_sshd()
         for path in self.folder.glob("host_key*"):
             path.unlink()
@@ -103,7 +105,7 @@ class SshHost(PrivateContainerEngine):
     def laptop(
         self, folder: Path, *, key: Path | None = None, user: str = "root", **environment: str
     ) -> HoldfastCli:
-        """A user of holdfast on a machine of his own; `key` is one that the host need not know."""
+        """A user of holdfast on another machine; the host need not know `key`."""
         (folder / "bin").mkdir(parents=True)
         known = folder / "known_hosts"
         public = (self.folder / "host_key.pub").read_text().split()
@@ -139,6 +141,9 @@ class SshHost(PrivateContainerEngine):
             "AuthorizedKeysFile /run/keys/%u\nUsePAM no\nStrictModes no\nPasswordAuthentication no\n"
             "PermitRootLogin prohibit-password\nPidFile none\nAcceptEnv LC_*\n"
         )
+
+    def _has_sshd(self) -> bool:
+        return self._sshd is not None and self._sshd.poll() is None
 
     def _check_sshd(self) -> None:
         with socket.create_connection((self.address, PORT), timeout=5) as found:
