@@ -1,7 +1,8 @@
 """Package exports that are imported on first use, so that importing a package costs next to nothing.
 
-A package lists its public names once, in `__init__.pyi`, as `from package.module import Name as Name`. Type
-checkers read that file; at run time `attach` reads the same lines:
+A package lists its public names once, in `__init__.pyi`, as `from package.module import Name as Name`, and
+its public modules as `from package import module as module`. Type checkers read that file; at run time
+`attach` reads the same lines:
 
     __all__, __getattr__, __dir__ = lazy_exports.attach(__name__, __file__)
 """
@@ -34,6 +35,8 @@ def attach(package: str, init_file: str) -> tuple[list[str], Callable[[str], Any
         module_name = modules.get(name)
         if module_name is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if module_name == package:  # an exported submodule
+            return import_module(f"{package}.{name}")
         module = import_module(module_name)
         # `holdfast.retry` is a package and a decorator (a callable module): the name must stay the package,
         # or `import holdfast.retry` would break after `from holdfast import retry`.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.client.exec import ExecOutput
     from holdfast.client.sandbox import ImagePusher
     from holdfast.client.transport import EndpointResolver
-    from holdfast.retry.policy import RetryListener
+    from holdfast.retry import RetryListener
 
 A = TypeVar("A")
 P = ParamSpec("P")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from holdfast.client.websocket import WebSocket
-    from holdfast.retry.policy import RetryListener
+    from holdfast.retry import RetryListener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,3 +1,4 @@
+from holdfast.containers import labels as labels
 from holdfast.containers.client import (
     ContainerEngine as ContainerEngine,
     EngineFacts as EngineFacts,

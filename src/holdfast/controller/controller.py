@@ -25,8 +25,7 @@ from holdfast.controller.reconcilers import (
 )
 from holdfast.controller.workqueue import WorkQueue
 from holdfast.errors import HoldfastError, ObjectConflictError
-from holdfast.retry import exponential
-from holdfast.retry.backoff import random_fraction
+from holdfast.retry import exponential, random_fraction
 from holdfast.sandbox import controller_of, is_sandbox_ready, largest_disk
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from holdfast.retry import exponential
-from holdfast.retry.backoff import random_fraction
+from holdfast.retry import exponential, random_fraction
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable

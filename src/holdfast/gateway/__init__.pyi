@@ -1,3 +1,4 @@
+from holdfast.gateway import commands as commands
 from holdfast.gateway.cluster.kubeconfig import (
     merge_into as merge_into,
     user_kubeconfig_path as user_kubeconfig_path,
@@ -5,7 +6,6 @@ from holdfast.gateway.cluster.kubeconfig import (
 from holdfast.gateway.context import GatewayContext as GatewayContext, UpOptions as UpOptions
 from holdfast.gateway.endpoint import api_access as api_access
 from holdfast.gateway.gateway import Gateway as Gateway
-from holdfast.gateway.node.readiness import read_node_logs as read_node_logs
 from holdfast.gateway.reconnect import ensure_tunnel as ensure_tunnel
 from holdfast.gateway.registry import (
     GatewayFiles as GatewayFiles,

@@ -171,7 +171,8 @@ class Gateway:
             GatewayNotFoundError: The gateway has no container.
             UsageError: The node has no such component.
         """
-        from holdfast.gateway import GatewayContext, read_node_logs
+        from holdfast.gateway import GatewayContext
+        from holdfast.gateway.node import read_node_logs
 
         return read_node_logs(GatewayContext(self.name), component=component, tail=tail, follow=follow)
 

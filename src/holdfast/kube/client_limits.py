@@ -19,7 +19,7 @@ from holdfast.errors import ResponseTooLargeError, UnreadableResponseError
 from holdfast.retry import current_deadline
 
 if TYPE_CHECKING:
-    from holdfast.retry.clock import StopEvent
+    from holdfast.retry import StopEvent
 
 MAX_RESPONSE_BYTES = 128 * 1024 * 1024
 """Lists of a large cluster are tens of MiB."""

@@ -17,7 +17,7 @@ from holdfast.kube.retry_table import ApiMethod, Verb
 from holdfast.retry import clock
 
 if TYPE_CHECKING:
-    from holdfast.retry.clock import StopEvent
+    from holdfast.retry import StopEvent
 
 _SUCCESS = range(200, 300)
 _MAX_EVENT_BYTES = 32 * 1024 * 1024

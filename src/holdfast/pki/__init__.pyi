@@ -1,6 +1,5 @@
 from holdfast.pki.authority import (
     BUNDLE_LIFETIME as BUNDLE_LIFETIME,
-    DEFAULT_CLIENT_NAME as DEFAULT_CLIENT_NAME,
     CertificateAuthority as CertificateAuthority,
     issue_bundle as issue_bundle,
 )
@@ -13,7 +12,6 @@ from holdfast.pki.bundle import (
     CertificateProblem as CertificateProblem,
     ClientIdentity as ClientIdentity,
     KeyPair as KeyPair,
-    ProblemCode as ProblemCode,
     StoredCredentials as StoredCredentials,
     ValidationResult as ValidationResult,
     from_secret_data as from_secret_data,
@@ -23,7 +21,6 @@ from holdfast.pki.client_store import ClientCertificateStore as ClientCertificat
 from holdfast.pki.parsing import parse_certificate as parse_certificate
 from holdfast.pki.server_names import normalize_server_name as normalize_server_name
 from holdfast.pki.validation import (
-    RENEW_BELOW as RENEW_BELOW,
     validate_bundle as validate_bundle,
     validate_client_identity as validate_client_identity,
 )

@@ -19,19 +19,16 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING
 
-from holdfast.retry.backoff import Backoff, constant, decorrelated, exponential, linear
+from holdfast.retry import argument_checks, clock
+from holdfast.retry.backoff import Backoff, constant, decorrelated, exponential, linear, random_fraction
 from holdfast.retry.budget import Budget
-from holdfast.retry.clock import VirtualClock, asleep, sleep, testing_mode
+from holdfast.retry.clock import StopEvent, VirtualClock, asleep, sleep, testing_mode
 from holdfast.retry.deadline import Deadline, current_deadline
-from holdfast.retry.policy import TRANSIENT, Policy, describe
+from holdfast.retry.policy import TRANSIENT, Policy, RetryListener
 from holdfast.retry.retry_decision import parse_retry_after
 from holdfast.retry.runner import Attempt, RetryContext, RetryDecorator, retry
 from holdfast.retry.state import causes
-
-if TYPE_CHECKING:
-    from holdfast.retry.policy import RetryListener
 
 __all__ = [
     "TRANSIENT",
@@ -42,16 +39,20 @@ __all__ = [
     "Policy",
     "RetryContext",
     "RetryDecorator",
+    "RetryListener",
+    "StopEvent",
     "VirtualClock",
+    "argument_checks",
     "asleep",
     "causes",
+    "clock",
     "constant",
     "current_deadline",
     "decorrelated",
-    "describe",
     "exponential",
     "linear",
     "parse_retry_after",
+    "random_fraction",
     "retry",
     "sleep",
     "testing_mode",

@@ -1,3 +1,4 @@
+from holdfast.sandbox import from_request as from_request
 from holdfast.sandbox.actions import (
     Action as Action,
     ActionTarget as ActionTarget,

@@ -18,7 +18,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.kube import http_status, parse_status
-from holdfast.retry.state import causes
+from holdfast.retry import causes
 
 _log = logging.getLogger("holdfast.server")
 _PATTERN_MISMATCH = re.compile(r"Expected `str` matching regex .*")

@@ -116,7 +116,7 @@ def _event_printer(*, as_json: bool) -> Callable[[Event], None]:
     """Print retries; the renderers load with the first event, because the start-up time of `exec` matters."""
 
     def print_event(event: Event) -> None:
-        from holdfast.cli.output.plain import JsonRenderer, PlainRenderer
+        from holdfast.cli.output import JsonRenderer, PlainRenderer
 
         (JsonRenderer() if as_json else PlainRenderer())(event)
 
@@ -146,7 +146,7 @@ def _run_as_json(
     """Run a command, print its result as JSON and return its exit code."""
     import sys
 
-    from holdfast.cli.output.json import print_json
+    from holdfast.cli.output import print_json
 
     data = sys.stdin.buffer.read(_MAX_INPUT_BYTES + 1) if send_stdin else None
     if data is not None and len(data) > _MAX_INPUT_BYTES:

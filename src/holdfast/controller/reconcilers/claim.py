@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.controller.cache import object_key
 from holdfast.controller.executor import REQUEUE_NOW, REQUEUE_SOON
 from holdfast.errors import ApiRequestRejectedError
-from holdfast.retry import exponential
-from holdfast.retry.backoff import random_fraction
+from holdfast.retry import exponential, random_fraction
 from holdfast.sandbox import (
     Adopt,
     ObservedSandboxClaim,

@@ -1,3 +1,4 @@
+from holdfast.gateway.cluster import kubeconfig as kubeconfig
 from holdfast.gateway.cluster.api_requests import (
     clock_skew_seconds as clock_skew_seconds,
     get_gateway_info as get_gateway_info,

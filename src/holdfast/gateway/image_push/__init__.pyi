@@ -1,3 +1,4 @@
+from holdfast.gateway.image_push import containerd as containerd
 from holdfast.gateway.image_push.containerd import registry_host as registry_host
 from holdfast.gateway.image_push.push import (
     CheckLocalImages as CheckLocalImages,

@@ -1,8 +1,10 @@
+from holdfast.gateway.upgrade import (
+    datastore as datastore,
+    state_machine as state_machine,
+    version_skew as version_skew,
+)
 from holdfast.gateway.upgrade.datastore import (
     UpgradeRecord as UpgradeRecord,
-    container_kubernetes_version as container_kubernetes_version,
-    is_at_target as is_at_target,
-    new_record as new_record,
     read_record as read_record,
     remove_leftover_job as remove_leftover_job,
     target_kubernetes_version as target_kubernetes_version,

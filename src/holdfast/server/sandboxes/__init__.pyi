@@ -1,3 +1,4 @@
+from holdfast.server.sandboxes import pod_lookup as pod_lookup
 from holdfast.server.sandboxes.pod_lookup import PodTarget as PodTarget
 from holdfast.server.sandboxes.routes import (
     SandboxName as SandboxName,

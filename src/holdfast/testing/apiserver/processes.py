@@ -37,9 +37,9 @@ def node_binary() -> Path:
     """Return the binary that the environment names, or the one in the cache of `holdfast image build`."""
     named = os.environ.get(NODE_BINARY_VARIABLE)
     if not named:
-        from holdfast.images import recipe
+        from holdfast.images import node_binary_path
 
-        return recipe.node_binary_path()
+        return node_binary_path()
     path = Path(named)
     if path.is_file() and os.access(path, os.X_OK):
         return path.resolve()

@@ -1,3 +1,10 @@
+from holdfast.gateway.doctor.checks import (
+    cluster as cluster,
+    connectivity as connectivity,
+    engine_host as engine_host,
+    gateway_container as gateway_container,
+    local_state as local_state,
+)
 from holdfast.gateway.doctor.checks.local_state import (
     CHECKPOINT_SCOPES as CHECKPOINT_SCOPES,
     read_store as read_store,
