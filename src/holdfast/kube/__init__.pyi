@@ -9,6 +9,7 @@ from holdfast.kube.client import (
     async_api_client as async_api_client,
     in_cluster_async_client as in_cluster_async_client,
 )
+from holdfast.kube.client_limits import aiohttp_session as aiohttp_session
 from holdfast.kube.conditions import (
     WaitCondition as WaitCondition,
     WaitListCondition as WaitListCondition,

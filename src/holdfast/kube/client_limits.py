@@ -29,7 +29,7 @@ MIN_TIMEOUT = 0.001
 """urllib3 and sockets interpret a timeout of zero as "no timeout" or "non-blocking"."""
 _CHUNK = 1024 * 1024
 _MAX_POOLS = 10
-_LIMIT_ATTRIBUTE = "_holdfast_limit"
+_LIMIT_ATTRIBUTE = "_holdfast_max_response_bytes"
 _STOP_POLL_SECONDS = 0.02
 _TIMEOUT_SLACK = 0.05
 _SUCCESS = range(200, 300)
@@ -160,37 +160,28 @@ def _limited_pool_class(pool_class: Any) -> Any:
 # Applying all limits ---------------------------------------------------------------------------------------
 
 
-class ResponseLimit:
-    """The response size limit of one client; read for each response, so that it can be changed later."""
-
-    __slots__ = ("max_bytes",)
-
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-
-
 def apply_client_limits(api_client: Any, *, max_response_bytes: int | None = None) -> None:
     """Disable inner retries of an ApiClient and bound its responses.
 
     A second call only changes the size limit.
     """
-    limit = getattr(api_client, _LIMIT_ATTRIBUTE, None)
-    if limit is not None:
-        limit.max_bytes = limit.max_bytes if max_response_bytes is None else max_response_bytes
-        return
-    limit = ResponseLimit(MAX_RESPONSE_BYTES if max_response_bytes is None else max_response_bytes)
     rest, configuration = api_client.rest_client, api_client.configuration
+    is_limited = hasattr(rest, _LIMIT_ATTRIBUTE)
+    if max_response_bytes is not None or not is_limited:
+        # Read for each response, so that it can be changed later.
+        setattr(rest, _LIMIT_ATTRIBUTE, max_response_bytes or MAX_RESPONSE_BYTES)
+    if is_limited:
+        return
     configuration.retries = False
     configuration.client_go_retries = False
     if is_async_client(api_client):
         if hasattr(rest, "_effective_retry_options"):  # read by aiohttp-retry at each request
             rest._effective_retry_options = None  # noqa: SLF001 - set once in the constructor
-        rest.request = _limit_async_responses(rest, limit)
+        rest.request = _limit_async_responses(rest)
     else:
         _limit_pool_manager(rest.pool_manager)
-        rest.request = _limit_sync_responses(rest, limit)
+        rest.request = _limit_sync_responses(rest)
     api_client.response_deserialize = _wrap_deserializer(api_client.response_deserialize)
-    setattr(api_client, _LIMIT_ATTRIBUTE, limit)
 
 
 def is_async_client(api_client: Any) -> bool:
@@ -224,45 +215,47 @@ def _wrap_deserializer(deserialize: Any) -> Any:
     return deserialize_or_translate
 
 
-def _limit_sync_responses(rest: Any, response_limit: ResponseLimit) -> Any:
+def _limit_sync_responses(rest: Any) -> Any:
     request, manager, owner = rest.request, rest.pool_manager, os.getpid()
 
-    def limited(*args: Any, **kwargs: Any) -> Any:
+    def request_with_limits(*args: Any, **kwargs: Any) -> Any:
         nonlocal owner
         if owner != os.getpid():
             # A forked child must not write to the connections of its parent, nor wait for their locks.
             owner, manager.pools = os.getpid(), type(manager.pools)(_MAX_POOLS)
         response = request(*args, **kwargs)
-        limit = _max_bytes(response, response_limit)
+        limit = _max_bytes(rest, response)
         if not _fits_limit(response.response, limit):
             response.read = lambda: _read_limited(response, limit)
         return response
 
-    return limited
+    return request_with_limits
 
 
-def _limit_async_responses(rest: Any, response_limit: ResponseLimit) -> Any:
+def _limit_async_responses(rest: Any) -> Any:
     request = rest.request
 
-    async def limited(*args: Any, **kwargs: Any) -> Any:
-        if rest.pool_manager is None and hasattr(rest, "_create_pool_manager"):
-            rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001 - as request() does
-        # aiohttp repeats GET, PUT and DELETE without backoff when a pooled connection was closed.
-        if hasattr(rest.pool_manager, "_retry_connection"):
-            rest.pool_manager._retry_connection = False  # noqa: SLF001
+    async def request_with_limits(*args: Any, **kwargs: Any) -> Any:
+        aiohttp_session(rest)
         response = await request(*args, **kwargs)
-
-        async def read() -> bytes:
-            return await _read_limited_async(response, _max_bytes(response, response_limit))
-
-        response.read = read
+        response.read = lambda: _read_limited_async(response, _max_bytes(rest, response))
         return response
 
-    return limited
+    return request_with_limits
 
 
-def _max_bytes(response: Any, response_limit: ResponseLimit) -> int:
-    return response_limit.max_bytes if response.status in _SUCCESS else MAX_ERROR_BYTES
+def aiohttp_session(rest: Any) -> Any:
+    """The aiohttp session of an async client's `rest_client`, without inner retries; created on first use."""
+    if rest.pool_manager is None and hasattr(rest, "_create_pool_manager"):
+        rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001 - as its request() does
+    # aiohttp repeats GET, PUT and DELETE without backoff when a pooled connection was closed.
+    if hasattr(rest.pool_manager, "_retry_connection"):
+        rest.pool_manager._retry_connection = False  # noqa: SLF001
+    return rest.pool_manager
+
+
+def _max_bytes(rest: Any, response: Any) -> int:
+    return int(getattr(rest, _LIMIT_ATTRIBUTE)) if response.status in _SUCCESS else MAX_ERROR_BYTES
 
 
 def _fits_limit(raw: Any, limit: int) -> bool:

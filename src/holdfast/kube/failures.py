@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, ResponseTooLargeError, UnreadableResponseError
 from holdfast.retry import causes, parse_retry_after
 
 if TYPE_CHECKING:
@@ -124,19 +124,26 @@ def request_causes(error: BaseException) -> Iterator[BaseException]:
     return causes(error, exclude={id(each) for each in causes(handled) if each is not error})
 
 
-class TransportFailure(Enum):
-    """What the cause chain of an error without an HTTP status says."""
+class FailureClass(Enum):
+    """Whether a failed request may have been applied."""
 
     NOT_SENT = "not sent"
-    RESPONSE_LOST = "lost"
-    """sent at least in part; the response is missing or incomplete"""
-    UNREADABLE = "garbled"
-    """the response cannot be parsed"""
-    PERMANENT = "never"
-    """a retry would fail again: untrusted certificate, invalid call"""
+    """not applied: connection refused, unknown host name, no route"""
+    REJECTED = "rejected"
+    """not applied: the server is overloaded or not ready; retry later"""
+    AMBIGUOUS = "ambiguous"
+    """possibly applied: the response was lost or reports a timeout"""
+    DEFINITE = "definite"
+    """not applied: the server rejected it and would reject it again"""
 
 
-_PRECEDENCE = (TransportFailure.RESPONSE_LOST, TransportFailure.UNREADABLE, TransportFailure.NOT_SENT)
+class WriteOutcome(Enum):
+    """Whether a write that raised was applied."""
+
+    NOT_DONE = "not done"
+    UNKNOWN = "unknown"
+
+
 _NOT_SENT_ERRNOS = {
     errno.ECONNREFUSED,
     errno.ENETUNREACH,
@@ -144,7 +151,7 @@ _NOT_SENT_ERRNOS = {
     errno.ENETDOWN,
     errno.EHOSTDOWN,
 }
-_RESPONSE_LOST_ERRNOS = {errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ECONNABORTED}
+_AMBIGUOUS_ERRNOS = {errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ECONNABORTED}
 _NOT_SENT_TYPES = {
     "NewConnectionError",
     "ConnectTimeoutError",
@@ -154,7 +161,7 @@ _NOT_SENT_TYPES = {
     "ClientConnectorDNSError",
     "ClientProxyConnectionError",
 }
-_RESPONSE_LOST_TYPES = {
+_AMBIGUOUS_TYPES = {
     "ProtocolError",
     "ReadTimeoutError",
     "TimeoutError",
@@ -168,8 +175,7 @@ _RESPONSE_LOST_TYPES = {
     "ClientPayloadError",
     "TransferEncodingError",
     "ContentLengthError",
-}
-_UNREADABLE_TYPES = {
+    # The response cannot be parsed.
     "JSONDecodeError",
     "UnicodeDecodeError",
     "DecodeError",
@@ -180,8 +186,6 @@ _UNREADABLE_TYPES = {
     "ResponseError",
     "ClientResponseError",
     "ContentEncodingError",
-    "ResponseTooLargeError",
-    "UnreadableResponseError",
     "HTTPException",
 }
 # OpenSSL reasons of handshakes that would fail again. With TLS 1.3 the server rejects a client certificate
@@ -203,7 +207,7 @@ _PERMANENT_TLS_REASONS = (
 _KNOWN_PACKAGES = ("urllib3", "aiohttp", "http", "json", "asyncio", "builtins", "holdfast", "socket")
 
 
-def transport_failure(error: BaseException) -> TransportFailure:
+def _classify_transport_error(error: BaseException) -> FailureClass:
     """Classify the cause chain of an error; an untrusted certificate outweighs everything else.
 
     The client's own "not sent" types wrap the timeout or reset of a connection attempt, so the outermost one
@@ -211,15 +215,14 @@ def transport_failure(error: BaseException) -> TransportFailure:
     """
     chain = list(request_causes(error))
     if any(map(_is_tls_trust_failure, chain)):
-        return TransportFailure.PERMANENT
+        return FailureClass.DEFINITE
     classified = [(each, failure) for each in chain if (failure := _classify_one(each)) is not None]
     if not classified:
-        return TransportFailure.PERMANENT
-    outermost, failure = classified[0]
-    if failure is TransportFailure.NOT_SENT and _known_type_names(outermost) & _NOT_SENT_TYPES:
-        return failure
-    failures = {failure for _, failure in classified}
-    return next(each for each in _PRECEDENCE if each in failures)
+        return FailureClass.DEFINITE
+    if _known_type_names(classified[0][0]) & _NOT_SENT_TYPES:
+        return FailureClass.NOT_SENT
+    is_ambiguous = any(failure is FailureClass.AMBIGUOUS for _, failure in classified)
+    return FailureClass.AMBIGUOUS if is_ambiguous else FailureClass.NOT_SENT
 
 
 def is_tls_trust_error(error: BaseException) -> bool:
@@ -239,23 +242,21 @@ def _is_tls_trust_failure(error: BaseException) -> bool:
     return any(word in reason for word in _PERMANENT_TLS_REASONS)
 
 
-def _classify_one(error: BaseException) -> TransportFailure | None:
+def _classify_one(error: BaseException) -> FailureClass | None:
     if isinstance(error, HoldfastError):
         # Errors of holdfast also derive from TimeoutError and the like, but are not transport errors.
-        return TransportFailure.UNREADABLE if type(error).__name__ in _UNREADABLE_TYPES else None
+        is_unreadable = isinstance(error, ResponseTooLargeError | UnreadableResponseError)
+        return FailureClass.AMBIGUOUS if is_unreadable else None
     names = _known_type_names(error)
     if isinstance(error, socket.gaierror | ConnectionRefusedError) or names & _NOT_SENT_TYPES:
-        return TransportFailure.NOT_SENT
+        return FailureClass.NOT_SENT
     if isinstance(error, OSError):
         if error.errno in _NOT_SENT_ERRNOS:
-            return TransportFailure.NOT_SENT
-        if error.errno in _RESPONSE_LOST_ERRNOS or isinstance(
-            error, ConnectionError | TimeoutError | ssl.SSLError
-        ):
-            return TransportFailure.RESPONSE_LOST
-    if names & _RESPONSE_LOST_TYPES:
-        return TransportFailure.RESPONSE_LOST
-    return TransportFailure.UNREADABLE if names & _UNREADABLE_TYPES else None
+            return FailureClass.NOT_SENT
+        if error.errno in _AMBIGUOUS_ERRNOS:
+            return FailureClass.AMBIGUOUS
+    is_lost = isinstance(error, ConnectionError | TimeoutError | ssl.SSLError) or names & _AMBIGUOUS_TYPES
+    return FailureClass.AMBIGUOUS if is_lost or _is_unsupported_content_type(error) else None
 
 
 def _known_type_names(error: BaseException) -> set[str]:
@@ -264,34 +265,8 @@ def _known_type_names(error: BaseException) -> set[str]:
     }
 
 
-class FailureClass(Enum):
-    """Whether a failed request may have been applied."""
-
-    NOT_SENT = "not sent"
-    """not applied: connection refused, unknown host name, no route"""
-    REJECTED = "rejected"
-    """not applied: the server is overloaded or not ready; retry later"""
-    AMBIGUOUS = "ambiguous"
-    """possibly applied: the response was lost or reports a timeout"""
-    DEFINITE = "definite"
-    """not applied: the server rejected it and would reject it again"""
-
-
-class WriteOutcome(Enum):
-    """Whether a write that raised was applied."""
-
-    NOT_DONE = "not done"
-    UNKNOWN = "unknown"
-
-
 _AMBIGUOUS_STATUSES = {408, 500, 502, 504}
 _SUCCESS = range(200, 300)
-_CLASS_OF_TRANSPORT_FAILURE = {
-    TransportFailure.NOT_SENT: FailureClass.NOT_SENT,
-    TransportFailure.RESPONSE_LOST: FailureClass.AMBIGUOUS,
-    TransportFailure.UNREADABLE: FailureClass.AMBIGUOUS,
-    TransportFailure.PERMANENT: FailureClass.DEFINITE,
-}
 _OUTCOME_ATTRIBUTE = "_holdfast_done"
 
 
@@ -299,8 +274,7 @@ def classify(error: BaseException) -> FailureClass:
     """The failure class of any error that a client call can raise."""
     status = http_status(error)
     if status is None:
-        unreadable = any(_is_unsupported_content_type(each) for each in request_causes(error))
-        return FailureClass.AMBIGUOUS if unreadable else _CLASS_OF_TRANSPORT_FAILURE[transport_failure(error)]
+        return _classify_transport_error(error)
     if status == 429:  # noqa: PLR2004 - status codes are their own names
         return FailureClass.REJECTED
     if status == 503:  # noqa: PLR2004

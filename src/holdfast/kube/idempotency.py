@@ -300,6 +300,12 @@ async def patch_object(
     return patched
 
 
+def delete_options(uid: str, resource_version: str | None, propagation: str | None) -> dict[str, Any]:
+    preconditions = {"uid": uid, **({"resourceVersion": resource_version} if resource_version else {})}
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+    return {**options, **({"propagationPolicy": propagation} if propagation else {})}
+
+
 async def delete_object(
     write: PendingWrite, request: ApiRequest, uid: str, send: Send
 ) -> Literal["deleted", "absent"]:

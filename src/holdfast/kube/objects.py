@@ -17,10 +17,7 @@ from contextlib import nullcontext
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from holdfast.errors import (
-    ArgumentTypeError,
-    UnreadableResponseError,
-)
+from holdfast.errors import ApiRequestRejectedError, ArgumentTypeError, UnreadableResponseError
 from holdfast.kube import conditions, idempotency
 from holdfast.kube.client import run_sync
 from holdfast.kube.client_limits import is_async_client
@@ -35,7 +32,7 @@ from holdfast.kube.rest_mapping import (
     parse_manifest,
     parse_new_manifest,
 )
-from holdfast.kube.retry_table import Verb, effective_verb
+from holdfast.kube.retry_table import Verb, effective_verb, resource_version
 from holdfast.kube.transport import DEFAULT_TIMEOUT, OperationResult, open_session
 from holdfast.kube.watch import ChangeWatcher, ObjectListWaiter, ObjectWaiter
 from holdfast.retry import Deadline, argument_checks
@@ -93,6 +90,7 @@ class AsyncObjects:
                 "api_client", f"must be a {library}.ApiClient, not {type(api_client).__name__}"
             )
         self._session = open_session(api_client, policy=policy, timeout=timeout, observers=observers)
+        self._to_json = api_client.sanitize_for_serialization
 
     async def get(
         self, kind: str, name: str, *, namespace: str | None = None, api_version: str | None = None
@@ -114,31 +112,29 @@ class AsyncObjects:
     ) -> ObjectList:
         """Return all objects of a kind, in one namespace or in all of them."""
         reference = collection_reference(kind, namespace, api_version)
-        first = {"labelSelector": label_selector, "limit": str(chunk_size)}
         items: list[dict[str, Any]] = []
-        query: dict[str, Any] = dict(first)
+        token: str | None = None
         with self._deadline():
             mapping = await find_mapping(self._session, reference)
             path = mapping.list_path(reference.namespace)
             while True:
-                request = ApiRequest(Verb.READ, path, mapping.plural, query=dict(query))
+                query = {"labelSelector": label_selector, "limit": str(chunk_size), "continue": token}
+                request = ApiRequest(Verb.READ, path, mapping.plural, query=query)
                 try:
-                    attempt = partial(self._session.send, request)
-                    page = await self._session.call(Verb.READ, "list", reference, attempt)
-                except Exception as error:
-                    cause = getattr(error, "cause", None)
+                    page = await self._session.request("list", reference, request)
+                except ApiRequestRejectedError as error:
                     # The server keeps the remaining pages of a list for some minutes only.
-                    if "continue" not in query or cause is None or http_status(cause) != _GONE:
+                    if token is None or http_status(error.cause) != _GONE:
                         raise
-                    items, query = [], dict(first)
+                    items, token = [], None
                     continue
                 # The items of a list have neither kind nor apiVersion.
                 type_meta = {"apiVersion": reference.api_version, "kind": reference.kind}
                 items += [{**type_meta, **item} for item in page.get("items") or ()]
                 metadata = page.get("metadata") or {}
-                if not metadata.get("continue"):
+                token = metadata.get("continue")
+                if not token:
                     return ObjectList(items, str(metadata.get("resourceVersion", "")))
-                query["continue"] = metadata["continue"]
 
     async def create(self, manifest: Any, *, namespace: str | None = None) -> dict[str, Any]:
         """Create an object, without reading first.
@@ -193,7 +189,7 @@ class AsyncObjects:
             after = await self._session.call(Verb.PATCH, "apply", reference, attempt, write=write)
         if before is None:
             return OperationResult("created", after)
-        is_same = _resource_version(before) == _resource_version(after)
+        is_same = resource_version(before) == resource_version(after)
         return OperationResult("unchanged" if is_same else "changed", after)
 
     async def patch(
@@ -252,13 +248,12 @@ class AsyncObjects:
         reference = object_reference(kind, name, namespace, api_version)
         with self._deadline(0.0 if wait is None else argument_checks.check_seconds("wait", wait)):
             mapping = await find_mapping(self._session, reference)
-            live: dict[str, Any] | None = {"metadata": {"name": name, "uid": uid}}
-            if uid is None:
-                live = await self._get(mapping, reference)
+            known = {"metadata": {"name": name, "uid": uid}}
+            live = known if uid else await self._get(mapping, reference)
             if live is None:
                 return OperationResult("absent", {"metadata": {"name": name}})
             uid = _require_uid(live)
-            body = _delete_options(uid, resource_version, propagation)
+            body = idempotency.delete_options(uid, resource_version, propagation)
             path = mapping.path(reference.namespace, name)
             request = ApiRequest(Verb.DELETE, path, mapping.plural, "DELETE", body=body)
             write = idempotency.PendingWrite()
@@ -353,9 +348,6 @@ class AsyncObjects:
         attempt = partial(idempotency.none_if_not_found, self._session.send, request)
         return await self._session.call(Verb.READ, "read", reference, attempt)
 
-    def _to_json(self, model: Any) -> Any:
-        return self._session.api_client.sanitize_for_serialization(model)
-
 
 class _BlockingOperations(AsyncObjects):
     """The same coroutines through a sync client; they block and never suspend (see `client.run_sync`)."""
@@ -400,18 +392,8 @@ class Objects:
     watch = _sync_method(AsyncObjects.watch)
 
 
-def _delete_options(uid: str, resource_version: str | None, propagation: str | None) -> dict[str, Any]:
-    preconditions = {"uid": uid, **({"resourceVersion": resource_version} if resource_version else {})}
-    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-    return {**options, **({"propagationPolicy": propagation} if propagation else {})}
-
-
 def _require_uid(obj: dict[str, Any]) -> str:
     uid = obj.get("metadata", {}).get("uid")
     if not isinstance(uid, str):
         raise UnreadableResponseError("HTTP success, but the object has no uid")
     return uid
-
-
-def _resource_version(obj: dict[str, Any]) -> Any:
-    return obj.get("metadata", {}).get("resourceVersion")

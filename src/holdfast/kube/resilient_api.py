@@ -33,7 +33,6 @@ Api = TypeVar("Api")
 
 _NOT_FOUND = 404
 _STREAM_SUFFIX = "_without_preload_content"
-_TIMING_OPTIONS = {"_request_timeout", "_preload_content", "watch", "follow"}
 _MIN_VERIFY_SECONDS = 0.05
 """Below this, the final read of an ambiguous write cannot succeed."""
 
@@ -316,17 +315,13 @@ async def _run_attempt_async(call: BoundCall) -> Any:
 
 async def _call_sync(fn: Callable[..., Any], args: Any, kwargs: dict[str, Any], timeout: float) -> Any:  # noqa: ASYNC109
     """Call a method within its timeout; within the deadline if it streams or has two timeouts."""
-    seconds = timeout
-    if _TIMING_OPTIONS.isdisjoint(kwargs) and not fn.__name__.endswith(_STREAM_SUFFIX):
-        kwargs = {**kwargs, "_request_timeout": timeout}
-    else:
-        kwargs, deadline = _with_timeout(kwargs, timeout), current_deadline()
-        own = kwargs.get("_request_timeout")
-        if _is_streaming(fn, kwargs) or not isinstance(own, int | float):
-            own = None if deadline is None else deadline.remaining()
-        if own is None:
+    kwargs = _with_timeout(kwargs, timeout)
+    seconds = kwargs.get("_request_timeout")
+    if _is_streaming(fn, kwargs) or not isinstance(seconds, int | float):
+        deadline = current_deadline()
+        if deadline is None:
             return fn(*args, **kwargs)
-        seconds = own
+        seconds = deadline.remaining()
     with TimeLimit(seconds):
         return fn(*args, **kwargs)
 

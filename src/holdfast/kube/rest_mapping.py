@@ -99,7 +99,7 @@ async def find_mapping(session: ApiSession, reference: ObjectReference) -> RestM
         root = api_root(reference.api_version)
         try:
             request = ApiRequest(Verb.READ, root, "api_resources")
-            response = await session.call(Verb.READ, "look up", reference, lambda: session.send(request))
+            response = await session.request("look up", reference, request)
         except ApiRequestRejectedError as error:
             if error.cause is None or http_status(error.cause) != _NOT_FOUND:
                 raise
@@ -270,5 +270,5 @@ def fetch_openapi(
     """Fetch the OpenAPI v3 document of one API version, such as `v1` or `apps/v1`."""
     session = open_session(api_client, policy=policy, timeout=timeout)
     request = ApiRequest(Verb.READ, f"/openapi/v3{api_root(api_version)}", "openapi", returns_object=False)
-    action, reference = "read the OpenAPI document of", ObjectReference(api_version, "API")
-    return run_sync(session.call(Verb.READ, action, reference, lambda: session.send(request)))
+    reference = ObjectReference(api_version, "API")
+    return run_sync(session.request("read the OpenAPI document of", reference, request))

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from holdfast.kube.failures import FailureClass, classify, describe, http_status, retry_after_seconds
 from holdfast.retry import Budget, Policy, exponential
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Verb(Enum):
@@ -126,51 +124,28 @@ def resource_version(body: Any) -> str | None:
     return version if isinstance(version, str) and version else None
 
 
-class FailureAction(Enum):
-    """What follows a failure."""
-
-    RETRY = "retry"
-    RESOLVE = "resolve"
-    """retry; if the write turns out to be applied already, check whether an earlier attempt did it"""
-    RAISE = "raise"
-
-
-_RETRY, _RESOLVE, _RAISE = FailureAction.RETRY, FailureAction.RESOLVE, FailureAction.RAISE
-# Columns: not sent, rejected, ambiguous. A definite failure is always raised.
-_TABLE: dict[Verb, tuple[FailureAction, FailureAction, FailureAction]] = {
-    Verb.READ: (_RETRY, _RETRY, _RETRY),
-    Verb.QUERY: (_RETRY, _RETRY, _RETRY),
-    Verb.CREATE: (_RETRY, _RETRY, _RESOLVE),
-    Verb.EVICT: (_RETRY, _RETRY, _RAISE),
-    Verb.INVOKE: (_RETRY, _RETRY, _RAISE),
-    Verb.REPLACE: (_RETRY, _RETRY, _RESOLVE),
-    Verb.OVERWRITE: (_RETRY, _RETRY, _RAISE),
-    Verb.PATCH: (_RETRY, _RETRY, _RETRY),
-    Verb.PATCH_ONCE: (_RETRY, _RETRY, _RAISE),
-    Verb.DELETE: (_RETRY, _RETRY, _RESOLVE),
-    Verb.DELETE_COLLECTION: (_RETRY, _RETRY, _RAISE),
-}
-_COLUMNS = {FailureClass.NOT_SENT: 0, FailureClass.REJECTED: 1, FailureClass.AMBIGUOUS: 2}
-
+# Verbs that are repeated after an ambiguous failure. Reads and merge patches have the same effect again. A
+# repeated create, replace or delete detects that an earlier attempt was applied (see `idempotency`).
+_REPEATABLE_VERBS = {Verb.READ, Verb.QUERY, Verb.CREATE, Verb.REPLACE, Verb.PATCH, Verb.DELETE}
 _TOO_MANY_REQUESTS = 429
 
 
-def failure_action(verb: Verb, outcome: FailureClass) -> FailureAction:
-    """Look up the table."""
-    column = _COLUMNS.get(outcome)
-    return FailureAction.RAISE if column is None else _TABLE[verb][column]
+def is_retryable(verb: Verb, error: Exception) -> bool:
+    """Whether a call with this verb is repeated after this error.
 
-
-def retry_predicate(verb: Verb) -> Callable[[Exception], bool]:
-    """The `retry_on` predicate for a verb."""
-
-    def predicate(error: Exception) -> bool:
-        if verb is Verb.EVICT and http_status(error) == _TOO_MANY_REQUESTS:
-            # The disruption budget does not allow the eviction; only the caller knows how long to retry.
-            return False
-        return failure_action(verb, classify(error)) is not FailureAction.RAISE
-
-    return predicate
+    | failure | verbs |
+    | --- | --- |
+    | not sent, rejected | all |
+    | ambiguous | those whose repetition is safe |
+    | definite | none |
+    """
+    if verb is Verb.EVICT and http_status(error) == _TOO_MANY_REQUESTS:
+        # The disruption budget does not allow the eviction; only the caller knows how long to retry.
+        return False
+    failure = classify(error)
+    if failure is FailureClass.AMBIGUOUS:
+        return verb in _REPEATABLE_VERBS
+    return failure is not FailureClass.DEFINITE
 
 
 DEFAULT_POLICY = Policy(attempts=4, backoff=exponential(0.2, cap=10.0))
@@ -188,7 +163,7 @@ def budget_for_host(host: str) -> Budget:
 def policy_for(verb: Verb, base: Policy, operation: str) -> Policy:
     """Add the retry rules of a verb to the caller's policy."""
     return base.replace(
-        retry_on=retry_predicate(verb),
+        retry_on=partial(is_retryable, verb),
         retry_after=retry_after_seconds,
         describe=describe,
         operation=operation,

@@ -128,6 +128,10 @@ class ApiSession:
                 finish(outcome)
         return result
 
+    async def request(self, action: str, reference: ObjectReference, request: ApiRequest) -> dict[str, Any]:
+        """Send a request that reads or only asks, with retries; see `call`."""
+        return await self.call(request.verb, action, reference, partial(self.send, request))
+
     async def call(
         self,
         verb: Verb,

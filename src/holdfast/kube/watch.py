@@ -24,7 +24,7 @@ from holdfast.kube.client_limits import clip_to_deadline
 from holdfast.kube.conditions import WaitResult
 from holdfast.kube.failures import http_status, parse_status
 from holdfast.kube.rest_client import ApiRequest
-from holdfast.kube.retry_table import Verb, retry_predicate
+from holdfast.kube.retry_table import Verb, is_retryable
 from holdfast.retry import current_deadline
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _is_recoverable(error: Exception) -> bool:
     """Whether a wait continues after this error."""
     if http_status(error) == _GONE or isinstance(error, WatchDroppedError):
         return True
-    return retry_predicate(Verb.READ)(error)
+    return is_retryable(Verb.READ, error)
 
 
 class ObjectWaiter:

@@ -13,6 +13,7 @@ from holdfast.kube import (
     AsyncObjects,
     ObjectReference,
     Verb,
+    aiohttp_session,
     open_session,
 )
 from holdfast.server.errors import PodResponseLostError
@@ -76,7 +77,7 @@ class NamespaceClient:
         query = {"limit": str(limit), "continue": continue_token, "labelSelector": label_selector}
         path = f"/apis/{target.api_version}/namespaces/{self.namespace}/{plural}"
         request = ApiRequest(Verb.READ, path, plural, query=query)
-        response = await self._session.call(Verb.READ, "list", target, lambda: self._session.send(request))
+        response = await self._session.request("list", target, request)
         return ObjectPage(
             list(response.get("items") or ()), (response.get("metadata") or {}).get("continue") or None
         )
@@ -110,7 +111,7 @@ class NamespaceClient:
             manifest["apiVersion"], manifest["kind"], manifest["metadata"]["name"], self.namespace
         )
         try:
-            await self._session.call(Verb.QUERY, "validate", reference, lambda: self._session.send(request))
+            await self._session.request("validate", reference, request)
         except ObjectConflictError:
             return  # the caller compares the existing object
 
@@ -150,7 +151,8 @@ class NamespaceClient:
         _, url, headers, *_ = await self._client.param_serialize(
             "GET", path, query_params=query, header_params={}, auth_settings=["BearerToken"]
         )
-        session = await self._http_session()
+        # aiohttp itself would resend a GET whose connection was cut, and run the command twice.
+        session = aiohttp_session(self._client.rest_client)
         try:
             return await session.ws_connect(  # type: ignore[no-any-return]
                 url,
@@ -163,14 +165,6 @@ class NamespaceClient:
             if _is_not_started(error):
                 raise TemporaryError(f"pod {pod}: the cluster did not open the stream") from error
             raise PodResponseLostError(f"pod {pod}: the connection was lost while it was opened") from error
-
-    async def _http_session(self) -> Any:
-        rest = self._client.rest_client
-        if rest.pool_manager is None:
-            rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001 (as its request() does)
-        # aiohttp would resend a GET whose connection was cut, and run the command twice.
-        rest.pool_manager._retry_connection = False  # noqa: SLF001
-        return rest.pool_manager
 
     async def _open_response(self, request: ApiRequest) -> Any:
         import aiohttp

@@ -4,15 +4,7 @@ import pytest
 from kubernetes import client
 from kubernetes.aio import client as aio
 
-from holdfast.kube.failures import FailureClass
-from holdfast.kube.retry_table import (
-    ApiMethod,
-    FailureAction,
-    Verb,
-    effective_verb,
-    failure_action,
-    parse_method_name,
-)
+from holdfast.kube.retry_table import ApiMethod, Verb, effective_verb, is_retryable, parse_method_name
 
 
 @pytest.mark.parametrize("module", [client, aio], ids=["sync", "aio"])
@@ -96,18 +88,26 @@ def test_dry_run_is_a_read():
     assert effective_verb(Verb.READ, None, dry_run=True) is Verb.READ
 
 
-def test_table_covers_every_verb_and_never_retries_definite_errors():
-    for verb in Verb:
-        assert failure_action(verb, FailureClass.DEFINITE) is FailureAction.RAISE
-        assert failure_action(verb, FailureClass.NOT_SENT) is FailureAction.RETRY
-        assert isinstance(failure_action(verb, FailureClass.AMBIGUOUS), FailureAction)
+def api_error(status):
+    return client.ApiException(status=status, reason="")
 
 
-@pytest.mark.parametrize(
-    "verb", [Verb.INVOKE, Verb.EVICT, Verb.OVERWRITE, Verb.PATCH_ONCE, Verb.DELETE_COLLECTION]
-)
-def test_non_idempotent_verbs_are_not_retried(verb):
-    assert failure_action(verb, FailureClass.AMBIGUOUS) is FailureAction.RAISE
+@pytest.mark.parametrize("verb", Verb)
+def test_definite_errors_are_never_retried_and_unsent_requests_always(verb):
+    assert not is_retryable(verb, api_error(403))
+    assert is_retryable(verb, ConnectionRefusedError())
+
+
+@pytest.mark.parametrize("verb", Verb)
+def test_only_verbs_with_safe_repetition_are_retried_after_an_ambiguous_error(verb):
+    is_safe = verb in {Verb.READ, Verb.QUERY, Verb.CREATE, Verb.REPLACE, Verb.PATCH, Verb.DELETE}
+    assert is_retryable(verb, api_error(504)) is is_safe
+    assert is_retryable(verb, ConnectionResetError()) is is_safe
+
+
+@pytest.mark.parametrize("verb", Verb)
+def test_rejected_requests_are_retried_except_evictions(verb):
+    assert is_retryable(verb, api_error(429)) is (verb is not Verb.EVICT)
 
 
 def test_secret_resources():
