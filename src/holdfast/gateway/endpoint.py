@@ -46,10 +46,10 @@ def api_access(name: str) -> GatewayEndpoint:
 
 def _tunnel_url(metadata: GatewayMetadata) -> str:
     from holdfast.gateway.hosts import DEFAULT_SETTINGS, resolve_host
-    from holdfast.gateway.settings import load_settings
+    from holdfast.gateway.settings import resolve_settings
 
     try:
-        settings = load_settings()
+        settings = resolve_settings().settings
     except InvalidSettingError:
         settings = DEFAULT_SETTINGS  # an invalid setting must not make the gateway unreachable
     host = resolve_host(metadata.name, requested=None, metadata=metadata, settings=settings)

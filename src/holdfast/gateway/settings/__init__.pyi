@@ -7,6 +7,5 @@ from holdfast.gateway.settings.models import (
 from holdfast.gateway.settings.resolver import (
     ResolvedSettings as ResolvedSettings,
     explain_settings as explain_settings,
-    load_settings as load_settings,
     resolve_settings as resolve_settings,
 )

@@ -1,7 +1,7 @@
 """Resolve the settings: flag, else `HOLDFAST_*` variable, else `holdfast.toml`, else default.
 
-    settings = load_settings({"port": 16443})            # flags by key
-    for setting in explain_settings(resolve_settings()): # each value and its source
+    resolved = resolve_settings({"port": 16443})         # flags by key
+    for setting in explain_settings(resolved):           # each value and its source
         print(setting.key, setting.value, setting.where)
 
 Every value is checked, also one that a stronger source overrides. A list or table comes from one source as a
@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -61,7 +62,6 @@ class ResolvedSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: Settings
     origins: dict[str, tuple[SourceKind, str]]
-    files: tuple[str, ...] = ()
 
     def is_explicit(self, key: str) -> bool:
         """Whether a flag, a variable or a file sets this key."""
@@ -69,16 +69,12 @@ class ResolvedSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting as users see it; never contains a secret."""
+    """The value of one setting and its source; never contains a secret."""
 
     key: str
     value: Any
     source: SourceKind
     where: str
-    default: Any
-    variable: str
-    description: str
-    allowed: str
 
 
 class RawSetting(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,16 +85,6 @@ class RawSetting(msgspec.Struct, frozen=True, kw_only=True):
     kind: SourceKind
     where: str
     base: Path
-
-
-def load_settings(
-    flags: Mapping[str, object] | None = None,
-    *,
-    environ: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-) -> Settings:
-    """Return the effective settings; see `resolve_settings`."""
-    return resolve_settings(flags, environ=environ, cwd=cwd).settings
 
 
 def resolve_settings(
@@ -129,38 +115,21 @@ def resolve_settings(
     _reject_unknown_variables(environ, values.get("registries.credentials", {}))
     nested: dict[str, Any] = {}
     for key, value in values.items():
-        table, dot, name = key.partition(".")
-        if dot:
-            nested.setdefault(table, {})[name] = value
-        else:
-            nested[key] = value
+        table, _, name = key.rpartition(".")
+        (nested.setdefault(table, {}) if table else nested)[name] = value
     return ResolvedSettings(
         settings=msgspec.convert(nested, type=Settings),
         origins={raw.key: (raw.kind, raw.where) for raw in raw_settings},
-        files=tuple(map(str, files)),
     )
 
 
 def explain_settings(resolved: ResolvedSettings) -> list[Setting]:
-    """Return every setting with its value and its source, in the order of the model."""
+    """Return the value of every setting and its source, in the order of the model."""
     explained = []
-    for field in setting_fields().values():
-        value: Any = resolved.settings
-        for part in field.key.split("."):
-            value = getattr(value, part)
-        source, where = resolved.origins.get(field.key, ("default", "default"))
-        explained.append(
-            Setting(
-                key=field.key,
-                value=value,
-                source=source,
-                where=where,
-                default=field.default,
-                variable=field.variable,
-                description=field.description,
-                allowed=field.allowed,
-            )
-        )
+    for key in setting_fields():
+        value = attrgetter(key)(resolved.settings)
+        source, where = resolved.origins.get(key, ("default", "default"))
+        explained.append(Setting(key=key, value=value, source=source, where=where))
     return explained
 
 
@@ -185,7 +154,7 @@ def _invalid_value_error(field: SettingField, raw: RawSetting, reason: str) -> I
         quoted = f"{quoted[: _MAX_QUOTE_LENGTH - 1]}…"
     return InvalidSettingError(
         f"{field.key}: invalid value{quoted and ' '}{quoted} from {raw.where}{reason and ': '}{reason}",
-        hint=f"Set {field.key} to {field.allowed}.",
+        hint=f"Set {field.key} to {field.value_type.allowed}.",
     )
 
 

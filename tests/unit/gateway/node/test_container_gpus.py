@@ -16,7 +16,7 @@ from holdfast.gateway.context import GatewayContext, UpOptions
 from holdfast.gateway.node import HOLDFAST_NODE, EnsureContainer, settings_fingerprint
 from holdfast.gateway.node.container import container_config, host_config
 from holdfast.gateway.registry import GatewayMetadata, write_metadata
-from holdfast.gateway.settings import load_settings, resolve_settings
+from holdfast.gateway.settings import resolve_settings
 from holdfast.gateway.spec import GatewaySpec
 
 SPEC = GatewaySpec(name="dev", image="holdfast/node:1", port=16443, gateway_port=16444)
@@ -172,7 +172,7 @@ def test_container_is_recreated_only_for_changed_gpus(has, settings, why):
     ],
 )
 def test_accepted_formats(tmp_path, raw, gpus):
-    assert load_settings({"gpus": raw}, environ={}, cwd=tmp_path).gpus == gpus
+    assert resolve_settings({"gpus": raw}, environ={}, cwd=tmp_path).settings.gpus == gpus
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_accepted_formats(tmp_path, raw, gpus):
 )
 def test_invalid_values_are_rejected_in_one_line(tmp_path, raw, why):
     with pytest.raises(InvalidSettingError) as caught:
-        load_settings({"gpus": raw}, environ={}, cwd=tmp_path)
+        resolve_settings({"gpus": raw}, environ={}, cwd=tmp_path)
     assert caught.value.message.startswith("gpus: invalid value ")
     assert caught.value.message.endswith(f": {why}")
     assert "\n" not in caught.value.message
@@ -211,10 +211,10 @@ def test_invalid_values_are_rejected_in_one_line(tmp_path, raw, why):
 
 def test_file_variable_and_flag(tmp_path):
     (tmp_path / "holdfast.toml").write_text("gpus = [0, 1]")
-    assert load_settings(environ={}, cwd=tmp_path).gpus == ("0", "1")
+    assert resolve_settings(environ={}, cwd=tmp_path).settings.gpus == ("0", "1")
     environ = {"HOLDFAST_GPUS": "all"}
-    assert load_settings(environ=environ, cwd=tmp_path).gpus == ("all",)
-    assert load_settings({"gpus": "none"}, environ=environ, cwd=tmp_path).gpus == ()
+    assert resolve_settings(environ=environ, cwd=tmp_path).settings.gpus == ("all",)
+    assert resolve_settings({"gpus": "none"}, environ=environ, cwd=tmp_path).settings.gpus == ()
 
 
 def test_up_flag_sets_setting(tmp_path, monkeypatch):

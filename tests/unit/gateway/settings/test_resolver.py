@@ -21,9 +21,9 @@ from holdfast.gateway.settings import (
     Settings,
     TimeoutSettings,
     explain_settings,
-    load_settings,
     resolve_settings,
 )
+from holdfast.gateway.settings.models import setting_fields
 from holdfast.remote import SshTimeouts, connect
 
 REFERENCE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "settings.md"
@@ -51,7 +51,7 @@ def write(folder, text):
 
 
 def test_defaults_match_specification(project):
-    settings = load_settings(environ={}, cwd=project)
+    settings = resolve_settings(environ={}, cwd=project).settings
     assert settings == Settings()
     waits = settings.timeouts
     assert (waits.api, waits.namespace, waits.rollout, waits.health) == (60, 180, 180, 360)
@@ -62,11 +62,11 @@ def test_defaults_match_specification(project):
 def test_source_precedence(project, own_home):
     environ = {"HOLDFAST_PORT": "3"}
     write(own_home / "config", "port = 1\nlisten = '10.0.0.1'\n[attempts]\npull = 9\npush = 9")
-    assert load_settings(environ={}, cwd=project).port == 1
+    assert resolve_settings(environ={}, cwd=project).settings.port == 1
     write(project, "port = 2\n[attempts]\npull = 8")
-    assert load_settings(environ={}, cwd=project).port == 2
-    assert load_settings(environ=environ, cwd=project).port == 3
-    found = load_settings({"port": 4, "listen": None}, environ=environ, cwd=project)
+    assert resolve_settings(environ={}, cwd=project).settings.port == 2
+    assert resolve_settings(environ=environ, cwd=project).settings.port == 3
+    found = resolve_settings({"port": 4, "listen": None}, environ=environ, cwd=project).settings
     assert (found.port, found.listen) == (4, "10.0.0.1")
     assert (found.attempts.pull, found.attempts.push, found.attempts.start) == (8, 9, 5)
 
@@ -84,16 +84,15 @@ def test_each_value_has_source(project, own_home):
     assert explained["timeouts.api"] == (62.0, "file", str(near))
     assert explained["timeouts.health"] == (500.0, "file", str(own))
     assert explained["timeouts.namespace"] == (180.0, "default", "default")
-    assert resolved.files == (str(near), str(own))
 
 
 def test_nearest_file_is_found_upward(project):
     deep = project / "a" / "b"
     deep.mkdir(parents=True)
     write(project, "port = 1")
-    assert load_settings(environ={}, cwd=deep).port == 1
+    assert resolve_settings(environ={}, cwd=deep).settings.port == 1
     write(deep.parent, "listen = '10.0.0.2'")
-    found = load_settings(environ={}, cwd=deep)
+    found = resolve_settings(environ={}, cwd=deep).settings
     assert (found.port, found.listen) == ("auto", "10.0.0.2")
 
 
@@ -101,40 +100,42 @@ def test_search_stops_at_home_directory(project, tmp_path):
     write(tmp_path, "port = 1")
     inside = project / "inside"
     inside.mkdir()
-    assert load_settings(environ={"HOME": str(project)}, cwd=inside).port == "auto"
-    assert load_settings(environ={"HOME": str(tmp_path)}, cwd=inside).port == 1
+    assert resolve_settings(environ={"HOME": str(project)}, cwd=inside).settings.port == "auto"
+    assert resolve_settings(environ={"HOME": str(tmp_path)}, cwd=inside).settings.port == 1
     link = tmp_path / "link"
     link.symlink_to(project)
-    assert load_settings(environ={"HOME": str(link)}, cwd=inside).port == "auto"
+    assert resolve_settings(environ={"HOME": str(link)}, cwd=inside).settings.port == "auto"
 
 
 def test_explicit_file(project, tmp_path):
     write(project, "port = 1")
     (tmp_path / "other.toml").write_text("port = 2")
     environ = {"HOLDFAST_SETTINGS": "../other.toml"}
-    assert load_settings(environ=environ, cwd=project).port == 2
+    assert resolve_settings(environ=environ, cwd=project).settings.port == 2
     with pytest.raises(InvalidSettingError, match=r"gone\.toml: cannot read"):
-        load_settings(environ={"HOLDFAST_SETTINGS": "gone.toml"}, cwd=project)
+        resolve_settings(environ={"HOLDFAST_SETTINGS": "gone.toml"}, cwd=project)
 
 
 def test_world_writable_file_is_ignored_unless_explicit(project):
     path = write(project, "image = 'planted:1'")
     path.chmod(0o666)
     with pytest.raises(InvalidSettingError) as caught:
-        load_settings(environ={}, cwd=project)
+        resolve_settings(environ={}, cwd=project)
     assert str(path) in caught.value.message
-    assert load_settings(environ={"HOLDFAST_SETTINGS": str(path)}, cwd=project).image == "planted:1"
+    assert (
+        resolve_settings(environ={"HOLDFAST_SETTINGS": str(path)}, cwd=project).settings.image == "planted:1"
+    )
 
 
 def test_file_of_other_user_is_ignored(project, monkeypatch):
     path = write(project, "port = 1")
     if os.geteuid() == 0:
         os.chown(path, STRANGER, -1)
-        assert load_settings(environ={"SUDO_UID": str(STRANGER)}, cwd=project).port == 1
+        assert resolve_settings(environ={"SUDO_UID": str(STRANGER)}, cwd=project).settings.port == 1
     else:
         monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
     with pytest.raises(InvalidSettingError, match="another user"):
-        load_settings(environ={}, cwd=project)
+        resolve_settings(environ={}, cwd=project)
 
 
 def test_file_in_config_directory_is_read_once(own_home):
@@ -147,37 +148,37 @@ def test_removed_working_directory_is_tolerated(monkeypatch):
         raise FileNotFoundError
 
     monkeypatch.setattr(Path, "cwd", gone)
-    assert load_settings(environ={}).port == "auto"
+    assert resolve_settings(environ={}).settings.port == "auto"
 
 
 def test_lists_and_tables_come_from_one_source(project):
     write(project, "push_images = ['a:1', 'b:1']\n[registries]\ninsecure = ['one.example']")
     environ = {"HOLDFAST_PUSH_IMAGES": "c:1, d:1,,c:1"}
-    found = load_settings(environ=environ, cwd=project)
+    found = resolve_settings(environ=environ, cwd=project).settings
     assert found.push_images == ("c:1", "d:1")
     assert found.registries.insecure == ("one.example",)
-    assert load_settings({"push_images": []}, environ=environ, cwd=project).push_images == ()
+    assert resolve_settings({"push_images": []}, environ=environ, cwd=project).settings.push_images == ()
 
 
 def test_empty_variable_is_ignored(project):
     environ = {"HOLDFAST_PORT": "", "HOLDFAST_IMAGE": "  ", "HOLDFAST_SETTINGS": ""}
-    assert load_settings(environ=environ, cwd=project) == Settings()
+    assert resolve_settings(environ=environ, cwd=project).settings == Settings()
 
 
 def test_relative_paths_resolve_against_their_source(project, own_home):
     write(own_home / "config", "[registries.ca_files]\n'reg.example' = 'ca.pem'")
-    found = load_settings(environ={}, cwd=project).registries
+    found = resolve_settings(environ={}, cwd=project).settings.registries
     assert found.ca_files == {"reg.example": str(own_home / "config" / "ca.pem")}
     environ = {"HOLDFAST_REGISTRIES_CA_FILES": "reg.example=../ca.pem"}
-    assert load_settings(environ=environ, cwd=project).registries.ca_files == {
+    assert resolve_settings(environ=environ, cwd=project).settings.registries.ca_files == {
         "reg.example": str(project.parent / "ca.pem")
     }
 
 
-def test_reference_documents_every_setting(project):
+def test_reference_documents_every_setting():
     text = REFERENCE.read_text()
-    for setting in explain_settings(resolve_settings(environ={}, cwd=project)):
-        default = setting.default
+    for field in setting_fields().values():
+        default = field.default
         shown = (
             ""
             if default in (None, "", (), {})
@@ -185,20 +186,18 @@ def test_reference_documents_every_setting(project):
             if isinstance(default, float)
             else f"`{default}`"
         )
-        row = f"| `{setting.key}` | `{setting.variable}` | {shown} | {setting.description} |"
+        row = f"| `{field.key}` | `{field.variable}` | {shown} | {field.description} |"
         assert row in text
-        assert setting.allowed in text
+        assert field.value_type.allowed in text
 
 
-def test_every_timeout_and_count_is_used(project):
+def test_every_timeout_and_count_is_used():
     root = Path(holdfast.__file__).parent
     source = "\n".join(path.read_text() for path in root.rglob("*.py") if path.parent.name != "settings")
-    for setting in explain_settings(resolve_settings(environ={}, cwd=project)):
-        group, _, name = setting.key.partition(".")
+    for key in setting_fields():
+        group, _, name = key.partition(".")
         if group in ("timeouts", "attempts"):
-            assert re.search(rf'{group}\.{name}\b|^    {group}_setting = "{name}"', source, re.MULTILINE), (
-                setting.key
-            )
+            assert re.search(rf'{group}\.{name}\b|^    {group}_setting = "{name}"', source, re.MULTILINE), key
 
 
 def test_api_wait_and_stop_use_configured_timeouts(own_home):
@@ -210,7 +209,7 @@ def test_api_wait_and_stop_use_configured_timeouts(own_home):
 def test_host_uses_configured_timeouts(own_home):
     flags = {"timeouts.ssh": 90, "timeouts.engine": 120, "attempts.engine_call": 7}
     far = GatewayContext("x", resolve_settings(flags, environ={}), UpOptions(remote="me@far")).host
-    assert ssh_timeouts(load_settings(flags, environ={})) == SshTimeouts(total=90, attempts=7)
+    assert ssh_timeouts(resolve_settings(flags, environ={}).settings) == SshTimeouts(total=90, attempts=7)
     for master in (far.tunnel.control_master, far._host.control_master):
         assert master._timeouts == SshTimeouts(total=90, attempts=7)
     usual = TimeoutSettings()
@@ -237,7 +236,7 @@ def test_engine_call_uses_configured_timeout(own_home, monkeypatch, tmp_path):
 def test_settings_import_only_models():
     code = (
         "import sys, holdfast.gateway.settings.resolver as s;"
-        "s.load_settings({'image': 'a:1', 'api_names': 'x.example'}, environ={});"
+        "s.resolve_settings({'image': 'a:1', 'api_names': 'x.example'}, environ={}).settings;"
         "print(*{name.partition('.')[0] for name in sys.modules})"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

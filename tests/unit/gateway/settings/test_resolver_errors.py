@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from holdfast.errors import InvalidSettingError
-from holdfast.gateway.settings import load_settings, resolve_settings
+from holdfast.gateway.settings import resolve_settings
 from holdfast.gateway.settings.models import setting_fields
 
 PLANTED = "hunter2-9d1c"
@@ -22,7 +22,7 @@ def load_error(tmp_path, text=None, *, environ=None, flags=None):
     if text is not None:
         (tmp_path / "holdfast.toml").write_text(text)
     with pytest.raises(InvalidSettingError) as caught:
-        load_settings(flags, environ=environ or {}, cwd=tmp_path)
+        resolve_settings(flags, environ=environ or {}, cwd=tmp_path)
     return caught.value
 
 
@@ -103,7 +103,7 @@ def test_invalid_value(tmp_path, key, raw):
     error = load_error(tmp_path, flags={key: raw})
     assert error.message.startswith(f"{key}: invalid value")
     assert "the command line" in error.message
-    assert error.hint == f"Set {key} to {setting_fields()[key].allowed}."
+    assert error.hint == f"Set {key} to {setting_fields()[key].value_type.allowed}."
     assert len(error.message) < 300
 
 
@@ -166,7 +166,7 @@ def test_login_in_mirror_url_is_rejected_and_not_quoted(tmp_path):
 
 def test_login_may_reference_any_variable(tmp_path):
     environ = {"HOLDFAST_REGISTRIES_CREDENTIALS": "a.example=env:HOLDFAST_LOGIN", "HOLDFAST_LOGIN": "u:p"}
-    assert load_settings(environ=environ, cwd=tmp_path).registries.credentials == {
+    assert resolve_settings(environ=environ, cwd=tmp_path).settings.registries.credentials == {
         "a.example": "env:HOLDFAST_LOGIN"
     }
 

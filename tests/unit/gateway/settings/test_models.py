@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import InvalidSettingError
 from holdfast.gateway.registries import read_login
-from holdfast.gateway.settings import RegistrySettings, load_settings
+from holdfast.gateway.settings import RegistrySettings, resolve_settings
 
 PLANTED = "hunter2-9d1c"
 DIGEST = "sha256:" + "0" * 64
@@ -18,7 +18,7 @@ def own_home(tmp_path, monkeypatch):
 
 
 def value_of(key, raw, cwd):
-    value = load_settings({key: raw}, environ={}, cwd=cwd)
+    value = resolve_settings({key: raw}, environ={}, cwd=cwd).settings
     for part in key.split("."):
         value = getattr(value, part)
     return value
