@@ -55,12 +55,12 @@ class GatewayStep(Step):
 
     policy: Policy | None = ENGINE_CALL_POLICY
     attempts_setting = "engine_call"
-    """The setting `attempts.*` of this step; empty if a deadline limits it."""
+    """The setting `attempts.*` of this step, or of each call of a `ClusterStep`."""
 
     def __init__(self, gateway: GatewayContext) -> None:
         super().__init__()
         self.gateway = gateway
-        if self.attempts_setting and self.policy is not None and self.policy.attempts is not None:
+        if self.policy is not None and self.policy.attempts is not None:
             attempts = getattr(gateway.settings.attempts, self.attempts_setting)
             self.policy = self.policy.replace(attempts=attempts)
 
@@ -69,7 +69,7 @@ class ClusterStep(GatewayStep):
     """A step on the objects of the gateway's cluster."""
 
     policy = None
-    attempts_setting = ""
+    attempts_setting = "apply"
 
     @property
     def has_cluster(self) -> bool:
@@ -90,7 +90,7 @@ class ClusterStep(GatewayStep):
 
     def call_policy(self, ctx: StepContext) -> Policy:
         """The retry policy of one call to the cluster."""
-        attempts = 1 if ctx.is_preview else self.gateway.settings.attempts.apply
+        attempts = 1 if ctx.is_preview else getattr(self.gateway.settings.attempts, self.attempts_setting)
         return ctx.retry(
             CLUSTER_CALL_POLICY.replace(attempts=attempts, on_retry=reopen_tunnel_on_retry(self.gateway))
         )

@@ -49,5 +49,4 @@ from holdfast.kube.telemetry import opentelemetry as opentelemetry, prometheus a
 from holdfast.kube.transport import (
     OperationResult as OperationResult,
     open_session as open_session,
-    translate_error as translate_error,
 )

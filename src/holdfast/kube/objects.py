@@ -221,7 +221,7 @@ class AsyncObjects:
             attempt = partial(idempotency.patch_object, write, request, reference, self._session.send)
             return await self._session.call(verb, "patch", reference, attempt, write=write)
 
-    async def delete(
+    async def delete(  # noqa: PLR0913 (one for each option)
         self,
         kind: str,
         name: str,
@@ -232,12 +232,14 @@ class AsyncObjects:
         propagation: str | None = None,
         wait: float | None = None,
         resource_version: str | None = None,
+        grace_seconds: int | None = None,
     ) -> OperationResult:
         """Delete this object, but not a later one of the same name.
 
         Args:
             wait: Seconds within which the object must be gone; by default the call does not wait.
             resource_version: Delete only this version of the object.
+            grace_seconds: Grace period of a pod; 0 does not wait for its kubelet.
 
         Returns:
             The effect is *deleted* or *absent*.
@@ -254,6 +256,8 @@ class AsyncObjects:
                 return OperationResult("absent", {"metadata": {"name": name}})
             uid = _require_uid(live)
             body = idempotency.delete_options(uid, resource_version, propagation)
+            if grace_seconds is not None:
+                body["gracePeriodSeconds"] = grace_seconds
             path = mapping.path(reference.namespace, name)
             request = ApiRequest(Verb.DELETE, path, mapping.plural, "DELETE", body=body)
             write = idempotency.PendingWrite()

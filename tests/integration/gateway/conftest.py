@@ -7,7 +7,6 @@ import uuid
 import pytest
 from tests.support.cluster import ClusterObjects
 
-from holdfast.gateway.pv_migration import ClusterClient
 from holdfast.kube import Objects, api_client
 from holdfast.retry import Policy, exponential
 from holdfast.testing.apiserver import KubeServer
@@ -56,4 +55,4 @@ def cluster(client, control_plane):
 @pytest.fixture
 def node_cluster(client):
     """The cluster as the steps see it."""
-    return ClusterClient(client, Policy(attempts=4, backoff=exponential(0.05, cap=1)), 30.0)
+    return Objects(client, Policy(attempts=4, backoff=exponential(0.05, cap=1)))

@@ -5,17 +5,21 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import TemporaryError
-from holdfast.gateway.pv_migration import ClusterClient, VolumeMigrator, pinned_node_names, plan_migration
-from holdfast.gateway.pv_migration.cluster_client import INTENTS_CONFIG_MAP, INTENTS_NAMESPACE, write_intent
-from holdfast.gateway.pv_migration.find_stranded import RESTORE_POLICY_ANNOTATION
-from holdfast.kube import api_client
+from holdfast.gateway.pv_migration import VolumeMigrator, pinned_node_names, plan_migration
+from holdfast.gateway.pv_migration.find_stranded import (
+    INTENTS_CONFIG_MAP,
+    INTENTS_NAMESPACE,
+    RESTORE_POLICY_ANNOTATION,
+)
+from holdfast.gateway.pv_migration.migrate import write_intent
+from holdfast.kube import Objects, api_client
 from holdfast.retry import Policy, exponential
 from holdfast.testing.faults import Fault, FaultProxy, rule
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 
 DIRECTORY = "/var/lib/holdfast/local-path"
-WRITES = ("create", "patch_volume", "delete_volume", "patch_config_map", "delete_config_map")
+WRITES = ("ensure", "patch", "delete")
 QUICK = Policy(attempts=4, backoff=exponential(0.05, cap=1))
 
 
@@ -23,11 +27,11 @@ class SimulatedCrashError(BaseException):
     """The process ends at this moment."""
 
 
-class CrashingClient(ClusterClient):
+class CrashingClient(Objects):
     """A client that crashes before or after its n-th write."""
 
     def __init__(self, client, at, *, after):
-        super().__init__(client, QUICK, 30.0)
+        super().__init__(client, QUICK)
         self._remaining, self._after = at, after
         for name in WRITES:
             setattr(self, name, self._count(getattr(self, name)))
@@ -37,9 +41,10 @@ class CrashingClient(ClusterClient):
             self._remaining -= 1
             if self._remaining == 0 and not self._after:
                 raise SimulatedCrashError
-            write(*args, **options)
+            result = write(*args, **options)
             if self._remaining == 0:
                 raise SimulatedCrashError
+            return result
 
         return counted
 
@@ -121,10 +126,11 @@ def test_one_run_binds_all_lost_claims(cluster, node_cluster):
     bound = [cluster.create_bound_volume(name, node="old", path=f"{DIRECTORY}/{name}") for name in names]
     for old, _claim in bound:
         name, uid = old["metadata"]["name"], old["metadata"]["uid"]
-        node_cluster.patch_volume(name, uid, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
+        retain = {"spec": {"persistentVolumeReclaimPolicy": "Retain"}}
+        node_cluster.patch("PersistentVolume", name, retain, uid=uid)
         write_intent(node_cluster, cluster.get("PersistentVolume", name))
-        node_cluster.delete_volume(name, uid)
-        node_cluster.patch_volume(name, uid, {"metadata": {"finalizers": []}})
+        node_cluster.delete("PersistentVolume", name, uid=uid)
+        node_cluster.patch("PersistentVolume", name, {"metadata": {"finalizers": []}}, uid=uid)
         cluster.wait_pvc_phase(name, "Lost")
     assert sorted(migrate_volumes(node_cluster).volumes) == sorted(names)
     assert {cluster.get("PersistentVolumeClaim", name)["status"]["phase"] for name in names} == {"Bound"}
@@ -167,7 +173,7 @@ def test_volume_without_claim_is_left_alone(stranded_volume, node_cluster):
     cluster, old, _claim = stranded_volume
     name = old["metadata"]["name"]
     retain = {"spec": {"persistentVolumeReclaimPolicy": "Retain"}}
-    node_cluster.patch_volume(name, old["metadata"]["uid"], retain)
+    node_cluster.patch("PersistentVolume", name, retain, uid=old["metadata"]["uid"])
     cluster.objects.delete("PersistentVolumeClaim", name, namespace=cluster.namespace, wait=30)
     result = migrate_volumes(node_cluster)
     assert result.skipped == {name: "its PVC does not exist"}
@@ -218,7 +224,7 @@ def test_migration_converges_through_faults_at_every_write(stranded_volume, cont
     lost = [Fault(kind="gateway-timeout", commit=True), "reset-after", "reset-before", "unavailable"]
     with FaultProxy(control_plane.kubeconfig) as proxy, api_client(proxy.kubeconfig) as client:
         often = Policy(attempts=None, deadline=60, backoff=exponential(0.02, cap=0.2))
-        faulty = ClusterClient(client, often, 30.0)
+        faulty = Objects(client, often)
         with proxy.faults(rule(*lost, name="quarter", probability=0.25)):
             for _ in range(5):
                 try:

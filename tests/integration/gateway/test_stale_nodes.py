@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.events import EventBus
 from holdfast.gateway import GatewayContext
-from holdfast.gateway.pv_migration import RemoveStaleNodes, classify_nodes, remove_nodes
+from holdfast.gateway.pv_migration import NodeView, RemoveStaleNodes, classify_nodes, remove_nodes
 from holdfast.gateway.pv_migration.stale_nodes import MEMBER_LABEL, member_label_value
 from holdfast.kube import WaitResult, object_deleted
 from holdfast.workflow import SQLiteStore, Workflow
@@ -47,8 +47,12 @@ def run_step(gateway, tmp_path):
     return result.result(step.name), shown[-1]
 
 
-def node_names(nodes):
-    return {node.name for node in nodes.list_nodes()}
+def list_nodes(objects):
+    return [NodeView.from_object(node) for node in objects.list("Node").items]
+
+
+def node_names(objects):
+    return {node.name for node in list_nodes(objects)}
 
 
 def test_stale_nodes_are_deleted_and_members_stay(cluster, node_cluster, gateway, tmp_path):
@@ -80,7 +84,7 @@ def test_only_stuck_or_replicated_pods_are_deleted_with_their_node(cluster, node
     for pod in (stuck, elsewhere):
         cluster.objects.delete("Pod", pod["metadata"]["name"], namespace=cluster.namespace)
     pod_name = create_replica_set(cluster, control_plane, "stale")
-    found = classify_nodes(node_cluster.list_nodes(), gateway=GATEWAY, hostname="")
+    found = classify_nodes(list_nodes(node_cluster), gateway=GATEWAY, hostname="")
     assert [node.uid for node in found.stale] == [stale["metadata"]["uid"]]
     removed = remove_nodes(node_cluster, found.stale)
     assert (removed.nodes, removed.pods, removed.failed) == (("stale",), 2, ())
@@ -96,7 +100,7 @@ def test_only_stuck_or_replicated_pods_are_deleted_with_their_node(cluster, node
 def test_reregistered_node_is_not_deleted(cluster, node_cluster):
     cluster.node(SERVER)
     cluster.node("back")
-    seen = classify_nodes(node_cluster.list_nodes(), gateway=GATEWAY, hostname="").stale
+    seen = classify_nodes(list_nodes(node_cluster), gateway=GATEWAY, hostname="").stale
     cluster.objects.delete("Node", "back")
     cluster.node("back")
     pod = cluster.pod("at-work", "back")
@@ -151,10 +155,9 @@ def create_replica_set(cluster, control_plane, node):
 
 def test_probe_does_not_import_kubernetes_models(control_plane):
     code = (
-        "import sys; from holdfast.gateway.pv_migration.cluster_client import ClusterClient;"
-        "from holdfast.kube import api_client;"
-        f"client = ClusterClient(api_client({str(control_plane.kubeconfig)!r}), None, 30.0);"
-        "client.list_nodes(); client.list_volumes();"
+        "import sys; from holdfast.kube import Objects, api_client;"
+        f"objects = Objects(api_client({str(control_plane.kubeconfig)!r}));"
+        "objects.list('Node'); objects.list('PersistentVolume');"
         "print('kubernetes.client.models.v1_pod' in sys.modules)"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -34,7 +34,7 @@ ON_PURPOSE = {
     "gateway/image_push/push.py: _NODE_EXIT_SECONDS": "grace until a node that was just killed is over; decides words alone",  # noqa: E501
     "gateway/image_push/containerd.py: '10s'": "one question of many, that are repeated until timeouts.node_ready",  # noqa: E501
     "gateway/image_push/containerd.py: '1s'": "one question of many, as above",
-    "gateway/settings/models.py: _MAX_TIMEOUT_SECONDS": "the bound of what may be set",
+    "gateway/pv_migration/stale_nodes.py: grace_seconds=0": "the kubelet of that pod is gone",
     "gateway/base_steps.py: _MIN_WAIT_SECONDS": "minimum rest of timeouts.probe and timeouts.rollout",
     "gateway/cluster/health.py: _POD_LIST_SECONDS": "a list of pods inside the wait of timeouts.health",
     "gateway/upgrade/upgrade_steps.py: _FAILED_STOP_SECONDS": "grace of a node whose datastore is thrown away",  # noqa: E501

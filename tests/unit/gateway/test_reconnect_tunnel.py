@@ -181,15 +181,9 @@ def test_every_tunnel_user_reopens_it(monkeypatch, gateway):
     """WaitApiReady, the calls of cluster steps and those of node steps."""
     opened = []
     monkeypatch.setattr(reconnect, "ensure_tunnel", opened.append)
-    gateway.api_client = None
-    seen = {}
-    monkeypatch.setattr(
-        "holdfast.gateway.pv_migration.stale_nodes.ClusterClient",
-        lambda _, calls, __: seen.update(nodes=calls),
-    )
     ctx = SimpleNamespace(is_preview=False, retry=lambda policy: policy)
-    NodesStep(gateway).cluster(ctx)
-    for policy in (WaitApiReady(gateway).policy, ClusterStep(gateway).call_policy(ctx), seen["nodes"]):
+    steps = (ClusterStep(gateway), NodesStep(gateway))
+    for policy in (WaitApiReady(gateway).policy, *(step.call_policy(ctx) for step in steps)):
         policy.on_retry(None)
     assert opened == [gateway] * 3
 

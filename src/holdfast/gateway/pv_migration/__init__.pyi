@@ -1,7 +1,3 @@
-from holdfast.gateway.pv_migration.cluster_client import (
-    ClusterClient as ClusterClient,
-    NodeView as NodeView,
-)
 from holdfast.gateway.pv_migration.find_stranded import (
     MigrationPlan as MigrationPlan,
     is_stranded as is_stranded,
@@ -16,6 +12,7 @@ from holdfast.gateway.pv_migration.migrate import (
 )
 from holdfast.gateway.pv_migration.stale_nodes import (
     Membership as Membership,
+    NodeView as NodeView,
     RemoveStaleNodes as RemoveStaleNodes,
     classify_nodes as classify_nodes,
     remove_nodes as remove_nodes,

@@ -2,6 +2,10 @@
 
 A volume is migrated only if everything about it is understood: its path, its PVC, its node affinity and its
 finalizers. All others are reported with the reason and not changed.
+
+Volumes whose migration has begun are in the write-ahead list: a ConfigMap with the manifest of each. Between
+the deletion of a volume object and its recreation, the list holds the only copy of the manifest. It is in the
+same datastore as the object, so that the next command finds it from any machine.
 """
 
 from __future__ import annotations
@@ -9,16 +13,18 @@ from __future__ import annotations
 import copy
 import posixpath
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.gateway.pv_migration.cluster_client import HOSTNAME_LABEL, MigrationIntent, read_intents
 from holdfast.kube import OPERATION_ID_ANNOTATION
 
 if TYPE_CHECKING:
-    from holdfast.gateway.pv_migration.cluster_client import ClusterClient
+    from holdfast.kube import Objects
 
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+INTENTS_CONFIG_MAP, INTENTS_NAMESPACE = "holdfast-repin", "kube-system"
 PV_PROTECTION_FINALIZER = "kubernetes.io/pv-protection"
 REPLACES_ANNOTATION = "holdfast.dev/replaces-volume"
 """On a recreated volume: the uid of the object that it replaces."""
@@ -115,9 +121,7 @@ def replacement_volume(old: _Object, hostname: str) -> _Object:
         annotations[_SELECTED_NODE_ANNOTATION] = hostname
     annotations[REPLACES_ANNOTATION] = metadata(old)["uid"]
     annotations[RESTORE_POLICY_ANNOTATION] = original_reclaim_policy(old)
-    kept = {
-        key: metadata(old)[key] for key in ("name", "labels", "ownerReferences") if metadata(old).get(key)
-    }
+    kept = {key: metadata(old)[key] for key in _KEPT_METADATA if metadata(old).get(key)}
     fields = {**copy.deepcopy(kept), "annotations": annotations, "finalizers": [PV_PROTECTION_FINALIZER]}
     return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": fields, "spec": spec}
 
@@ -158,7 +162,7 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         node_names: Names and hostnames of all nodes.
-        intents: Volumes that an earlier run began to migrate; they are finished first.
+        intents: Volumes that an earlier run began to migrate, as they were before; they are finished first.
         stranded: Volumes to migrate.
         to_restore: Migrated volumes whose reclaim policy is not restored yet.
         unused_intents: Entries of the write-ahead list whose migration never began.
@@ -166,7 +170,7 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     node_names: frozenset[str] = frozenset()
-    intents: dict[str, MigrationIntent] = {}
+    intents: dict[str, _Object] = {}
     stranded: tuple[str, ...] = ()
     to_restore: tuple[str, ...] = ()
     unused_intents: tuple[str, ...] = ()
@@ -182,7 +186,7 @@ class MigrationPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_migration(
-    cluster: ClusterClient, node_names: Collection[str], directory: str, filter_existing: FilterExisting
+    cluster: Objects, node_names: Collection[str], directory: str, filter_existing: FilterExisting
 ) -> MigrationPlan:
     """Read all volumes and decide what to do with each.
 
@@ -195,7 +199,7 @@ def plan_migration(
         filter_existing: Returns those of the given directories that exist in the node.
     """
     all_intents = read_intents(cluster)
-    volumes = {metadata(volume)["name"]: volume for volume in cluster.list_volumes()}
+    volumes = {metadata(volume)["name"]: volume for volume in cluster.list("PersistentVolume").items}
     intents = {
         name: intent for name, intent in all_intents.items() if not is_untouched(intent, volumes.get(name))
     }
@@ -216,15 +220,25 @@ def plan_migration(
     )
 
 
-def is_untouched(intent: MigrationIntent, live: _Object | None) -> bool:
+def read_intents(cluster: Objects) -> dict[str, _Object]:
+    """Read the write-ahead list, by volume name; entries that cannot be decoded are ignored."""
+    config_map = cluster.get("ConfigMap", INTENTS_CONFIG_MAP, namespace=INTENTS_NAMESPACE) or {}
+    intents = {}
+    for name, text in (config_map.get("data") or {}).items():
+        with suppress(msgspec.MsgspecError):
+            intents[name] = msgspec.json.decode(text, type=_Object)
+    return intents
+
+
+def is_untouched(intent: _Object, live: _Object | None) -> bool:
     """Whether the migration of a volume never began, so that it is planned again from its current state."""
     if live is None:
         return False
-    return metadata(live)["uid"] == intent.uid and not metadata(live).get("deletionTimestamp")
+    return metadata(live)["uid"] == metadata(intent)["uid"] and not metadata(live).get("deletionTimestamp")
 
 
 def _skipped_volumes(
-    cluster: ClusterClient, stranded: dict[str, _Object], directory: str, filter_existing: FilterExisting
+    cluster: Objects, stranded: dict[str, _Object], directory: str, filter_existing: FilterExisting
 ) -> dict[str, str]:
     skipped: dict[str, str] = {}
     for name, volume in stranded.items():
@@ -238,10 +252,10 @@ def _skipped_volumes(
     return skipped | {name: f"{path} does not exist" for name, path in paths.items() if path not in existing}
 
 
-def has_matching_pvc(cluster: ClusterClient, volume: _Object) -> bool:
+def has_matching_pvc(cluster: Objects, volume: _Object) -> bool:
     """Whether the PVC that a volume refers to exists under the same uid and refers to this volume."""
     namespace, name, uid = pvc_reference(volume)
-    claim = cluster.get("PersistentVolumeClaim", name, namespace)
+    claim = cluster.get("PersistentVolumeClaim", name, namespace=namespace)
     if claim is None:
         return False
     return bool(metadata(claim)["uid"] == uid and claim["spec"].get("volumeName") == metadata(volume)["name"])

@@ -11,6 +11,7 @@ lost PVCs every 15 seconds, so all volumes are recreated before the migrator wai
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -23,14 +24,9 @@ from holdfast.errors import (
     TemporaryError,
     WaitFailedError,
 )
-from holdfast.gateway.pv_migration.cluster_client import (
+from holdfast.gateway.pv_migration.find_stranded import (
     INTENTS_CONFIG_MAP,
     INTENTS_NAMESPACE,
-    MigrationIntent,
-    delete_intent,
-    write_intent,
-)
-from holdfast.gateway.pv_migration.find_stranded import (
     RESTORE_POLICY_ANNOTATION,
     RETAIN,
     MigrationPlan,
@@ -51,8 +47,7 @@ from holdfast.workflow import ProbeResult, absent, done, partial
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.gateway.pv_migration.cluster_client import ClusterClient
-    from holdfast.kube import WaitCondition
+    from holdfast.kube import Objects, WaitCondition
     from holdfast.workflow import StepContext
 
 MigrationAction: TypeAlias = Literal[
@@ -102,6 +97,32 @@ def next_action(intent: dict[str, Any] | None, live: dict[str, Any] | None) -> M
     return "remove-finalizer" if is_terminating else "delete"
 
 
+def write_intent(cluster: Objects, volume: dict[str, Any]) -> dict[str, Any]:
+    """Add a volume to the write-ahead list; on return the entry is in the datastore."""
+    if cluster.get("ConfigMap", INTENTS_CONFIG_MAP, namespace=INTENTS_NAMESPACE) is None:
+        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": INTENTS_CONFIG_MAP}}
+        cluster.ensure(manifest, namespace=INTENTS_NAMESPACE)
+    _patch_intents(cluster, {metadata(volume)["name"]: msgspec.json.encode(volume).decode()})
+    return volume
+
+
+def delete_intent(cluster: Objects, name: str) -> None:
+    """Remove a volume from the write-ahead list, and the list with its last entry."""
+    config_map = cluster.get("ConfigMap", INTENTS_CONFIG_MAP, namespace=INTENTS_NAMESPACE)
+    if config_map is None:
+        return
+    if set(config_map.get("data") or {}) <= {name}:
+        uid = config_map["metadata"]["uid"]
+        cluster.delete("ConfigMap", INTENTS_CONFIG_MAP, namespace=INTENTS_NAMESPACE, uid=uid)
+    else:
+        _patch_intents(cluster, {name: None})
+
+
+def _patch_intents(cluster: Objects, data: dict[str, str | None]) -> None:
+    if cluster.patch("ConfigMap", INTENTS_CONFIG_MAP, {"data": data}, namespace=INTENTS_NAMESPACE) is None:
+        raise TemporaryError(f"{_INTENTS} was deleted while it was being written")
+
+
 def pv_bound(obj: dict[str, Any] | None) -> WaitResult:
     """The volume is bound to its PVC; a released volume never will be."""
     phase = ((obj or {}).get("status") or {}).get("phase") or "Pending"
@@ -134,7 +155,7 @@ class VolumeMigrator:
 
     def __init__(
         self,
-        cluster: ClusterClient,
+        cluster: Objects,
         hostname: str,
         before_each: Callable[[str], None] = lambda _: None,
         *,
@@ -179,10 +200,10 @@ class VolumeMigrator:
             return self._replace_volume(name, None)
         return ""
 
-    def _replace_volume(self, name: str, intent: MigrationIntent | None) -> str:
+    def _replace_volume(self, name: str, intent: dict[str, Any] | None) -> str:
         for _ in range(_MAX_ACTIONS):
             live = self._get_volume(name)
-            action = next_action(None if intent is None else intent.volume, live)
+            action = next_action(intent, live)
             if action == "write-intent" and live is not None:
                 intent = write_intent(self._cluster, live)
             elif action == "delete-intent":
@@ -204,16 +225,16 @@ class VolumeMigrator:
             annotations = {RESTORE_POLICY_ANNOTATION: live["spec"]["persistentVolumeReclaimPolicy"]}
             self._set_reclaim_policy(live, RETAIN, annotations)
         elif action == "delete":
-            self._cluster.delete_volume(name, uid)
+            self._cluster.delete("PersistentVolume", name, uid=uid)
         else:
             finalizers = other_finalizers(live)
-            self._cluster.patch_volume(name, uid, {"metadata": {"finalizers": finalizers}})
+            self._patch_volume(live, {"metadata": {"finalizers": finalizers}})
             if finalizers:
                 self._cluster.wait("PersistentVolume", name, object_deleted(uid), deadline=self._timeout)
 
-    def _create_replacement(self, name: str, intent: MigrationIntent) -> None:
+    def _create_replacement(self, name: str, intent: dict[str, Any]) -> None:
         try:
-            self._cluster.create(replacement_volume(intent.volume, self._hostname))
+            self._cluster.ensure(replacement_volume(intent, self._hostname))
         except (ApiRequestRejectedError, ObjectConflictError) as error:
             # From here on a rejection leaves a PVC without its volume, so the step must fail.
             raise TemporaryError(
@@ -233,7 +254,12 @@ class VolumeMigrator:
 
     def _set_reclaim_policy(self, live: dict[str, Any], policy: str, annotations: dict[str, Any]) -> None:
         body = {"metadata": {"annotations": annotations}, "spec": {"persistentVolumeReclaimPolicy": policy}}
-        self._cluster.patch_volume(metadata(live)["name"], metadata(live)["uid"], body)
+        self._patch_volume(live, body)
+
+    def _patch_volume(self, live: dict[str, Any], body: dict[str, Any]) -> None:
+        """Merge a patch into this volume; no effect if it is gone or another one has its name."""
+        with suppress(ObjectConflictError):
+            self._cluster.patch("PersistentVolume", metadata(live)["name"], body, uid=metadata(live)["uid"])
 
     def _wait_until_bound(self, live: dict[str, Any]) -> bool:
         if not has_matching_pvc(self._cluster, live):
@@ -279,7 +305,7 @@ class MigrateVolumes(NodesStep):
             return {}
         progress = checked_progress(ctx, f"pinning {{name}} to {hostname}")
         timeout = self.gateway.settings.timeouts.objects
-        result = VolumeMigrator(self.cluster(ctx), hostname, progress, timeout=timeout).run(plan)
+        result = VolumeMigrator(self.objects(ctx), hostname, progress, timeout=timeout).run(plan)
         ctx.note(result.summary())
         return {"repinned": list(result.volumes), "left": result.skipped}
 
@@ -289,7 +315,7 @@ class MigrateVolumes(NodesStep):
         if nodes.control_plane is None:
             return MigrationPlan(), None
         directory = f"{self.gateway.contract.state_path}/{LOCAL_PATH_DIR}"
-        plan = plan_migration(self.cluster(ctx), nodes.node_names, directory, self._existing_paths)
+        plan = plan_migration(self.objects(ctx), nodes.node_names, directory, self._existing_paths)
         return plan, nodes.control_plane.hostname
 
     def _existing_paths(self, paths: Sequence[str]) -> list[str]:

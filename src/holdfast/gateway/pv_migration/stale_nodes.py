@@ -14,22 +14,38 @@ import msgspec
 
 from holdfast.errors import PermanentError, TemporaryError
 from holdfast.gateway.base_steps import ClusterStep
-from holdfast.gateway.pv_migration.cluster_client import ClusterClient, NodeView
-from holdfast.gateway.reconnect import reopen_tunnel_on_retry
+from holdfast.gateway.pv_migration.find_stranded import HOSTNAME_LABEL
 from holdfast.gateway.spec import node_name
-from holdfast.retry import Policy, exponential
 from holdfast.workflow import ProbeResult, absent, done, partial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from holdfast.kube import Objects
     from holdfast.workflow import StepContext
 
 MEMBER_LABEL = "holdfast.dev/gateway"
 """Workers have this label with the `member_label_value` of their gateway."""
 RECREATING_OWNER_KINDS = frozenset({"ReplicaSet", "StatefulSet"})
 NO_CLUSTER = "the cluster does not exist yet"
-_RETRY_POLICY = Policy(attempts=4, backoff=exponential(0.2, cap=5))
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """Name, uid and labels of a Node."""
+
+    name: str
+    uid: str
+    labels: dict[str, str] = {}
+
+    @classmethod
+    def from_object(cls, node: dict[str, Any]) -> NodeView:
+        metadata = node["metadata"]
+        return cls(name=metadata["name"], uid=metadata["uid"], labels=metadata.get("labels") or {})
+
+    @property
+    def hostname(self) -> str:
+        """The hostname label, which volumes are pinned to; it may differ from the name."""
+        return self.labels.get(HOSTNAME_LABEL, self.name)
 
 
 class Membership(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +123,7 @@ def is_safe_to_force_delete(pod: dict[str, Any]) -> bool:
 
 
 def remove_nodes(
-    cluster: ClusterClient, stale: Sequence[NodeView], before_each: Callable[[str], None] = lambda _: None
+    cluster: Objects, stale: Sequence[NodeView], before_each: Callable[[str], None] = lambda _: None
 ) -> NodeRemovalResult:
     """Delete nodes and their stuck pods; a node that cannot be deleted does not affect the others.
 
@@ -126,34 +142,35 @@ def remove_nodes(
     for node in stale:
         before_each(node.name)
         try:
-            if not cluster.delete_node(node):
+            # Under this uid only: the node may have been registered again.
+            if cluster.delete("Node", node.name, uid=node.uid).effect != "deleted":
                 continue
         except (TemporaryError, PermanentError) as error:
             failed.append(f"{node.name} could not be removed ({error.message})")
             continue
         removed.append(node.name)
         try:
-            for pod in cluster.list_pods_on_node(node.name):
-                if is_safe_to_force_delete(pod):
-                    cluster.force_delete_pod(pod)
+            for pod in cluster.list("Pod").items:
+                if pod["spec"].get("nodeName") == node.name and is_safe_to_force_delete(pod):
+                    _force_delete(cluster, pod["metadata"])
                     pods += 1
         except (TemporaryError, PermanentError) as error:
             failed.append(f"pods of {node.name} are left to the garbage collector ({error.message})")
     return NodeRemovalResult(nodes=tuple(removed), pods=pods, failed=tuple(failed))
 
 
-class NodesStep(ClusterStep):
-    """A step on the cluster's nodes and volumes; each request is retried, not the step."""
+def _force_delete(cluster: Objects, pod: dict[str, Any]) -> None:
+    """Delete a pod without waiting for its kubelet to confirm it, because that kubelet is gone."""
+    cluster.delete("Pod", pod["name"], namespace=pod["namespace"], uid=pod["uid"], grace_seconds=0)
 
-    def cluster(self, ctx: StepContext) -> ClusterClient:
-        """A client whose retries are reported as this step's and stop on Ctrl-C."""
-        attempts = 1 if ctx.is_preview else self.gateway.settings.attempts.stale_nodes
-        policy = _RETRY_POLICY.replace(attempts=attempts, on_retry=reopen_tunnel_on_retry(self.gateway))
-        timeout = self.gateway.settings.timeouts.request
-        return ClusterClient(self.gateway.api_client, ctx.retry(policy), timeout)
+
+class NodesStep(ClusterStep):
+    """A step on the cluster's nodes and volumes."""
+
+    attempts_setting = "stale_nodes"
 
     def membership(self, ctx: StepContext) -> Membership:
-        nodes = self.cluster(ctx).list_nodes()
+        nodes = [NodeView.from_object(node) for node in self.objects(ctx).list("Node").items]
         return classify_nodes(nodes, gateway=self.gateway.name, hostname=self._hostname())
 
     def node_not_listed_text(self) -> str:
@@ -212,6 +229,6 @@ class RemoveStaleNodes(NodesStep):
         except (TemporaryError, PermanentError) as error:
             ctx.note(f"no node could be removed; the next `up` retries: {error.message}")
             return 0
-        result = remove_nodes(self.cluster(ctx), stale, checked_progress(ctx, "removing {name}"))
+        result = remove_nodes(self.objects(ctx), stale, checked_progress(ctx, "removing {name}"))
         ctx.note(result.summary())
         return len(result.nodes)

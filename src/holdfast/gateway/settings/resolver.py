@@ -105,7 +105,7 @@ def resolve_settings(
     """
     environ = os.environ if environ is None else environ
     cwd = _current_directory() if cwd is None else cwd
-    files = _find_files(environ, cwd)
+    files = find_files(environ, cwd)
     base = cwd or Path("/")
     raw_settings = [raw for path in reversed(files) for raw in _from_file(path)]
     raw_settings += [*_from_environment(environ, base), *_from_flags(flags or {}, base)]
@@ -213,7 +213,7 @@ def _from_file(path: Path) -> Iterator[RawSetting]:
             yield RawSetting(key=key, raw=raw, kind="file", where=where, base=path.parent)
 
 
-def _find_files(environ: Mapping[str, str], cwd: Path | None) -> list[Path]:
+def find_files(environ: Mapping[str, str], cwd: Path | None) -> list[Path]:
     """The settings files to read, the strongest first."""
     named = environ.get(FILE_VARIABLE, "").strip()
     if named:

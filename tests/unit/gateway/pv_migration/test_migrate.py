@@ -7,7 +7,6 @@ from hypothesis import given, strategies as st
 from tests.support.persistent_volumes import persistent_volume
 
 from holdfast.gateway.pv_migration import MigrationPlan, pinned_node_names
-from holdfast.gateway.pv_migration.cluster_client import MigrationIntent
 from holdfast.gateway.pv_migration.find_stranded import (
     PV_PROTECTION_FINALIZER,
     RESTORE_POLICY_ANNOTATION,
@@ -104,7 +103,7 @@ class SimulatedCluster:
     def run(self, node, actions):
         """Run up to a number of actions; True when the migration is complete."""
         intent = self.intent
-        if intent is not None and is_untouched(MigrationIntent(intent), self.live):
+        if intent is not None and is_untouched(intent, self.live):
             intent = None
         while intent is not None or pinned_node_names(self.live) != {node}:
             if actions == 0:
@@ -155,7 +154,5 @@ def test_note_lists_migrated_and_skipped_volumes():
 
 
 def test_started_migrations_are_finished_first():
-    plan = MigrationPlan(
-        intents={"b": MigrationIntent(persistent_volume())}, stranded=("a",), to_restore=("c", "b")
-    )
+    plan = MigrationPlan(intents={"b": persistent_volume()}, stranded=("a",), to_restore=("c", "b"))
     assert plan.pending == ("b", "a", "c")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from holdfast.gateway.pv_migration import NodeView, classify_nodes
-from holdfast.gateway.pv_migration.cluster_client import HOSTNAME_LABEL
+from holdfast.gateway.pv_migration.find_stranded import HOSTNAME_LABEL
 from holdfast.gateway.pv_migration.stale_nodes import (
     MEMBER_LABEL,
     NodeRemovalResult,

@@ -24,6 +24,7 @@ from holdfast.gateway.settings import (
     resolve_settings,
 )
 from holdfast.gateway.settings.models import setting_fields
+from holdfast.gateway.settings.resolver import find_files
 from holdfast.remote import SshTimeouts, connect
 
 REFERENCE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "settings.md"
@@ -140,7 +141,7 @@ def test_file_of_other_user_is_ignored(project, monkeypatch):
 
 def test_file_in_config_directory_is_read_once(own_home):
     path = write(own_home / "config", "port = 7")
-    assert resolve_settings(environ={}, cwd=path.parent).files == (str(path),)
+    assert find_files({}, path.parent) == [path]
 
 
 def test_removed_working_directory_is_tolerated(monkeypatch):
