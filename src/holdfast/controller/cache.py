@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.api import NAME_HASH_LABEL, ConditionType, SandboxClaimReason
-from holdfast.sandbox import controller_of, find_condition, name_hash
+from holdfast.sandbox import bound_sandbox_name, controller_of, find_condition, name_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -134,7 +134,7 @@ class ObjectCache:
         )
         if label:
             yield self._by_name_hash, (kind, namespace, label)
-        if kind == "SandboxClaim" and not ((obj.get("status") or {}).get("sandbox") or {}).get("name"):
+        if kind == "SandboxClaim" and not bound_sandbox_name(obj):
             yield self._pending_claims_by_pool, (namespace, obj["spec"]["warmPoolRef"]["name"])
         if kind == "SandboxClaim" and (reason := find_condition(obj, ConditionType.READY).get("reason")):
             yield self._claims_by_reason, reason

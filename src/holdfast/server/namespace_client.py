@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,16 +21,24 @@ from holdfast.server.errors import PodResponseLostError
 from holdfast.server.streams import RetryingExecStream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     import aiohttp
 
+    from holdfast.server.sandboxes import PodTarget
+
 _CONNECT_TIMEOUT = 15.0
 _EXEC_PROTOCOL = "v5.channel.k8s.io"
-PORT_FORWARD_PROTOCOL = "v4.channel.k8s.io"
+_PORT_FORWARD_PROTOCOL = "v4.channel.k8s.io"
 _MAX_FRAME_BYTES = 8 * 1024 * 1024
 _SWITCHING_PROTOCOLS = 101
+_RESOURCES = {
+    "Sandbox": (API_VERSION, "sandboxes"),
+    "SandboxClaim": (EXTENSIONS_API_VERSION, "sandboxclaims"),
+    "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
+}
+"""API version and plural of the kinds that are not in the core group."""
 
 
 class ObjectPage(msgspec.Struct, frozen=True):
@@ -52,68 +61,54 @@ class NamespaceClient:
     async def close(self) -> None:
         await self._client.close()
 
-    async def list_sandboxes(
-        self, limit: int, continue_token: str | None, label_selector: str | None
+    async def list_page(
+        self, kind: str, limit: int, continue_token: str | None, label_selector: str | None
     ) -> ObjectPage:
-        """List one page of sandboxes."""
-        reference = ObjectReference(API_VERSION, "Sandbox", None, self.namespace)
-        return await self._list_page(reference, "sandboxes", limit, continue_token, label_selector)
-
-    async def list_sandbox_claims(
-        self, limit: int, continue_token: str | None, label_selector: str | None
-    ) -> ObjectPage:
-        """List one page of SandboxClaims."""
-        reference = ObjectReference(EXTENSIONS_API_VERSION, "SandboxClaim", None, self.namespace)
-        return await self._list_page(reference, "sandboxclaims", limit, continue_token, label_selector)
-
-    async def _list_page(
-        self,
-        target: ObjectReference,
-        plural: str,
-        limit: int,
-        continue_token: str | None,
-        label_selector: str | None,
-    ) -> ObjectPage:
+        """List one page of sandboxes or SandboxClaims."""
+        api_version, plural = _RESOURCES[kind]
         query = {"limit": str(limit), "continue": continue_token, "labelSelector": label_selector}
-        path = f"/apis/{target.api_version}/namespaces/{self.namespace}/{plural}"
-        request = ApiRequest(Verb.READ, path, plural, query=query)
-        response = await self._session.request("list", target, request)
-        return ObjectPage(
-            list(response.get("items") or ()), (response.get("metadata") or {}).get("continue") or None
+        request = ApiRequest(Verb.READ, self._collection_path(kind), plural, query=query)
+        reference = ObjectReference(api_version, kind, None, self.namespace)
+        response = await self._session.request("list", reference, request)
+        token = (response.get("metadata") or {}).get("continue") or None
+        return ObjectPage(list(response.get("items") or ()), token)
+
+    async def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        """Return an object, or None if it does not exist."""
+        api_version, _ = _RESOURCES.get(kind, (None, ""))
+        return await self.objects.get(kind, name, namespace=self.namespace, api_version=api_version)
+
+    async def patch(self, obj: Mapping[str, Any], patch: dict[str, Any]) -> dict[str, Any] | None:
+        """Merge-patch an object that was read; None if it no longer exists.
+
+        Raises:
+            ObjectConflictError: the object was deleted and created again, or has another resourceVersion
+                than the patch.
+        """
+        metadata = obj["metadata"]
+        return await self.objects.patch(
+            obj["kind"],
+            metadata["name"],
+            patch,
+            namespace=self.namespace,
+            api_version=obj["apiVersion"],
+            uid=metadata["uid"],
         )
 
-    async def get_sandbox(self, name: str) -> dict[str, Any] | None:
-        return await self.objects.get("Sandbox", name, namespace=self.namespace, api_version=API_VERSION)
-
-    async def get_sandbox_claim(self, name: str) -> dict[str, Any] | None:
-        return await self.objects.get(
-            "SandboxClaim", name, namespace=self.namespace, api_version=EXTENSIONS_API_VERSION
-        )
-
-    async def get_pvc(self, name: str) -> dict[str, Any] | None:
-        return await self.objects.get("PersistentVolumeClaim", name, namespace=self.namespace)
-
-    async def get_pod(self, name: str) -> dict[str, Any] | None:
-        return await self.objects.get("Pod", name, namespace=self.namespace)
-
-    async def list_warm_pools(self) -> list[dict[str, Any]]:
-        pools = await self.objects.list(
-            "SandboxWarmPool", namespace=self.namespace, api_version=EXTENSIONS_API_VERSION
-        )
-        return pools.items
-
-    async def dry_run_create(self, manifest: dict[str, Any], plural: str) -> None:
+    async def dry_run_create(self, manifest: dict[str, Any]) -> None:
         """Validate an object with a server-side dry run, before objects that it depends on are created."""
-        path = f"/apis/{manifest['apiVersion']}/namespaces/{self.namespace}/{plural}"
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        api_version, plural = _RESOURCES[kind]
         query = {"dryRun": "All", "fieldValidation": "Strict"}
-        request = ApiRequest(Verb.QUERY, path, plural, "POST", query, manifest)
-        reference = ObjectReference(
-            manifest["apiVersion"], manifest["kind"], manifest["metadata"]["name"], self.namespace
-        )
-        try:
+        request = ApiRequest(Verb.QUERY, self._collection_path(kind), plural, "POST", query, manifest)
+        reference = ObjectReference(api_version, kind, name, self.namespace)
+        # The caller compares an existing object itself.
+        with suppress(ObjectConflictError):
             await self._session.request("validate", reference, request)
-        except ObjectConflictError:
-            return  # the caller compares the existing object
+
+    def _collection_path(self, kind: str) -> str:
+        api_version, plural = _RESOURCES[kind]
+        return f"/apis/{api_version}/namespaces/{self.namespace}/{plural}"
 
     async def stream_log(self, pod: str, query: dict[str, Any]) -> AsyncIterator[bytes]:
         """Stream a pod's log. Errors are raised before the first chunk."""
@@ -128,15 +123,25 @@ class NamespaceClient:
         )
         return _iter_log_chunks(response)
 
-    async def open_exec_stream(self, pod: str, query: list[tuple[str, str]]) -> RetryingExecStream:
-        """Open an exec stream into a pod; it is reopened while the kubelet does not know the pod yet."""
+    async def open_exec_stream(
+        self, target: PodTarget, argv: list[str], *, stdin: bool = False, tty: bool = False
+    ) -> RetryingExecStream:
+        """Run a command in a container; reopen the stream while the kubelet does not know the pod yet."""
+        query = [("stdin", str(stdin).lower()), ("stdout", "true"), ("stderr", str(not tty).lower())]
+        query += [("tty", str(tty).lower()), ("container", target.container)]
+        query += [("command", word) for word in argv]
 
         async def open_socket() -> aiohttp.ClientWebSocketResponse[bool]:
-            return await self.open_websocket(pod, "exec", query, _EXEC_PROTOCOL)
+            return await self._open_websocket(target.pod, "exec", query, _EXEC_PROTOCOL)
 
         return RetryingExecStream(open_socket, await open_socket())
 
-    async def open_websocket(
+    async def open_port_forward(self, target: PodTarget, port: int) -> aiohttp.ClientWebSocketResponse[bool]:
+        """Open a connection to a port of a pod."""
+        query = [("ports", str(port))]
+        return await self._open_websocket(target.pod, "portforward", query, _PORT_FORWARD_PROTOCOL)
+
+    async def _open_websocket(
         self, pod: str, subresource: str, query: list[tuple[str, str]], protocol: str
     ) -> aiohttp.ClientWebSocketResponse[bool]:
         """Open a WebSocket into a pod, without retries: a lost attempt may have started the command.

@@ -11,6 +11,7 @@ from tests.support.gateway_api_server import LOOPBACK, free_ports
 from holdfast.errors import TemporaryError
 from holdfast.server.errors import PodResponseLostError, as_api_error
 from holdfast.server.namespace_client import NamespaceClient
+from holdfast.server.sandboxes import PodTarget
 
 REFUSED = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 GARBLED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
@@ -21,7 +22,7 @@ async def opened(port):
     """Return the error of an attempt to run a command."""
     async with client.ApiClient(client.Configuration(host=f"http://{LOOPBACK}:{port}")) as api:
         with pytest.raises((TemporaryError, PodResponseLostError)) as caught:
-            await NamespaceClient(api, "ns").open_exec_stream("p", [("command", "x")])
+            await NamespaceClient(api, "ns").open_exec_stream(PodTarget("p", "c"), ["x"])
     return caught.value
 
 

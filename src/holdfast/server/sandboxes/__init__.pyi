@@ -1,5 +1,8 @@
-from holdfast.server.sandboxes import pod_lookup as pod_lookup
-from holdfast.server.sandboxes.pod_lookup import PodTarget as PodTarget
+from holdfast.server.sandboxes.dependents import (
+    PodTarget as PodTarget,
+    find_container as find_container,
+    use_container as use_container,
+)
 from holdfast.server.sandboxes.routes import (
     SandboxName as SandboxName,
     SandboxRoutes as SandboxRoutes,

@@ -1,4 +1,4 @@
-"""PVCs and network policies that the server writes for a sandbox.
+"""Objects of a sandbox: its pod, and the PVCs and network policies that the server writes.
 
 A workspace can outlive its sandbox: it is released before the sandbox is deleted, and adopted by the next
 sandbox of that name. A network policy exists before its sandbox, so that the pod never runs without it.
@@ -8,16 +8,20 @@ server never changes a policy that it did not create.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.api import API_VERSION, NAME_HASH_LABEL
+from holdfast.api import NAME_HASH_LABEL, Phase
 from holdfast.errors import ObjectConflictError
-from holdfast.sandbox import VOLUME_NAME, name_hash, owner_reference, pvc_name
-from holdfast.server.errors import ApiError, conflict
+from holdfast.sandbox import VOLUME_NAME, name_hash, owner_reference, pod_name, pvc_name
+from holdfast.server.errors import ApiError, conflict, unprocessable
 from holdfast.server.sandboxes import presenters
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from holdfast.server.namespace_client import NamespaceClient
+    from holdfast.server.sandboxes.service import SandboxService
 
 
 KEPT_WORKSPACE_LABEL = "holdfast.dev/kept-workspace"
@@ -26,7 +30,7 @@ KEPT_WORKSPACE_LABEL = "holdfast.dev/kept-workspace"
 
 async def list_pvcs(cluster: NamespaceClient, sandbox: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the existing PVCs of a sandbox, the workspace first."""
-    pvcs = [await cluster.get_pvc(name) for name in presenters.pvc_names(sandbox)]
+    pvcs = [await cluster.get("PersistentVolumeClaim", name) for name in presenters.pvc_names(sandbox)]
     return [pvc for pvc in pvcs if pvc is not None]
 
 
@@ -48,7 +52,7 @@ async def ensure_pvc_released(cluster: NamespaceClient, sandbox: dict[str, Any],
     meanwhile.
     """
     metadata = pvc["metadata"]
-    live = await cluster.get_pvc(metadata["name"])
+    live = await cluster.get("PersistentVolumeClaim", metadata["name"])
     if (
         live is None
         or live["metadata"]["uid"] != metadata["uid"]
@@ -66,21 +70,15 @@ async def adopt_kept_pvc(cluster: NamespaceClient, sandbox_name: str) -> None:
     Does nothing while a sandbox of that name exists: if it is being deleted, the data would be deleted with
     it.
     """
-    pvc = await cluster.get_pvc(pvc_name(VOLUME_NAME, sandbox_name))
-    if (
-        pvc is None
-        or not _is_kept_for(pvc, sandbox_name)
-        or await cluster.get_sandbox(sandbox_name) is not None
-    ):
+    name = pvc_name(VOLUME_NAME, sandbox_name)
+    pvc = await cluster.get("PersistentVolumeClaim", name)
+    if pvc is None or not _is_kept_for(pvc, sandbox_name) or await cluster.get("Sandbox", sandbox_name):
         return
+    labels = {KEPT_WORKSPACE_LABEL: None, NAME_HASH_LABEL: name_hash(sandbox_name)}
     try:
-        await _patch_pvc(
-            cluster,
-            pvc,
-            {"labels": {KEPT_WORKSPACE_LABEL: None, NAME_HASH_LABEL: name_hash(sandbox_name)}},
-        )
+        await _patch_pvc(cluster, pvc, {"labels": labels})
     except ObjectConflictError:
-        live = await cluster.get_pvc(pvc_name(VOLUME_NAME, sandbox_name))
+        live = await cluster.get("PersistentVolumeClaim", name)
         if live is None or _is_kept_for(live, sandbox_name):
             raise
         # A concurrent request with the same name has adopted it.
@@ -92,16 +90,9 @@ def _is_kept_for(pvc: dict[str, Any], sandbox_name: str) -> bool:
 
 async def _patch_pvc(cluster: NamespaceClient, pvc: dict[str, Any], change: dict[str, Any]) -> None:
     metadata = pvc["metadata"]
-    patched = await cluster.objects.patch(
-        "PersistentVolumeClaim",
-        metadata["name"],
-        # With the resourceVersion that was read, a concurrent change causes a conflict and is not
-        # overwritten.
-        {"metadata": {"resourceVersion": metadata["resourceVersion"], **change}},
-        namespace=cluster.namespace,
-        uid=metadata["uid"],
-    )
-    if patched is None:
+    # With the resourceVersion that was read, a concurrent change causes a conflict and is not overwritten.
+    patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], **change}}
+    if await cluster.patch(pvc, patch) is None:
         message = f"PVC {metadata['name']}: deleted by another client"
         raise conflict("workspace-gone", message, "Check the sandbox and repeat the request.")
 
@@ -115,7 +106,7 @@ async def ensure_network_policy(cluster: NamespaceClient, policy: dict[str, Any]
     owners = owner_uids(live)
     if not owners:
         return
-    sandbox = await cluster.get_sandbox(sandbox_name)
+    sandbox = await cluster.get("Sandbox", sandbox_name)
     if sandbox is None or sandbox["metadata"]["uid"] not in owners:
         raise _network_policy_conflict(policy)
 
@@ -125,9 +116,9 @@ async def set_network_policy_owner(
 ) -> None:
     """Make the sandbox the owner of its policy; a repeated request completes an interrupted one."""
     uid, name = sandbox["metadata"]["uid"], policy["metadata"]["name"]
-    owner = owner_reference({**sandbox, "apiVersion": API_VERSION, "kind": "Sandbox"})
+    owner = owner_reference(sandbox)
     owned = {**policy, "metadata": {**policy["metadata"], "ownerReferences": [owner]}}
-    live = await cluster.objects.get("NetworkPolicy", name, namespace=cluster.namespace)
+    live = await cluster.get("NetworkPolicy", name)
     if live is not None and uid in owner_uids(live):
         await cluster.objects.apply(owned, force=True)
         return
@@ -137,14 +128,7 @@ async def set_network_policy_owner(
         return
     if owners:
         raise _network_policy_conflict(policy)
-    patched = await cluster.objects.patch(
-        "NetworkPolicy",
-        name,
-        {"metadata": {"ownerReferences": [owner]}},
-        namespace=cluster.namespace,
-        uid=live["metadata"]["uid"],
-    )
-    if patched is None:
+    if await cluster.patch(live, {"metadata": {"ownerReferences": [owner]}}) is None:
         raise conflict("policy-gone", f"network policy {name}: deleted meanwhile", "Repeat the request.")
 
 
@@ -166,3 +150,81 @@ def _network_policy_conflict(policy: dict[str, Any]) -> ApiError:
         f"network policy {name}: exists, and does not belong to this sandbox",
         "If a sandbox of this name was just deleted, retry; otherwise delete the policy.",
     )
+
+
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+_PHASE_HINTS = {
+    Phase.SUSPENDED: "Resume it with `holdfast sandbox resume`; its files are kept.",
+    Phase.PENDING: "Wait until it is ready.",
+    Phase.DELETING: "Wait until it is deleted, then create it again.",
+}
+
+
+class PodTarget(NamedTuple):
+    """A container for an exec, a port-forward or a log."""
+
+    pod: str
+    container: str
+
+
+@asynccontextmanager
+async def use_container(
+    service: SandboxService, name: str, container: str | None = None
+) -> AsyncIterator[PodTarget]:
+    """Find a running container, and count its sandbox as used while the block runs.
+
+    Args:
+        service: The sandboxes of the gateway.
+        name: Name of the sandbox or of its SandboxClaim.
+        container: Name of the container; the default container if omitted.
+
+    Raises:
+        ApiError: 409 with the state of the sandbox if no container is running.
+    """
+    sandbox, pod = await _find_pod(service, name)
+    target = PodTarget(pod["metadata"]["name"], _select_container(pod, container))
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    state = next(
+        (status.get("state") or {} for status in statuses if status.get("name") == target.container), {}
+    )
+    if "running" not in state or pod["metadata"].get("deletionTimestamp"):
+        raise _not_running_error(name, sandbox)
+    async with service.activity.track(sandbox):
+        yield target
+
+
+async def find_container(service: SandboxService, name: str, container: str | None) -> PodTarget:
+    """Return a container in any state; the API server reports whether it has a log."""
+    _, pod = await _find_pod(service, name)
+    return PodTarget(pod["metadata"]["name"], _select_container(pod, container))
+
+
+async def _find_pod(service: SandboxService, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    sandbox = (await service.lookup(name)).sandbox
+    if sandbox is None:
+        raise conflict("not-running", f"SandboxClaim {name}: no sandbox yet", "Wait until it is ready.")
+    pod = await service.cluster.get("Pod", pod_name(sandbox))
+    # A foreign pod of that name must not be reachable.
+    if pod is None or sandbox["metadata"]["uid"] not in owner_uids(pod):
+        raise _not_running_error(name, sandbox)
+    return sandbox, pod
+
+
+def _select_container(pod: dict[str, Any], requested: str | None) -> str:
+    spec = pod["spec"]
+    names = [container["name"] for container in spec["containers"]]
+    if requested is None:
+        default = (pod["metadata"].get("annotations") or {}).get(_DEFAULT_CONTAINER)
+        return str(default if default in names else names[0])
+    names += [container["name"] for container in spec.get("initContainers") or ()]
+    if requested not in names:
+        message = f"container {requested[:80]!r}: not found; the pod has {', '.join(names)}"
+        raise unprocessable("no-container", message)
+    return requested
+
+
+def _not_running_error(name: str, sandbox: dict[str, Any]) -> ApiError:
+    phase, reason, message = presenters.sandbox_phase(sandbox)
+    cause = ": ".join(part for part in (reason, message) if part)
+    text = f"sandbox {name}: {phase}" + (f" ({cause})" if cause else "")
+    return conflict("not-running", text, _PHASE_HINTS.get(phase, "See `holdfast sandbox get`."))

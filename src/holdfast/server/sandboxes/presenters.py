@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.api import (
     EXTENSIONS_API_VERSION,
     SANDBOX_ID_LABEL,
     TEMPLATE_REF_ANNOTATION,
     Condition,
-    ConditionType as ConditionType,  # noqa: PLC0414
+    ConditionType,
     OperatingMode,
     Phase,
     SandboxClaimReason,
@@ -21,7 +23,9 @@ from holdfast.api import (
 from holdfast.sandbox import (
     UNENFORCED_STORAGE_CLASSES,
     VOLUME_NAME,
+    bound_sandbox_name,
     controller_of,
+    find_condition,
     pod_name,
     pvc_name,
     recreates_failed_pods,
@@ -55,27 +59,20 @@ def present_sandbox(
         workspace_pvc: The PVC of its workspace.
         sandbox_claim: The SandboxClaim that owns it.
     """
-    metadata, status = sandbox["metadata"], sandbox.get("status") or {}
-    phase, reason, message = sandbox_phase(sandbox)
+    status, annotations = sandbox.get("status") or {}, sandbox["metadata"].get("annotations") or {}
     ips = [str(ip) for ip in status.get("podIPs") or ()]
     claim = sandbox_claim_name(sandbox)
     workspace = _present_workspace(sandbox, workspace_pvc)
-    annotations = metadata.get("annotations") or {}
+    containers = sandbox["spec"]["podTemplate"]["spec"].get("containers") or ()
     return SandboxView(
-        name=claim or metadata["name"],
-        id=(metadata.get("labels") or {}).get(SANDBOX_ID_LABEL) or metadata.get("uid", ""),
-        phase=phase,
-        reason=reason,
-        message=message,
-        image=_container_image(sandbox),
+        **_common_fields(sandbox, sandbox_phase(sandbox)),
+        name=claim or sandbox["metadata"]["name"],
+        image=next((str(container["image"]) for container in containers if container.get("image")), None),
         pod=pod_name(sandbox) if ips else None,
         pod_ip=ips[0] if ips else None,
         pod_ips=ips,
         node=status.get("nodeName"),
         workspace=workspace,
-        conditions=[_present_condition(condition) for condition in status.get("conditions") or ()],
-        labels=dict(metadata.get("labels") or {}),
-        created=metadata.get("creationTimestamp"),
         shutdown_time=_shutdown_time(sandbox_claim) if sandbox_claim else sandbox["spec"].get("shutdownTime"),
         claim=claim,
         template=annotations.get(TEMPLATE_REF_ANNOTATION),
@@ -87,25 +84,29 @@ def present_sandbox(
 def present_sandbox_claim(sandbox_claim: Mapping[str, Any]) -> SandboxView:
     """Convert a SandboxClaim that has no sandbox yet."""
     metadata = sandbox_claim["metadata"]
-    ready = _find_condition(sandbox_claim, ConditionType.READY)
-    deleting = bool(metadata.get("deletionTimestamp"))
-    expired = ready.get("reason") == "ClaimExpired"
-    phase = Phase.DELETING if deleting else Phase.EXPIRED if expired else Phase.PENDING
+    ready = find_condition(sandbox_claim, ConditionType.READY)
+    phase = Phase.EXPIRED if ready.get("reason") == SandboxClaimReason.CLAIM_EXPIRED else Phase.PENDING
+    if metadata.get("deletionTimestamp"):
+        phase = Phase.DELETING
     return SandboxView(
+        **_common_fields(sandbox_claim, (phase, ready.get("reason", ""), ready.get("message", ""))),
         name=metadata["name"],
-        id=(metadata.get("labels") or {}).get(SANDBOX_ID_LABEL) or metadata.get("uid", ""),
-        phase=phase,
-        reason=ready.get("reason", ""),
-        message=ready.get("message", ""),
-        conditions=[
-            _present_condition(condition)
-            for condition in (sandbox_claim.get("status") or {}).get("conditions") or ()
-        ],
-        labels=dict(metadata.get("labels") or {}),
-        created=metadata.get("creationTimestamp"),
         shutdown_time=_shutdown_time(sandbox_claim),
         claim=metadata["name"],
     )
+
+
+def _common_fields(obj: Mapping[str, Any], state: tuple[Phase, str, str]) -> dict[str, Any]:
+    """Fields that a view takes from a Sandbox or a SandboxClaim, given its phase, reason and message."""
+    metadata, labels = obj["metadata"], dict(obj["metadata"].get("labels") or {})
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return {
+        **dict(zip(("phase", "reason", "message"), state, strict=True)),
+        "id": labels.get(SANDBOX_ID_LABEL) or metadata.get("uid", ""),
+        "conditions": [_present_condition(condition) for condition in conditions],
+        "labels": labels,
+        "created": metadata.get("creationTimestamp"),
+    }
 
 
 def _shutdown_time(sandbox_claim: Mapping[str, Any]) -> str | None:
@@ -114,14 +115,14 @@ def _shutdown_time(sandbox_claim: Mapping[str, Any]) -> str | None:
 
 def has_no_sandbox(sandbox_claim: Mapping[str, Any]) -> bool:
     """Return whether a SandboxClaim is not bound yet, or has lost its sandbox."""
-    reason = _find_condition(sandbox_claim, ConditionType.READY).get("reason")
-    bound = ((sandbox_claim.get("status") or {}).get("sandbox") or {}).get("name")
-    return not bound or reason in (SandboxClaimReason.CLAIM_EXPIRED, SandboxClaimReason.SANDBOX_MISSING)
+    reason = find_condition(sandbox_claim, ConditionType.READY).get("reason")
+    lost = reason in (SandboxClaimReason.CLAIM_EXPIRED, SandboxClaimReason.SANDBOX_MISSING)
+    return lost or not bound_sandbox_name(sandbox_claim)
 
 
 def sandbox_phase(sandbox: Mapping[str, Any]) -> tuple[Phase, str, str]:
     """Return the phase of a sandbox with its reason and message."""
-    metadata, ready = sandbox["metadata"], _find_condition(sandbox, ConditionType.READY)
+    metadata, ready = sandbox["metadata"], find_condition(sandbox, ConditionType.READY)
     if metadata.get("deletionTimestamp"):
         return Phase.DELETING, str(ready.get("reason") or ""), "the sandbox is being deleted"
     if not ready:
@@ -132,8 +133,8 @@ def sandbox_phase(sandbox: Mapping[str, Any]) -> tuple[Phase, str, str]:
         sandbox["spec"].get("operatingMode") == OperatingMode.SUSPENDED
         and ready.get("reason") not in _TERMINAL_PHASES
     ):
-        return _suspended_phase(ready, _find_condition(sandbox, ConditionType.SUSPENDED))
-    return _running_phase(ready, _find_condition(sandbox, ConditionType.POD_SCHEDULED))
+        return _suspended_phase(ready, find_condition(sandbox, ConditionType.SUSPENDED))
+    return _running_phase(ready, find_condition(sandbox, ConditionType.POD_SCHEDULED))
 
 
 def _running_phase(ready: Mapping[str, Any], scheduled: Mapping[str, Any]) -> tuple[Phase, str, str]:
@@ -176,20 +177,13 @@ def sandbox_claim_name(sandbox: Mapping[str, Any]) -> str | None:
 
 def workspace_pvc_name(sandbox: Mapping[str, Any]) -> str | None:
     """Return the name of the workspace PVC, or of the first PVC if the user replaced the workspace."""
-    template = _workspace_template(sandbox)
-    return None if template is None else pvc_name(template["metadata"]["name"], sandbox["metadata"]["name"])
+    return next(iter(pvc_names(sandbox)), None)
 
 
 def pvc_names(sandbox: Mapping[str, Any]) -> list[str]:
     """Return the names of all PVCs of a sandbox, the workspace first."""
-    return [
-        pvc_name(template["metadata"]["name"], sandbox["metadata"]["name"])
-        for template in _pvc_templates(sandbox)
-    ]
-
-
-def _workspace_template(sandbox: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return next(iter(_pvc_templates(sandbox)), None)
+    name = sandbox["metadata"]["name"]
+    return [pvc_name(template["metadata"]["name"], name) for template in _pvc_templates(sandbox)]
 
 
 def _pvc_templates(sandbox: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -202,24 +196,23 @@ def _pvc_templates(sandbox: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _present_workspace(sandbox: Mapping[str, Any], pvc: Mapping[str, Any] | None) -> WorkspaceView | None:
-    name, template = workspace_pvc_name(sandbox), _workspace_template(sandbox)
-    if name is None or template is None:
+    name = workspace_pvc_name(sandbox)
+    if name is None:
         return None
-    spec = template["spec"]
+    spec = _pvc_templates(sandbox)[0]["spec"]
     size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-    if pvc is None:
-        return WorkspaceView(
-            claim=name,
-            size=None if size is None else str(size),
-            storage_class=spec.get("storageClassName"),
-            phase="Missing",
-        )
-    status, uid = pvc.get("status") or {}, sandbox["metadata"].get("uid")
-    capacity = (status.get("capacity") or {}).get("storage")
-    owners = pvc["metadata"].get("ownerReferences") or ()
-    return WorkspaceView(
+    view = WorkspaceView(
         claim=name,
         size=None if size is None else str(size),
+        storage_class=spec.get("storageClassName"),
+        phase="Missing",
+    )
+    if pvc is None:
+        return view
+    status, owners = pvc.get("status") or {}, pvc["metadata"].get("ownerReferences") or ()
+    capacity, uid = (status.get("capacity") or {}).get("storage"), sandbox["metadata"].get("uid")
+    return msgspec.structs.replace(
+        view,
         storage_class=pvc["spec"].get("storageClassName"),
         phase=str(status.get("phase") or "Pending"),
         capacity=None if capacity is None else str(capacity),
@@ -238,16 +231,6 @@ def _notes(sandbox: Mapping[str, Any], workspace: WorkspaceView | None) -> list[
     if workspace is not None and workspace.storage_class in UNENFORCED_STORAGE_CLASSES:
         notes.append(SIZE_NOT_ENFORCED_NOTE)
     return notes
-
-
-def _container_image(sandbox: Mapping[str, Any]) -> str | None:
-    containers = sandbox["spec"]["podTemplate"]["spec"].get("containers") or ()
-    return next((str(container["image"]) for container in containers if container.get("image")), None)
-
-
-def _find_condition(obj: Mapping[str, Any], condition_type: ConditionType) -> Mapping[str, Any]:
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((condition for condition in conditions if condition.get("type") == condition_type), {})
 
 
 def _present_condition(condition: Mapping[str, Any]) -> Condition:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast.api import (
-    API_VERSION,
     EXTENSIONS_API_VERSION,
     LAST_USED_ANNOTATION,
     WARM_POOL_LABEL,
@@ -21,7 +20,7 @@ from holdfast.api import (
     Workspace,
 )
 from holdfast.errors import ObjectConflictError
-from holdfast.sandbox import from_request
+from holdfast.sandbox import bound_sandbox_name, from_request
 from holdfast.server.errors import ApiError, conflict, sandbox_not_found, unprocessable
 from holdfast.server.sandboxes import activity, dependents, presenters
 from holdfast.server.sandboxes.activity import ActivityTracker
@@ -70,17 +69,16 @@ class SandboxService:
         items: list[SandboxView] = []
         if continue_token is None or not continue_token.startswith(_CLAIM_PAGE_PREFIX):
             unclaimed = f"!{WARM_POOL_LABEL}"
-            page = await self.cluster.list_sandboxes(
-                limit, continue_token, f"{labels},{unclaimed}" if labels else unclaimed
+            page = await self.cluster.list_page(
+                "Sandbox", limit, continue_token, f"{labels},{unclaimed}" if labels else unclaimed
             )
             # PVCs are shown by `get` only: a list must not cost one read per sandbox.
             items = [presenters.present_sandbox(sandbox) for sandbox in page.items]
             if page.continue_token is not None or len(items) >= limit:
                 return SandboxList(items=items, next=page.continue_token or _CLAIM_PAGE_PREFIX)
             continue_token = _CLAIM_PAGE_PREFIX
-        claims = await self.cluster.list_sandbox_claims(
-            limit - len(items), continue_token.removeprefix(_CLAIM_PAGE_PREFIX) or None, labels
-        )
+        token = continue_token.removeprefix(_CLAIM_PAGE_PREFIX) or None
+        claims = await self.cluster.list_page("SandboxClaim", limit - len(items), token, labels)
         shown = {view.name for view in items}
         items += [
             presenters.present_sandbox_claim(claim)
@@ -101,17 +99,16 @@ class SandboxService:
         if lookup.sandbox is None:
             assert lookup.sandbox_claim is not None  # noqa: S101 (a lookup has at least one of them)
             return presenters.present_sandbox_claim(lookup.sandbox_claim)
-        workspace, claim = (
-            presenters.workspace_pvc_name(lookup.sandbox),
-            presenters.sandbox_claim_name(lookup.sandbox),
-        )
-        volume = await self.cluster.get_pvc(workspace) if workspace else None
-        owner = (
-            await self.cluster.get_sandbox_claim(claim)
-            if claim and lookup.sandbox_claim is None
-            else lookup.sandbox_claim
-        )
-        return presenters.present_sandbox(lookup.sandbox, volume, owner)
+        workspace = presenters.workspace_pvc_name(lookup.sandbox)
+        pvc = await self.cluster.get("PersistentVolumeClaim", workspace) if workspace else None
+        return presenters.present_sandbox(lookup.sandbox, pvc, await self._owning_claim(lookup))
+
+    async def _owning_claim(self, lookup: SandboxLookup) -> dict[str, Any] | None:
+        """Return the SandboxClaim of a sandbox that was looked up by its own name."""
+        name = lookup.sandbox and presenters.sandbox_claim_name(lookup.sandbox)
+        if lookup.sandbox_claim is None and name:
+            return await self.cluster.get("SandboxClaim", name)
+        return lookup.sandbox_claim
 
     async def lookup(self, name: str) -> SandboxLookup:
         """Find a sandbox by its own name or by the name of its SandboxClaim.
@@ -119,16 +116,16 @@ class SandboxService:
         Raises:
             ApiError: 404 if neither exists, or the sandbox waits in a warm pool.
         """
-        sandbox = await self.cluster.get_sandbox(name)
+        sandbox = await self.cluster.get("Sandbox", name)
         if sandbox is not None:
             if presenters.is_in_warm_pool(sandbox):
                 raise sandbox_not_found(name)
             return SandboxLookup(sandbox, None)
-        claim = await self.cluster.get_sandbox_claim(name)
+        claim = await self.cluster.get("SandboxClaim", name)
         if claim is None:
             raise sandbox_not_found(name)
-        bound = ((claim.get("status") or {}).get("sandbox") or {}).get("name")
-        return SandboxLookup(await self.cluster.get_sandbox(bound) if bound else None, claim)
+        bound = bound_sandbox_name(claim)
+        return SandboxLookup(await self.cluster.get("Sandbox", bound) if bound else None, claim)
 
     async def create(self, request: SandboxRequest) -> tuple[bool, SandboxView]:
         """Create a sandbox, idempotently.
@@ -175,31 +172,26 @@ class SandboxService:
         sandbox = (await self.lookup(name)).sandbox
         if sandbox is None:
             raise conflict("not-running", f"SandboxClaim {name}: no sandbox yet", "Wait until it is ready.")
-        metadata = sandbox["metadata"]
         if sandbox["spec"].get("operatingMode", OperatingMode.RUNNING) != mode:
-            sandbox = await self.cluster.objects.patch(
-                "Sandbox",
-                metadata["name"],
-                {"spec": {"operatingMode": mode.value}},
-                namespace=self._namespace,
-                api_version=API_VERSION,
-                uid=metadata["uid"],
-            )
+            sandbox = await self.cluster.patch(sandbox, {"spec": {"operatingMode": mode.value}})
             if sandbox is None:
                 raise sandbox_not_found(name)
         return await self.present(SandboxLookup(sandbox, None))
 
     async def delete(self, name: str, *, keep_workspace: bool) -> DeletionResult:
         """Delete a sandbox and report which data was deleted; PVCs to keep are released first."""
-        sandbox, claim = await self.lookup(name)
+        lookup = await self.lookup(name)
+        sandbox = lookup.sandbox
         pvcs = [] if sandbox is None else await dependents.list_pvcs(self.cluster, sandbox)
         owned = [pvc for pvc in pvcs if sandbox is not None and dependents.owns_pvc(sandbox, pvc)]
         if keep_workspace and sandbox is not None:
             for pvc in owned:
                 await dependents.release_pvc(self.cluster, sandbox, pvc)
-        kind, target = await self._deletion_target(sandbox, claim)
+        # Without its SandboxClaim, the controller does not create the sandbox again.
+        target = await self._owning_claim(lookup) or sandbox
+        assert target is not None  # noqa: S101 (a lookup has at least one of them)
         result = await self.cluster.objects.delete(
-            kind,
+            target["kind"],
             target["metadata"]["name"],
             namespace=self._namespace,
             api_version=target["apiVersion"],
@@ -215,39 +207,23 @@ class SandboxService:
         return _deletion_result(pvcs, deleted_pvcs, deleted=result.effect == "deleted")
 
     async def _write_last_used(self, sandbox: Mapping[str, Any], timestamp: str) -> None:
-        metadata = sandbox["metadata"]
-        await self.cluster.objects.patch(
-            "Sandbox",
-            metadata["name"],
-            {"metadata": {"annotations": {LAST_USED_ANNOTATION: timestamp}}},
-            namespace=self._namespace,
-            api_version=API_VERSION,
-            uid=metadata["uid"],
-        )
-
-    async def _deletion_target(
-        self, sandbox: dict[str, Any] | None, sandbox_claim: dict[str, Any] | None
-    ) -> tuple[str, dict[str, Any]]:
-        """Return the object whose deletion prevents recreation: the SandboxClaim, if there is one."""
-        if sandbox_claim is None and sandbox is not None and (name := presenters.sandbox_claim_name(sandbox)):
-            sandbox_claim = await self.cluster.get_sandbox_claim(name)
-        if sandbox_claim is not None:
-            return "SandboxClaim", {**sandbox_claim, "apiVersion": EXTENSIONS_API_VERSION}
-        assert sandbox is not None  # noqa: S101 (a lookup has at least one of them)
-        return "Sandbox", {**sandbox, "apiVersion": API_VERSION}
+        await self.cluster.patch(sandbox, {"metadata": {"annotations": {LAST_USED_ANNOTATION: timestamp}}})
 
     async def _ensure_network_policy(self, manifest: dict[str, Any], policy: dict[str, Any]) -> None:
         """Create the network policy first, if the sandbox is new and the API server accepts it."""
         name = manifest["metadata"]["name"]
-        await self.cluster.dry_run_create(policy, "networkpolicies")
-        if await self.cluster.get_sandbox(name) is None:
-            await self.cluster.dry_run_create(manifest, "sandboxes")
+        await self.cluster.dry_run_create(policy)
+        if await self.cluster.get("Sandbox", name) is None:
+            await self.cluster.dry_run_create(manifest)
             await dependents.ensure_network_policy(self.cluster, policy, name)
 
     async def _warm_pool_of(self, template: str) -> str:
+        listed = await self.cluster.objects.list(
+            "SandboxWarmPool", namespace=self._namespace, api_version=EXTENSIONS_API_VERSION
+        )
         pools = [
             str(pool["metadata"]["name"])
-            for pool in await self.cluster.list_warm_pools()
+            for pool in listed.items
             if pool["spec"]["sandboxTemplateRef"]["name"] == template
         ]
         if not pools:
@@ -259,7 +235,7 @@ class SandboxService:
         return min(pools)
 
     async def _check_name_not_taken_by_sandbox(self, name: str) -> None:
-        sandbox = await self.cluster.get_sandbox(name)
+        sandbox = await self.cluster.get("Sandbox", name)
         if sandbox is not None and presenters.sandbox_claim_name(sandbox) != name:
             raise conflict(
                 "sandbox-differs",
@@ -269,8 +245,8 @@ class SandboxService:
 
     async def _check_name_not_taken_by_claim(self, name: str) -> None:
         """The name of a SandboxClaim also finds its sandbox; a second sandbox of that name would hide it."""
-        claim = await self.cluster.get_sandbox_claim(name)
-        if claim is None or await self.cluster.get_sandbox(name) is not None:
+        claim = await self.cluster.get("SandboxClaim", name)
+        if claim is None or await self.cluster.get("Sandbox", name) is not None:
             return
         if claim["metadata"].get("deletionTimestamp"):
             raise _being_deleted(name)

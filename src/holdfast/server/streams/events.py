@@ -14,6 +14,7 @@ import msgspec
 from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION, Phase, SandboxEventType
 from holdfast.errors import DeadlineExceededError
 from holdfast.kube import WaitResult
+from holdfast.sandbox import bound_sandbox_name
 from holdfast.server.errors import as_api_error
 from holdfast.server.sandboxes import SandboxLookup
 
@@ -79,13 +80,13 @@ async def _watch_changes(
     latest = _LatestState()
     watched = lookup.sandbox or lookup.sandbox_claim
     assert watched is not None  # noqa: S101 (a lookup has at least one of them)
-    uid, is_claim, before = watched["metadata"]["uid"], lookup.sandbox is None, _bound_sandbox_name(watched)
+    uid, is_claim, before = watched["metadata"]["uid"], lookup.sandbox is None, bound_sandbox_name(watched)
 
     def observe(obj: dict[str, Any] | None) -> WaitResult:
         if obj is None or obj["metadata"]["uid"] != uid:
             return WaitResult(done=True, observed="deleted")
         latest.put(SandboxLookup(None, obj) if is_claim else SandboxLookup(obj, lookup.sandbox_claim))
-        return WaitResult(done=is_claim and _bound_sandbox_name(obj) != before, observed="watched")
+        return WaitResult(done=is_claim and bound_sandbox_name(obj) != before, observed="watched")
 
     watch = asyncio.ensure_future(
         service.cluster.objects.wait(
@@ -135,10 +136,6 @@ class _LatestState:
         if not self._finished:
             self._changed.clear()
         return state
-
-
-def _bound_sandbox_name(obj: dict[str, Any]) -> str | None:
-    return ((obj.get("status") or {}).get("sandbox") or {}).get("name")
 
 
 def encode_event(event: SandboxEventType, data: SandboxView | Problem) -> bytes:

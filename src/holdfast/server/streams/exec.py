@@ -8,8 +8,8 @@ stream that breaks later is never reopened, because the command may have started
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp.http import WS_CLOSED_MESSAGE
@@ -20,16 +20,12 @@ from holdfast.retry import Policy, exponential
 from holdfast.server.errors import PodResponseLostError
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from aiohttp.http_websocket import WSMessage, WSMessageTextBytes
 
     from holdfast.server.namespace_client import NamespaceClient
     from holdfast.server.sandboxes import PodTarget
-
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from aiohttp.http_websocket import WSMessage, WSMessageTextBytes
 
     PodWebSocket = aiohttp.ClientWebSocketResponse[bool]
     StreamMessage = WSMessage | WSMessageTextBytes
@@ -137,32 +133,26 @@ _MAX_STDERR_BYTES = 4096
 _MAX_WRITE_BYTES = 64 * 1024
 
 
+@asynccontextmanager
+async def run_in_pod(
+    cluster: NamespaceClient, target: PodTarget, argv: list[str], *, stdin: bool = False
+) -> AsyncIterator[PodCommand]:
+    """Run a command in a pod while the block runs."""
+    stream = await cluster.open_exec_stream(target, argv, stdin=stdin)
+    try:
+        yield PodCommand(stream)
+    finally:
+        await stream.close()
+
+
 class PodCommand:
-    """A command that the server runs in a pod, as an async context manager.
+    """A command that the server runs in a pod. Memory use is constant: a slow reader blocks the command."""
 
-    Memory use is constant: a slow reader blocks the command.
-    """
-
-    def __init__(
-        self, cluster: NamespaceClient, target: PodTarget, argv: list[str], *, stdin: bool = False
-    ) -> None:
-        self._cluster, self._target, self._argv, self._stdin = cluster, target, argv, stdin
-        self._socket: RetryingExecStream | None = None
+    def __init__(self, stream: RetryingExecStream) -> None:
+        self._stream = stream
         self._stderr = bytearray()
         self._status: bytes | None = None
         self._stdin_closed = False
-
-    async def __aenter__(self) -> Self:
-        query = [("stdin", str(self._stdin).lower()), ("stdout", "true"), ("stderr", "true")]
-        query += [("container", self._target.container), *(("command", word) for word in self._argv)]
-        self._socket = await self._cluster.open_exec_stream(self._target.pod, query)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._socket is not None:
-            await self._socket.close()
 
     @property
     def stderr(self) -> str:
@@ -172,7 +162,7 @@ class PodCommand:
     async def read(self) -> bytes:
         """Return the next piece of standard output; empty at the end."""
         while self._status is None:
-            message = await self._open_socket.receive()
+            message = await self._stream.receive()
             if message.type is not aiohttp.WSMsgType.BINARY:
                 raise PodResponseLostError("the connection to the pod was lost before the command ended")
             data: bytes = message.data
@@ -205,12 +195,7 @@ class PodCommand:
             pass
         return parse_exit_code(self._status or b"")
 
-    @property
-    def _open_socket(self) -> RetryingExecStream:
-        assert self._socket is not None  # noqa: S101 (opened by `async with`)
-        return self._socket
-
     async def _send_frame(self, data: bytes) -> None:
         # A command that has ended accepts no input; `wait` returns its exit code.
         with suppress(aiohttp.ClientError, ConnectionError):
-            await self._open_socket.send_bytes(data)
+            await self._stream.send_bytes(data)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api import UploadResult
 from holdfast.errors import TemporaryError
 from holdfast.server.errors import ApiError, PodResponseLostError, bad_request, conflict
-from holdfast.server.sandboxes import pod_lookup
-from holdfast.server.streams.exec import PodCommand
+from holdfast.server.sandboxes import use_container
+from holdfast.server.streams.exec import run_in_pod
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast.server.sandboxes import SandboxService
+    from holdfast.server.streams.exec import PodCommand
 
 
 MAX_PATH_LENGTH = 4096
@@ -70,10 +71,9 @@ _DRAIN_TIMEOUT = 10.0
 async def download(service: SandboxService, name: str, path: str) -> AsyncIterator[bytes]:
     """Stream a file or directory as an archive; errors are raised before the first piece."""
     argv = tar_create_command(path)
-    target = await pod_lookup.find_running_container(service, name, None)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(service.activity.track(target.sandbox))
-        command = await stack.enter_async_context(PodCommand(service.cluster, target, argv))
+        target = await stack.enter_async_context(use_container(service, name))
+        command = await stack.enter_async_context(run_in_pod(service.cluster, target, argv))
         head = await _read_first_block(command)
         if not head.strip(b"\0"):
             raise _tar_error(path, await command.wait(), command.stderr, extracting=False)
@@ -84,10 +84,9 @@ async def upload(service: SandboxService, name: str, path: str, body: AsyncItera
     """Extract an archive into a directory while it arrives."""
     argv = tar_extract_command(path)
     counter = EntryCounter()
-    target = await pod_lookup.find_running_container(service, name, None)
     async with (
-        service.activity.track(target.sandbox),
-        PodCommand(service.cluster, target, argv, stdin=True) as command,
+        use_container(service, name) as target,
+        run_in_pod(service.cluster, target, argv, stdin=True) as command,
     ):
         exit_code = asyncio.ensure_future(_wait_for_extract(command))
         try:

@@ -15,8 +15,13 @@ from litestar.response import Stream
 from holdfast.api import UploadResult
 from holdfast.server.errors import bad_request
 from holdfast.server.middleware import send_problem
-from holdfast.server.namespace_client import PORT_FORWARD_PROTOCOL
-from holdfast.server.sandboxes import SandboxName, SandboxService, pod_lookup, problem_responses
+from holdfast.server.sandboxes import (
+    SandboxName,
+    SandboxService,
+    find_container,
+    problem_responses,
+    use_container,
+)
 from holdfast.server.streams import events, files, websocket_proxy
 from holdfast.server.streams.files import MAX_PATH_LENGTH
 
@@ -77,7 +82,7 @@ class StreamRoutes(Controller):
         previous: _Previous = False,
         container: _Container = None,
     ) -> Stream:
-        target = await pod_lookup.find_container(service, name, container)
+        target = await find_container(service, name, container)
         query = {
             "container": target.container,
             "follow": str(follow).lower(),
@@ -165,12 +170,9 @@ async def _open_exec(
     if not argv or len(argv) > _MAX_COMMAND_WORDS or any("\0" in word for word in argv):
         raise bad_request("no-command", "command: missing or invalid; pass one `command` parameter per word")
     tty, stdin = _bool_param(socket, "tty"), _bool_param(socket, "stdin")
-    target = await pod_lookup.find_running_container(service, name, socket.query_params.get("container"))
-    await stack.enter_async_context(service.activity.track(target.sandbox))
-    query = [("stdin", str(stdin).lower()), ("stdout", "true"), ("stderr", str(not tty).lower())]
-    query += [("tty", str(tty).lower()), ("container", target.container)]
-    query += [("command", word) for word in argv]
-    return await service.cluster.open_exec_stream(target.pod, query)
+    container = socket.query_params.get("container")
+    target = await stack.enter_async_context(use_container(service, name, container))
+    return await service.cluster.open_exec_stream(target, argv, stdin=stdin, tty=tty)
 
 
 async def _open_port_forward(
@@ -180,11 +182,8 @@ async def _open_port_forward(
     port = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_PORT)) else 0
     if not 1 <= port <= _MAX_PORT:
         raise bad_request("bad-port", f"port: not a number from 1 to {_MAX_PORT}")
-    target = await pod_lookup.find_running_container(service, name, None)
-    await stack.enter_async_context(service.activity.track(target.sandbox))
-    return await service.cluster.open_websocket(
-        target.pod, "portforward", [("ports", str(port))], PORT_FORWARD_PROTOCOL
-    )
+    target = await stack.enter_async_context(use_container(service, name))
+    return await service.cluster.open_port_forward(target, port)
 
 
 def _bool_param(socket: ClientSocket, name: str) -> bool:

@@ -13,7 +13,7 @@ from holdfast.api import Channel, encode_frame
 from holdfast.errors import TemporaryError
 from holdfast.server.errors import PodResponseLostError
 from holdfast.server.streams import RetryingExecStream, exec as exec_module
-from holdfast.server.streams.exec import PodCommand
+from holdfast.server.streams.exec import run_in_pod
 
 DONE = encode_frame(Channel.STATUS, b'{"status": "Success"}')
 EMPTY = encode_frame(Channel.STDOUT, b"")
@@ -100,7 +100,7 @@ def test_stream_lost_during_reopen_may_have_started():
 
 def test_copy_on_unknown_pod_can_be_retried():
     class Cluster:
-        async def open_exec_stream(self, *_):
+        async def open_exec_stream(self, target, argv, *, stdin):
             return self
 
         async def receive(self):
@@ -111,7 +111,7 @@ def test_copy_on_unknown_pod_can_be_retried():
 
     async def run():
         place = SimpleNamespace(pod="p", container="c")
-        async with PodCommand(Cluster(), place, ["tar"]) as command:
+        async with run_in_pod(Cluster(), place, ["tar"]) as command:
             await command.wait()
 
     with pytest.raises(TemporaryError, match="does not know"):
