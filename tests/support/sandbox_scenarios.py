@@ -15,7 +15,7 @@ from tests.support.controller_process import condition_summary, status_of
 from tests.support.gateway import HELPER_IMAGE, pod_manifest as plain_pod
 
 from holdfast.gateway.cluster import GATEWAY_IMAGE
-from holdfast.sandbox.ownership import tracking_labels
+from holdfast.sandbox.manifests import tracking_labels
 
 SLEEP_COMMAND = "exec tail -f /dev/null"
 SLOW_TERMINATION_COMMAND = "trap 'sleep 3; exit 0' TERM; tail -f /dev/null & wait"

@@ -18,6 +18,13 @@ from holdfast.sandbox.lifecycle import (
     idle_timeout as idle_timeout,
     recreates_failed_pods as recreates_failed_pods,
 )
+from holdfast.sandbox.manifests import (
+    controller_of as controller_of,
+    name_hash as name_hash,
+    owner_reference as owner_reference,
+    pod_name as pod_name,
+    pvc_name as pvc_name,
+)
 from holdfast.sandbox.network_policy import (
     MANAGED_LABELS as MANAGED_LABELS,
     ObservedTemplate as ObservedTemplate,
@@ -25,13 +32,6 @@ from holdfast.sandbox.network_policy import (
     policy_name as policy_name,
     reconcile_template as reconcile_template,
     template_name as template_name,
-)
-from holdfast.sandbox.ownership import (
-    controller_of as controller_of,
-    name_hash as name_hash,
-    owner_reference as owner_reference,
-    pod_name as pod_name,
-    pvc_name as pvc_name,
 )
 from holdfast.sandbox.reconcile import (
     UNENFORCED_STORAGE_CLASSES as UNENFORCED_STORAGE_CLASSES,

@@ -1,4 +1,4 @@
-"""API writes that a reconciliation may decide on. Each names its object by UID."""
+"""What a reconciliation decides: API writes, each for an object with one UID, and the new status."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from holdfast.sandbox.ownership import owner_reference, tracking_labels
+from holdfast.sandbox.manifests import owner_reference, tracking_labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,3 +92,17 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 Action: TypeAlias = Create | Patch | Adopt | Delete
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of a reconciliation.
+
+    Attributes:
+        actions: API writes, in their order.
+        status: the new status of the object; None to leave it as it is.
+        requeue_after: seconds until the next reconciliation.
+    """
+
+    actions: tuple[Action, ...] = ()
+    status: dict[str, Any] | None = None
+    requeue_after: float | None = None

@@ -27,7 +27,7 @@ from holdfast.api import (
 from holdfast.errors import UsageError
 from holdfast.kube import parse_quantity
 from holdfast.sandbox import workspace as workspaces
-from holdfast.sandbox.ownership import tracking_labels
+from holdfast.sandbox.manifests import tracking_labels
 from holdfast.sandbox.validation import reject_reserved_labels
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from holdfast.api import (
     TEMPLATE_REF_HASH_LABEL,
     WARM_POOL_LABEL,
 )
-from holdfast.sandbox.ownership import name_hash, owner_reference
+from holdfast.sandbox.manifests import name_hash, owner_reference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,12 @@ def template_hash(template: Mapping[str, Any]) -> str:
     """Hash of the spec that a template gives its sandboxes, without the labels and annotations of pods."""
     spec = template["spec"]
     hashed = {key: spec.get(key) for key in _COPIED_FIELDS} | {"podTemplate": spec["podTemplate"]["spec"]}
-    text = json.dumps(hashed, sort_keys=True, separators=(",", ":"))
+    return content_hash(hashed)
+
+
+def content_hash(value: Any) -> str:
+    """Hash of a JSON value, independent of the order of its keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from holdfast.api import (
     FAILED_PODS_ANNOTATION,
     FAILURE_COUNT_ANNOTATION,
@@ -19,7 +17,7 @@ from holdfast.api import (
 )
 from holdfast.retry import exponential
 from holdfast.sandbox.actions import Delete, Patch
-from holdfast.sandbox.ownership import controller_of
+from holdfast.sandbox.manifests import controller_of
 from holdfast.sandbox.status import find_condition, has_condition
 
 if TYPE_CHECKING:
@@ -141,13 +139,6 @@ def idle_timeout(sandbox: Mapping[str, Any]) -> int | None:
     return int(text) or None
 
 
-class SandboxClaimExpiry(msgspec.Struct, frozen=True):
-    """Whether a SandboxClaim has expired, and the seconds until then if known."""
-
-    is_expired: bool
-    seconds_left: float | None = None
-
-
 def failed_pods_annotations(sandbox_claim: Mapping[str, Any]) -> dict[str, str]:
     """Annotations for the sandbox of a SandboxClaim with `ttlSecondsAfterFinished`.
 
@@ -157,8 +148,12 @@ def failed_pods_annotations(sandbox_claim: Mapping[str, Any]) -> dict[str, str]:
     return {} if lifecycle.get("ttlSecondsAfterFinished") is None else {FAILED_PODS_ANNOTATION: "Keep"}
 
 
-def sandbox_claim_expiry(sandbox_claim: Mapping[str, Any], now: datetime) -> SandboxClaimExpiry:
-    """Expiry of a SandboxClaim: its shutdown time or its TTL after it finished, whichever is earlier."""
+def seconds_until_claim_expiry(sandbox_claim: Mapping[str, Any], now: datetime) -> float | None:
+    """Seconds until the shutdown time of a SandboxClaim or its TTL after it finished, whichever is earlier.
+
+    Returns:
+        0 if it has expired; None if it does not expire.
+    """
     lifecycle = sandbox_claim["spec"].get("lifecycle") or {}
     ends = [parse_timestamp(lifecycle["shutdownTime"])] if lifecycle.get("shutdownTime") else []
     ttl = lifecycle.get("ttlSecondsAfterFinished")
@@ -166,8 +161,6 @@ def sandbox_claim_expiry(sandbox_claim: Mapping[str, Any], now: datetime) -> San
         finished = find_condition(sandbox_claim, ConditionType.FINISHED)["lastTransitionTime"]
         ends.append(parse_timestamp(finished) + timedelta(seconds=min(ttl, _MAX_TTL_SECONDS)))
     if not ends:
-        return SandboxClaimExpiry(is_expired=False)
+        return None
     left = (min(ends) - now).total_seconds()
-    if left <= 0:
-        return SandboxClaimExpiry(is_expired=True)
-    return SandboxClaimExpiry(is_expired=False, seconds_left=max(MIN_EXPIRY_REQUEUE_SECONDS, left))
+    return 0.0 if left <= 0 else max(MIN_EXPIRY_REQUEUE_SECONDS, left)

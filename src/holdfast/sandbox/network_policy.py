@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.api import MANAGED_BY_LABEL, TEMPLATE_REF_HASH_LABEL, ConditionType
 from holdfast.sandbox.actions import Action, Create, Delete, Patch
-from holdfast.sandbox.ownership import is_controlled_by, name_hash, owner_reference
+from holdfast.sandbox.manifests import is_controlled_by, name_hash, owner_reference
 from holdfast.sandbox.status import ConditionUpdate, is_being_deleted
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import msgspec
 from holdfast.api import GROUP, ConditionType, OperatingMode, SandboxReason, ShutdownPolicy
 from holdfast.kube import parse_quantity
 from holdfast.sandbox import lifecycle, manifests, network_policy, status
-from holdfast.sandbox.actions import Action, Adopt, Create, Delete, Patch
-from holdfast.sandbox.ownership import (
+from holdfast.sandbox.actions import Action, Adopt, Create, Decision, Delete, Patch
+from holdfast.sandbox.manifests import (
     Ownership,
     controller_of,
     describe_owner,
@@ -65,18 +65,10 @@ class ObservedSandbox(msgspec.Struct, frozen=True, kw_only=True):
     api_error: str = ""
 
 
-class SandboxDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """Actions in their order, the new status, and the seconds until the next reconciliation."""
-
-    actions: tuple[Action, ...] = ()
-    status: dict[str, Any] | None = None
-    requeue_after: float | None = None
-
-
-def reconcile_sandbox(observed: ObservedSandbox) -> SandboxDecision:
+def reconcile_sandbox(observed: ObservedSandbox) -> Decision:
     """Decide how to bring a sandbox from its observed to its desired state."""
     if is_being_deleted(observed.sandbox):
-        return SandboxDecision()
+        return Decision()
     if lifecycle.is_expired(observed.sandbox, observed.now):
         return _reconcile_expired(observed)
     pvc_actions, pvc_problem = _reconcile_pvcs(observed)
@@ -103,7 +95,7 @@ def reconcile_sandbox(observed: ObservedSandbox) -> SandboxDecision:
 
 def _reconcile_running(
     observed: ObservedSandbox, pod: dict[str, Any] | None, problem: ConditionUpdate | None
-) -> SandboxDecision:
+) -> Decision:
     if problem is not None:
         return _build_decision(observed, (), problem, _NOT_SUSPENDED, pod=pod)
     if pod is None:
@@ -122,7 +114,7 @@ def _reconcile_running(
     return (_reconcile_finished_pod if is_finished else _reconcile_active_pod)(observed, pod)
 
 
-def _reconcile_active_pod(observed: ObservedSandbox, pod: dict[str, Any]) -> SandboxDecision:
+def _reconcile_active_pod(observed: ObservedSandbox, pod: dict[str, Any]) -> Decision:
     patch = manifests.pod_metadata_patch(pod, observed.sandbox)
     actions: tuple[Action, ...] = (Patch.of(pod, patch),) if patch else ()
     idle_left = lifecycle.seconds_until_idle_suspend(observed.sandbox, observed.now)
@@ -143,7 +135,7 @@ def _ready_condition(observed: ObservedSandbox, pod: dict[str, Any]) -> Conditio
     return ConditionUpdate(ConditionType.READY, "True", SandboxReason.DEPENDENCIES_READY, "the pod is ready")
 
 
-def _reconcile_finished_pod(observed: ObservedSandbox, pod: dict[str, Any]) -> SandboxDecision:
+def _reconcile_finished_pod(observed: ObservedSandbox, pod: dict[str, Any]) -> Decision:
     """Report how the pod ended; recreate a failed one with backoff, unless the sandbox keeps failed pods."""
     failed = status.pod_phase(pod) == "Failed"
     reason = SandboxReason.POD_FAILED if failed else SandboxReason.POD_SUCCEEDED
@@ -165,7 +157,7 @@ def _is_suspend_requested(sandbox: dict[str, Any]) -> bool:
     return bool(sandbox["spec"].get("operatingMode") == OperatingMode.SUSPENDED)
 
 
-def _reconcile_suspended(observed: ObservedSandbox, pod: dict[str, Any] | None) -> SandboxDecision:
+def _reconcile_suspended(observed: ObservedSandbox, pod: dict[str, Any] | None) -> Decision:
     ready = _not_ready_condition(
         SandboxReason.SANDBOX_SUSPENDED, "the sandbox is suspended; its workspace is kept"
     )
@@ -184,7 +176,7 @@ def _suspended_condition(observed: ObservedSandbox, pod: dict[str, Any] | None) 
     return ConditionUpdate(ConditionType.SUSPENDED, "False", SandboxReason.POD_TERMINATING)
 
 
-def _reconcile_expired(observed: ObservedSandbox) -> SandboxDecision:
+def _reconcile_expired(observed: ObservedSandbox) -> Decision:
     """Report the expiry, then delete the pod and the Service, then apply the shutdown policy. Keep PVCs."""
     ready = _not_ready_condition(SandboxReason.SANDBOX_EXPIRED, "the sandbox has expired")
     owned, suspended = _owned_pods(observed), _NOT_SUSPENDED
@@ -300,7 +292,7 @@ def _build_decision(
     *conditions: ConditionUpdate,
     pod: dict[str, Any] | None = None,
     requeue_after: float | None = None,
-) -> SandboxDecision:
+) -> Decision:
     sandbox, metadata = observed.sandbox, observed.sandbox["metadata"]
     policy_condition = network_policy.not_protected_condition(
         manifests.pod_metadata(sandbox)["labels"], observed.unprotected_template, observed.unenforced_policies
@@ -321,7 +313,7 @@ def _build_decision(
         new["serviceFQDN"] = f"{metadata['name']}.{metadata['namespace']}.svc.{CLUSTER_DOMAIN}"
     waits = (requeue_after, lifecycle.seconds_until_shutdown(sandbox, observed.now))
     soonest = min((wait for wait in waits if wait is not None), default=None)
-    return SandboxDecision(actions=actions, status=new, requeue_after=soonest)
+    return Decision(actions=actions, status=new, requeue_after=soonest)
 
 
 def largest_disk(nodes: Iterable[Mapping[str, Any]]) -> Decimal | None:

@@ -21,10 +21,10 @@ from holdfast.api import (
     parse_timestamp,
 )
 from holdfast.retry import exponential
-from holdfast.sandbox.actions import Action, Create, Delete
+from holdfast.sandbox.actions import Action, Create, Decision, Delete
 from holdfast.sandbox.from_template import template_hash, warm_sandbox
 from holdfast.sandbox.lifecycle import count_annotation
-from holdfast.sandbox.ownership import is_controlled_by, name_hash
+from holdfast.sandbox.manifests import is_controlled_by, name_hash
 from holdfast.sandbox.status import (
     ConditionUpdate,
     find_condition,
@@ -54,15 +54,7 @@ class ObservedWarmPool(msgspec.Struct, frozen=True, kw_only=True):
     sandboxes: tuple[dict[str, Any], ...] = ()
 
 
-class WarmPoolDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """Actions in their order, the new status, and the seconds until the next reconciliation."""
-
-    actions: tuple[Action, ...] = ()
-    status: dict[str, Any] | None = None
-    requeue_after: float | None = None
-
-
-def reconcile_warm_pool(observed: ObservedWarmPool, generate_name: Callable[[], str]) -> WarmPoolDecision:
+def reconcile_warm_pool(observed: ObservedWarmPool, generate_name: Callable[[], str]) -> Decision:
     """Decide which sandboxes of a pool to create and delete.
 
     Args:
@@ -70,7 +62,7 @@ def reconcile_warm_pool(observed: ObservedWarmPool, generate_name: Callable[[], 
         generate_name: returns a new unique name for a sandbox.
     """
     if is_being_deleted(observed.pool):
-        return WarmPoolDecision()
+        return Decision()
     fresh, obsolete = _partition_sandboxes(observed)
     replicas = int(observed.pool["spec"].get("replicas", 1))
     delayed, counts = _delayed_replacements(observed, obsolete, replicas - len(fresh))
@@ -86,7 +78,7 @@ def reconcile_warm_pool(observed: ObservedWarmPool, generate_name: Callable[[], 
             )
             actions.append(Create(manifest=manifest))
     stuck = [left for one in fresh if (left := _seconds_until_stuck(one, observed.now)) is not None]
-    return WarmPoolDecision(
+    return Decision(
         actions=tuple(actions),
         status=_build_status(observed.pool, fresh),
         requeue_after=min((*stuck, *delayed.values()), default=None),

@@ -14,7 +14,7 @@ from tests.support.controller_process import (
 )
 
 from holdfast.sandbox import name_hash
-from holdfast.sandbox.ownership import tracking_labels
+from holdfast.sandbox.manifests import tracking_labels
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from tests.support.sandbox_objects import NOW, condition_of, reconcile, sandbox
 
 from holdfast.api.timestamps import parse_timestamp
-from holdfast.sandbox.lifecycle import sandbox_claim_expiry
+from holdfast.sandbox.lifecycle import seconds_until_claim_expiry
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
@@ -55,10 +55,10 @@ def test_invalid_timestamps_are_rejected(text):
 )
 def test_unusual_past_timestamp_expires_sandboxes_and_claims(text):
     assert condition_of(reconcile(sandbox(shutdownTime=text)), "Ready") == ("False", "SandboxExpired")
-    assert sandbox_claim_expiry({"spec": {"lifecycle": {"shutdownTime": text}}}, NOW).is_expired
+    assert seconds_until_claim_expiry({"spec": {"lifecycle": {"shutdownTime": text}}}, NOW) == 0
 
 
 def test_maximum_timestamp_is_in_the_future():
     text = "9999-12-31T23:59:59-99:00"
     assert reconcile(sandbox(shutdownTime=text)).requeue_after > 0
-    assert sandbox_claim_expiry({"spec": {"lifecycle": {"shutdownTime": text}}}, NOW).seconds_left > 0
+    assert seconds_until_claim_expiry({"spec": {"lifecycle": {"shutdownTime": text}}}, NOW) > 0

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from holdfast.controller.cache import ObjectCache
 from holdfast.controller.event_handlers import affected_keys
 from holdfast.controller.executor import status_patch
-from holdfast.sandbox.ownership import tracking_labels
+from holdfast.sandbox.manifests import tracking_labels
 
 
 def made(kind, name, *, version=1, uid=None, owner=None, labels=None, spec=None, status=None):

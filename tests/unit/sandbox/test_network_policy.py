@@ -8,8 +8,8 @@ from tests.support.sandbox_objects import condition_of, reconcile, sandbox
 
 from holdfast.sandbox.actions import Create, Delete, Patch
 from holdfast.sandbox.from_template import sandbox_spec
+from holdfast.sandbox.manifests import name_hash, tracking_labels
 from holdfast.sandbox.network_policy import ObservedTemplate, policy_manifest, reconcile_template
-from holdfast.sandbox.ownership import name_hash, tracking_labels
 
 HASH = "agents.x-k8s.io/sandbox-template-ref-hash"
 ENFORCED = "holdfast.dev/NetworkPolicyEnforced"

@@ -20,7 +20,7 @@ from tests.support.sandbox_objects import (
 
 from holdfast.sandbox import manifests
 from holdfast.sandbox.actions import Adopt, Delete, Patch
-from holdfast.sandbox.ownership import name_hash, pvc_name, tracking_labels, tracking_selector
+from holdfast.sandbox.manifests import name_hash, pvc_name, tracking_labels, tracking_selector
 
 
 def test_name_hash_matches_published_algorithm():

@@ -22,7 +22,7 @@ from holdfast.api import (
     SandboxReason,
 )
 from holdfast.sandbox import from_template
-from holdfast.sandbox.actions import Action, ActionTarget, Adopt, Create, Delete, Patch
+from holdfast.sandbox.actions import Action, ActionTarget, Adopt, Create, Decision, Delete, Patch
 from holdfast.sandbox.claim.edits import (
     applied_sandbox_claim_annotations,
     find_edits,
@@ -38,8 +38,8 @@ from holdfast.sandbox.claim.overrides import (
     metadata_patch,
     needs_cold_sandbox,
 )
-from holdfast.sandbox.lifecycle import sandbox_claim_expiry
-from holdfast.sandbox.ownership import describe_owner, is_controlled_by, owner_reference
+from holdfast.sandbox.lifecycle import seconds_until_claim_expiry
+from holdfast.sandbox.manifests import describe_owner, is_controlled_by, owner_reference
 from holdfast.sandbox.status import (
     ConditionUpdate,
     find_condition,
@@ -73,27 +73,23 @@ class ObservedSandboxClaim(msgspec.Struct, frozen=True, kw_only=True):
     network_policies: tuple[dict[str, Any], ...] = ()
 
 
-class SandboxClaimDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """Actions in their order, the new status, and the seconds until the next reconciliation."""
-
-    actions: tuple[Action, ...] = ()
-    status: dict[str, Any] | None = None
-    requeue_after: float | None = None
-
-
-def reconcile_sandbox_claim(observed: ObservedSandboxClaim) -> SandboxClaimDecision:
+def reconcile_sandbox_claim(observed: ObservedSandboxClaim) -> Decision:
     """Decide how to bind a SandboxClaim to a sandbox, and how to keep both consistent."""
     if is_being_deleted(observed.sandbox_claim):
-        return SandboxClaimDecision()
+        return Decision()
     sandbox = _bound_sandbox(observed)
-    expiry = sandbox_claim_expiry(observed.sandbox_claim, observed.now)
-    if expiry.is_expired:
+    expires_in = seconds_until_claim_expiry(observed.sandbox_claim, observed.now)
+    if expires_in == 0:
         return _reconcile_expired(observed, sandbox)
     if sandbox is not None:
-        return _reconcile_bound(observed, sandbox, expiry.seconds_left)
-    if name := bound_sandbox_name(observed.sandbox_claim):
-        return _reconcile_missing_sandbox(observed, name, expiry.seconds_left)
-    return _reconcile_unbound(observed, expiry.seconds_left)
+        decision = _reconcile_bound(observed, sandbox)
+    elif name := bound_sandbox_name(observed.sandbox_claim):
+        decision = _reconcile_missing_sandbox(observed, name)
+    else:
+        decision = _reconcile_unbound(observed)
+    if decision.requeue_after is None:
+        return msgspec.structs.replace(decision, requeue_after=expires_in)
+    return decision
 
 
 def sandbox_claim_error_status(observed: ObservedSandboxClaim, message: str) -> dict[str, Any] | None:
@@ -107,10 +103,10 @@ def sandbox_claim_error_status(observed: ObservedSandboxClaim, message: str) -> 
     if is_being_deleted(observed.sandbox_claim):
         return None
     sandbox = _bound_sandbox(observed)
-    if sandbox is None or sandbox_claim_expiry(observed.sandbox_claim, observed.now).is_expired:
-        return _not_ready_decision(observed, SandboxReason.RECONCILER_ERROR, message, None).status
+    if sandbox is None or seconds_until_claim_expiry(observed.sandbox_claim, observed.now) == 0:
+        return _not_ready_decision(observed, SandboxReason.RECONCILER_ERROR, message).status
     ready = ConditionUpdate(ConditionType.READY, "False", SandboxReason.RECONCILER_ERROR, message)
-    return _reconcile_bound(observed, sandbox, None, ready=ready).status
+    return _reconcile_bound(observed, sandbox, ready=ready).status
 
 
 def bound_sandbox_name(sandbox_claim: Mapping[str, Any]) -> str:
@@ -122,57 +118,49 @@ def _bound_sandbox(observed: ObservedSandboxClaim) -> dict[str, Any] | None:
     return next((one for one in observed.sandboxes if is_controlled_by(one, observed.sandbox_claim)), None)
 
 
-def _reconcile_missing_sandbox(
-    observed: ObservedSandboxClaim, name: str, requeue_after: float | None
-) -> SandboxClaimDecision:
+def _reconcile_missing_sandbox(observed: ObservedSandboxClaim, name: str) -> Decision:
     """Report the missing sandbox and unbind it, to get another one. A finished SandboxClaim gets none."""
-    decision = _not_ready_decision(
-        observed, SandboxClaimReason.SANDBOX_MISSING, f"sandbox {name} no longer exists", requeue_after
-    )
+    message = f"sandbox {name} no longer exists"
+    decision = _not_ready_decision(observed, SandboxClaimReason.SANDBOX_MISSING, message)
     if find_condition(observed.sandbox_claim, ConditionType.FINISHED):
         return decision
     status = {key: value for key, value in (decision.status or {}).items() if key != "sandbox"}
     return msgspec.structs.replace(decision, status=status, requeue_after=0.0)
 
 
-def _reconcile_unbound(observed: ObservedSandboxClaim, requeue_after: float | None) -> SandboxClaimDecision:
+def _reconcile_unbound(observed: ObservedSandboxClaim) -> Decision:
     if observed.pool is None:
         name = observed.sandbox_claim["spec"]["warmPoolRef"]["name"]
-        return _not_ready_decision(
-            observed, SandboxClaimReason.WARM_POOL_NOT_FOUND, f"warm pool {name} not found", requeue_after
-        )
+        message = f"warm pool {name} not found"
+        return _not_ready_decision(observed, SandboxClaimReason.WARM_POOL_NOT_FOUND, message)
     if observed.template is None:
         name = observed.pool["spec"]["sandboxTemplateRef"]["name"]
-        return _not_ready_decision(
-            observed, SandboxClaimReason.TEMPLATE_NOT_FOUND, f"template {name} not found", requeue_after
-        )
+        message = f"template {name} not found"
+        return _not_ready_decision(observed, SandboxClaimReason.TEMPLATE_NOT_FOUND, message)
     rejection = find_rejection(observed.sandbox_claim, observed.template, observed.network_policies)
     if rejection is not None:
-        return _not_ready_decision(observed, rejection.reason, rejection.message, requeue_after)
+        return _not_ready_decision(observed, rejection.reason, rejection.message)
     warm = None
     if not needs_cold_sandbox(observed.sandbox_claim):
         warm = _pick_warm_sandbox(observed, observed.pool, observed.template)
     if warm is None:
-        return _create_cold_sandbox(observed, observed.template, requeue_after)
+        return _create_cold_sandbox(observed, observed.template)
     name = warm["metadata"]["name"]
     actions = (
         _adopt_warm_sandbox(observed.sandbox_claim, warm, observed.template),
         _record_sandbox_name(observed.sandbox_claim, name),
     )
-    return _not_ready_decision(
-        observed, SandboxClaimReason.SANDBOX_NOT_READY, f"binding sandbox {name}", requeue_after, *actions
-    )
+    reason, message = SandboxClaimReason.SANDBOX_NOT_READY, f"binding sandbox {name}"
+    return _not_ready_decision(observed, reason, message, *actions)
 
 
-def _create_cold_sandbox(
-    observed: ObservedSandboxClaim, template: Mapping[str, Any], requeue_after: float | None
-) -> SandboxClaimDecision:
+def _create_cold_sandbox(observed: ObservedSandboxClaim, template: Mapping[str, Any]) -> Decision:
     sandbox_claim = observed.sandbox_claim
     name = sandbox_claim["metadata"]["name"]
     existing = next((one for one in observed.sandboxes if one["metadata"]["name"] == name), None)
     if existing is not None:
         message = f"sandbox {name} already exists: {describe_owner(existing)}"
-        return _not_ready_decision(observed, SandboxClaimReason.ADOPTION_CONFLICT, message, requeue_after)
+        return _not_ready_decision(observed, SandboxClaimReason.ADOPTION_CONFLICT, message)
     labels = {
         **inherited_labels(sandbox_claim),
         SANDBOX_CLAIM_UID_LABEL: sandbox_claim["metadata"]["uid"],
@@ -184,32 +172,22 @@ def _create_cold_sandbox(
     )
     actions = (Create(manifest=manifest), _record_sandbox_name(sandbox_claim, name))
     reason, message = SandboxClaimReason.SANDBOX_CREATE_PENDING, f"creating sandbox {name}"
-    return _not_ready_decision(observed, reason, message, requeue_after, *actions)
+    return _not_ready_decision(observed, reason, message, *actions)
 
 
 def _reconcile_bound(
-    observed: ObservedSandboxClaim,
-    sandbox: dict[str, Any],
-    requeue_after: float | None,
-    *,
-    ready: ConditionUpdate | None = None,
-) -> SandboxClaimDecision:
+    observed: ObservedSandboxClaim, sandbox: dict[str, Any], *, ready: ConditionUpdate | None = None
+) -> Decision:
     """Copy the sandbox's conditions and apply edits of the SandboxClaim to the sandbox.
 
     Args:
         observed: the SandboxClaim.
         sandbox: its bound sandbox.
-        requeue_after: seconds until the SandboxClaim expires.
         ready: the Ready condition to report instead of the sandbox's.
     """
     sandbox_claim, name = observed.sandbox_claim, sandbox["metadata"]["name"]
     edits = find_edits(sandbox_claim, sandbox, observed.network_policies)
-    if edits.rejection is not None:
-        rejected = ConditionUpdate(
-            ConditionType.READY, "False", edits.rejection.reason, edits.rejection.message
-        )
-        ready = ready or rejected
-    conditions = [ready or _mirror_ready_condition(sandbox)]
+    conditions = [ready or edits.rejection or _mirror_ready_condition(sandbox)]
     if has_condition(sandbox, ConditionType.FINISHED):
         conditions.append(_mirror_finished_condition(sandbox))
     if edits.ignored_fields:
@@ -223,7 +201,7 @@ def _reconcile_bound(
     if ips := (sandbox.get("status") or {}).get("podIPs"):
         reference["podIPs"] = ips
     status = _build_status(observed, conditions, reference)
-    return SandboxClaimDecision(actions=tuple(actions), status=status, requeue_after=requeue_after)
+    return Decision(actions=tuple(actions), status=status)
 
 
 def _mirror_ready_condition(sandbox: Mapping[str, Any]) -> ConditionUpdate:
@@ -240,12 +218,10 @@ def _mirror_finished_condition(obj: Mapping[str, Any]) -> ConditionUpdate:
     return ConditionUpdate(ConditionType.FINISHED, "True", finished["reason"], finished.get("message", ""))
 
 
-def _reconcile_expired(
-    observed: ObservedSandboxClaim, sandbox: dict[str, Any] | None
-) -> SandboxClaimDecision:
+def _reconcile_expired(observed: ObservedSandboxClaim, sandbox: dict[str, Any] | None) -> Decision:
     """Report the expiry, then apply the shutdown policy."""
     sandbox_claim, reason = observed.sandbox_claim, SandboxClaimReason.CLAIM_EXPIRED
-    decision = _not_ready_decision(observed, reason, "the SandboxClaim has expired", None)
+    decision = _not_ready_decision(observed, reason, "the SandboxClaim has expired")
     if find_condition(sandbox_claim, ConditionType.READY).get("reason") != reason:
         return msgspec.structs.replace(decision, requeue_after=0.0)
     policy = (sandbox_claim["spec"].get("lifecycle") or {}).get("shutdownPolicy", "Retain")
@@ -330,19 +306,15 @@ def _record_sandbox_name(sandbox_claim: Mapping[str, Any], name: str) -> Patch:
 
 
 def _not_ready_decision(
-    observed: ObservedSandboxClaim,
-    reason: SandboxClaimReason | SandboxReason,
-    message: str,
-    requeue_after: float | None,
-    *actions: Action,
-) -> SandboxClaimDecision:
+    observed: ObservedSandboxClaim, reason: str, message: str, *actions: Action
+) -> Decision:
     """Report that the SandboxClaim is not ready. Its Finished condition stays: the TTL counts from it."""
     conditions = [ConditionUpdate(ConditionType.READY, "False", reason, message)]
     if find_condition(observed.sandbox_claim, ConditionType.FINISHED):
         conditions.append(_mirror_finished_condition(observed.sandbox_claim))
     reference = (observed.sandbox_claim.get("status") or {}).get("sandbox")
     status = _build_status(observed, conditions, reference)
-    return SandboxClaimDecision(actions=actions, status=status, requeue_after=requeue_after)
+    return Decision(actions=actions, status=status)
 
 
 def _build_status(

@@ -8,8 +8,6 @@ SandboxClaim, so that only that is removed again.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,12 +15,12 @@ import msgspec
 from holdfast.api import APPLIED_SANDBOX_CLAIM_ANNOTATION, FAILED_PODS_ANNOTATION, ConditionType
 from holdfast.sandbox.claim.overrides import (
     METADATA_FIELDS,
-    SandboxClaimRejection,
     additional_pod_metadata,
     find_metadata_rejection,
     merge_pod_metadata,
     metadata_patch,
 )
+from holdfast.sandbox.from_template import content_hash
 from holdfast.sandbox.lifecycle import failed_pods_annotations
 from holdfast.sandbox.status import ConditionUpdate
 
@@ -30,14 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _IMMUTABLE_FIELDS = ("warmPoolRef", "env", "volumeClaimTemplates")
-_HASH_LENGTH = 12
 
 
 class SandboxClaimEdits(msgspec.Struct, frozen=True, kw_only=True):
     """Merge patch for the sandbox, the rejection of an invalid edit, and edited fields that are ignored."""
 
     patch: dict[str, Any] = {}
-    rejection: SandboxClaimRejection | None = None
+    rejection: ConditionUpdate | None = None
     ignored_fields: tuple[str, ...] = ()
 
 
@@ -153,16 +150,8 @@ def _build_applied_sandbox_claim(
 
 
 def _field_hashes(sandbox_claim: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        field: _hash_value(sandbox_claim["spec"][field])
-        for field in _IMMUTABLE_FIELDS
-        if sandbox_claim["spec"].get(field)
-    }
-
-
-def _hash_value(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
+    spec = sandbox_claim["spec"]
+    return {field: content_hash(spec[field]) for field in _IMMUTABLE_FIELDS if spec.get(field)}
 
 
 def _encode(applied: _AppliedSandboxClaim) -> str:

@@ -2,7 +2,8 @@
 
 A SandboxClaim adds labels and annotations but does not override them: the template's values stay, and keys
 that controllers, Services and network policies select by are reserved. Whether it may set environment
-variables and volume claim templates is up to the template. Rejections have reasons of the published API.
+variables and volume claim templates is up to the template. A rejection is a Ready condition with a reason of
+the published API.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import copy
 import re
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from holdfast.api import MANAGED_BY_LABEL, SANDBOX_CLAIM_UID_LABEL, SANDBOX_ID_LABEL, SandboxClaimReason
+from holdfast.api import (
+    MANAGED_BY_LABEL,
+    SANDBOX_CLAIM_UID_LABEL,
+    SANDBOX_ID_LABEL,
+    ConditionType,
+    SandboxClaimReason,
+)
 from holdfast.sandbox.from_template import sandbox_spec, template_metadata
 from holdfast.sandbox.network_policy import find_allowing_label
+from holdfast.sandbox.status import ConditionUpdate
 from holdfast.sandbox.validation import is_router_label, reserved_annotation_reason, reserved_label_reason
 
 if TYPE_CHECKING:
@@ -25,13 +31,6 @@ if TYPE_CHECKING:
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_PREFIX = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 METADATA_FIELDS = ("labels", "annotations")
-
-
-class SandboxClaimRejection(msgspec.Struct, frozen=True):
-    """Why a SandboxClaim cannot be served."""
-
-    reason: SandboxClaimReason
-    message: str
 
 
 def additional_pod_metadata(sandbox_claim: Mapping[str, Any], field: str) -> dict[str, str]:
@@ -75,7 +74,7 @@ def find_metadata_rejection(
     base: Mapping[str, Any] | None,
     policies: Sequence[Mapping[str, Any]],
     current: Mapping[str, Any] | None = None,
-) -> SandboxClaimRejection | None:
+) -> ConditionUpdate | None:
     """Find the first label or annotation that a SandboxClaim may not add.
 
     Args:
@@ -108,10 +107,12 @@ def find_metadata_rejection(
     return None
 
 
-def _metadata_rejection(field: str, problem: str) -> SandboxClaimRejection:
-    return SandboxClaimRejection(
-        SandboxClaimReason.INVALID_METADATA, f"additionalPodMetadata.{field}: {problem}"
-    )
+def _metadata_rejection(field: str, problem: str) -> ConditionUpdate:
+    return _rejection(SandboxClaimReason.INVALID_METADATA, f"additionalPodMetadata.{field}: {problem}")
+
+
+def _rejection(reason: SandboxClaimReason, message: str) -> ConditionUpdate:
+    return ConditionUpdate(ConditionType.READY, "False", reason, message)
 
 
 def _format_error(field: str, key: str, value: str) -> str:
@@ -139,7 +140,7 @@ def needs_cold_sandbox(sandbox_claim: Mapping[str, Any]) -> bool:
 
 def find_rejection(
     sandbox_claim: Mapping[str, Any], template: Mapping[str, Any], policies: Sequence[Mapping[str, Any]] = ()
-) -> SandboxClaimRejection | None:
+) -> ConditionUpdate | None:
     """Find the first part of a SandboxClaim that its template does not allow."""
     return (
         find_metadata_rejection(sandbox_claim, template_metadata(template), policies)
@@ -162,9 +163,7 @@ def cold_sandbox_spec(sandbox_claim: Mapping[str, Any], template: Mapping[str, A
     return spec
 
 
-def _env_rejection(
-    sandbox_claim: Mapping[str, Any], template: Mapping[str, Any]
-) -> SandboxClaimRejection | None:
+def _env_rejection(sandbox_claim: Mapping[str, Any], template: Mapping[str, Any]) -> ConditionUpdate | None:
     variables = sandbox_claim["spec"].get("env") or ()
     policy = template["spec"].get("envVarsInjectionPolicy") or "Disallowed"
     problem = "the template does not allow environment variables" if variables else ""
@@ -172,7 +171,7 @@ def _env_rejection(
         pod, added = template["spec"]["podTemplate"]["spec"], set[tuple[str, str]]()
         problems = (_env_var_error(pod, variable, policy, added) for variable in variables)
         problem = next(filter(None, problems), "")
-    return SandboxClaimRejection(SandboxClaimReason.ENV_VARS_INJECTION_REJECTED, problem) if problem else None
+    return _rejection(SandboxClaimReason.ENV_VARS_INJECTION_REJECTED, problem) if problem else None
 
 
 def _env_var_error(
@@ -195,7 +194,7 @@ def _env_var_error(
 
 def _pvc_templates_rejection(
     sandbox_claim: Mapping[str, Any], template: Mapping[str, Any]
-) -> SandboxClaimRejection | None:
+) -> ConditionUpdate | None:
     names = [_metadata_name(entry) for entry in sandbox_claim["spec"].get("volumeClaimTemplates") or ()]
     policy = template["spec"].get("volumeClaimTemplatesPolicy") or "Disallowed"
     existing = {_metadata_name(entry) for entry in template["spec"].get("volumeClaimTemplates") or ()}
@@ -208,9 +207,7 @@ def _pvc_templates_rejection(
         problem = f"two volume claim templates have the name {duplicate!r}"
     elif policy == "Allowed" and (override := next((name for name in names if name in existing), "")):
         problem = f"volume claim template {override!r} exists, and the template does not allow overrides"
-    return (
-        SandboxClaimRejection(SandboxClaimReason.VOLUME_CLAIM_TEMPLATES_ERROR, problem) if problem else None
-    )
+    return _rejection(SandboxClaimReason.VOLUME_CLAIM_TEMPLATES_ERROR, problem) if problem else None
 
 
 def _find_container(pod: Mapping[str, Any], variable: Mapping[str, Any]) -> Any:

@@ -21,7 +21,7 @@ from tests.support.warm_pool_objects import (
 from holdfast.sandbox.actions import Adopt, Create, Delete, Patch
 from holdfast.sandbox.claim.binding import ObservedSandboxClaim, reconcile_sandbox_claim
 from holdfast.sandbox.from_template import template_hash
-from holdfast.sandbox.ownership import name_hash
+from holdfast.sandbox.manifests import name_hash
 from holdfast.sandbox.warmpool import ObservedWarmPool, reconcile_warm_pool
 
 

@@ -14,7 +14,7 @@ from tests.support.sandbox_objects import (
 )
 
 from holdfast.api import Phase
-from holdfast.sandbox.ownership import tracking_labels
+from holdfast.sandbox.manifests import tracking_labels
 from holdfast.sandbox.status import is_being_deleted
 from holdfast.server.sandboxes import presenters
 
