@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_PORT = 65535
+_JSON_KEY = "holdfast.json"
 
 
 class LazyGroup(click.Group):
@@ -61,7 +62,25 @@ def flag_option(*names: str, text: str) -> Callable[[Any], Any]:
     return click.option(*names, is_flag=True, help=text)
 
 
-json_option = flag_option("--json", "as_json", text="Print results and progress as JSON.")
+def _store_json_flag(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    # Not reset by a subcommand without the flag: `runs --json show last` prints JSON too.
+    ctx.meta[_JSON_KEY] = value or is_json_requested()
+
+
+json_option = click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    callback=_store_json_flag,
+    help="Print results and progress as JSON.",
+)
+
+
+def is_json_requested() -> bool:
+    """Whether the current command was called with `--json`."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and bool(ctx.meta.get(_JSON_KEY))
+
 
 name_argument = click.argument("name", required=False)
 

@@ -30,16 +30,16 @@ _MAX_LISTED_CHECKS = 8
 )
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, name: str | None, fix: bool, bundle: Path | None, as_json: bool) -> None:
+def doctor(ctx: click.Context, name: str | None, fix: bool, bundle: Path | None) -> None:
     """Diagnose gateway NAME: every finding has a code, a cause and a repair.
 
     Exit code 0: no problems. 1: --fix or the named commands repair all problems. 3: manual action required.
     """
     from holdfast.gateway.doctor import diagnose
 
-    with progress_renderer(as_json=as_json) as renderer:
+    with progress_renderer() as renderer:
         diagnosis = diagnose(name, renderer.bus, fix=fix, bundle_to=bundle)
-    print_result(diagnosis, list(_report_lines(diagnosis)), as_json=as_json)
+    print_result(diagnosis, list(_report_lines(diagnosis)))
     ctx.exit(diagnosis.report.exit_code)
 
 

@@ -26,27 +26,25 @@ def image() -> None:
     "--kubernetes", metavar="MINOR", default="", help="Kubernetes version of the node image, such as 1.33."
 )
 @json_option
-def build(images: tuple[str, ...], refresh: bool, kubernetes: str, as_json: bool) -> None:
+def build(images: tuple[str, ...], refresh: bool, kubernetes: str) -> None:
     """Build IMAGES (node, gateway, sandbox; default: all) from package registries.
 
     Images that are up to date are not rebuilt. Rerun the command to continue an interrupted build.
     """
     from holdfast.images import build_images
 
-    with progress_renderer(as_json=as_json) as renderer:
+    with progress_renderer() as renderer:
         result = build_images(images, refresh=refresh, kubernetes=kubernetes, bus=renderer.bus)
     count = sum(built.changed for built in result)
     built = f"Built {count} of {len(result)} images."
-    print_result(
-        result, [built if count else "All images are up to date. Nothing was built."], as_json=as_json
-    )
+    print_result(result, [built if count else "All images are up to date. Nothing was built."])
 
 
 @click.command()
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
 @click.option("--gateway", metavar="NAME", help="Name of the gateway; default: the active one.")
 @json_option
-def push(images: tuple[str, ...], gateway: str | None, as_json: bool) -> None:
+def push(images: tuple[str, ...], gateway: str | None) -> None:
     """Push each IMAGE from the local container engine into a running gateway, so that its pods can use it.
 
     Images that the gateway already has are not sent. Rerun the command to continue an interrupted push.
@@ -54,19 +52,19 @@ def push(images: tuple[str, ...], gateway: str | None, as_json: bool) -> None:
     from holdfast.gateway import commands, resolve_gateway_name
 
     name = resolve_gateway_name(gateway)
-    with progress_renderer(as_json=as_json) as renderer:
+    with progress_renderer() as renderer:
         result = commands.push(name, images, renderer.bus)
     line = f"Gateway {name} already has these images. Nothing was sent."
     if result.pushed:
         line = f"Pushed into gateway {name}: {', '.join(result.pushed)}."
-    print_result(result, [line], as_json=as_json)
+    print_result(result, [line])
 
 
 @click.command("list")
 @flag_option("--check", text="Exit with 1 unless every image is up to date.")
 @json_option
 @click.pass_context
-def list_images(ctx: click.Context, check: bool, as_json: bool) -> None:
+def list_images(ctx: click.Context, check: bool) -> None:
     """List holdfast's images and whether each is up to date with its sources."""
     from holdfast.images import image_states
 
@@ -76,6 +74,6 @@ def list_images(ctx: click.Context, check: bool, as_json: bool) -> None:
         (state.reference, state.state, f"{state.size / 1e6:.0f} MB" if state.size else "", state.id[7:19])
         for state in states
     ]
-    print_result(states, format_table(rows), as_json=as_json)
+    print_result(states, format_table(rows))
     if check and any(state.state != "up to date" for state in states):
         ctx.exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,8 @@ def _option(process: str, flag: str, help_line: str, **settings: Any) -> Callabl
     return click.option(f"--{flag}", envvar=variable, help=help_line, show_default=shows_default, **settings)
 
 
-def _server_option(flag: str, help_line: str, **settings: Any) -> Callable[[Any], Any]:
-    return _option("server", flag, help_line, **settings)
-
-
-def _controller_option(flag: str, help_line: str, **settings: Any) -> Callable[[Any], Any]:
-    return _option("controller", flag, help_line, **settings)
+_server_option = partial(_option, "server")
+_controller_option = partial(_option, "controller")
 
 
 @click.group()

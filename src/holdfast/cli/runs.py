@@ -24,14 +24,29 @@ _MAX_LISTED_NAMES = 8
 _MAX_SHOWN_SECONDS = 100.0
 
 
+def _keep_value(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    """Keep the value in the context, so that an option before the subcommand applies to it too."""
+    if value is not None:
+        ctx.meta[f"holdfast.runs.{param.name}"] = value
+
+
 def _store_options(command: F) -> F:
-    """The options that select the stores to read."""
-    command = click.option("--gateway", "-g", help="Show only the runs of this gateway.")(command)
-    return click.option(
+    """The options that select the stores to read; `_store_paths` reads their values."""
+    gateway = click.option(
+        "--gateway",
+        "-g",
+        expose_value=False,
+        callback=_keep_value,
+        help="Show only the runs of this gateway.",
+    )
+    store = click.option(
         "--store",
         type=click.Path(path_type=Path),
+        expose_value=False,
+        callback=_keep_value,
         help="Read this store file instead; it can belong to any workflow.",
-    )(command)
+    )
+    return store(gateway(command))
 
 
 @click.group(invoke_without_command=True)
@@ -41,12 +56,11 @@ def _store_options(command: F) -> F:
 )
 @json_option
 @click.pass_context
-def runs(ctx: click.Context, gateway: str | None, store: Path | None, limit: int, as_json: bool) -> None:
+def runs(ctx: click.Context, limit: int) -> None:
     """List the runs of earlier commands, newest first."""
-    ctx.obj = {"gateway": gateway, "store": store}
     if ctx.invoked_subcommand is not None:
         return
-    selected = _load_runs(gateway, store)[:limit]
+    selected = _load_runs()[:limit]
     rows = [("ID", "COMMAND", "SUBJECT", "OUTCOME", "STARTED", "TOOK", "STEPS")]
     rows += [
         (
@@ -56,27 +70,20 @@ def runs(ctx: click.Context, gateway: str | None, store: Path | None, limit: int
         for run, _ in selected
     ]  # fmt: skip
     lines = format_table(rows) if selected else ["No runs yet."]
-    print_result([_run_as_dict(run) for run, _ in selected], lines, as_json=as_json)
+    print_result([_run_as_dict(run) for run, _ in selected], lines)
 
 
 @runs.command("show")
 @click.argument("run_id", metavar="ID")
 @_store_options
 @json_option
-@click.pass_obj
-def show_run(
-    parent_options: dict[str, Any], run_id: str, gateway: str | None, store: Path | None, as_json: bool
-) -> None:
+def show_run(run_id: str) -> None:
     """Show the steps of run ID with their times, retries and errors, and the skipped steps with reasons.
 
     ID can be any part of the ID that occurs in no other run, or `last` for the newest run.
     """
-    run, path = _select_run(
-        _load_runs(gateway or parent_options["gateway"], store or parent_options["store"]), run_id
-    )
-    print_result(
-        _run_as_dict(run), [*_header_lines(run, path), *_step_lines(run), *_error_lines(run)], as_json=as_json
-    )
+    run, path = _select_run(_load_runs(), run_id)
+    print_result(_run_as_dict(run), [*_header_lines(run, path), *_step_lines(run), *_error_lines(run)])
 
 
 @runs.command()
@@ -86,15 +93,7 @@ def show_run(
 )
 @flag_option("--damaged", text="Also delete damaged stores that were set aside.")
 @json_option
-@click.pass_obj
-def clean(
-    parent_options: dict[str, Any],
-    gateway: str | None,
-    store: Path | None,
-    keep: int,
-    damaged: bool,
-    as_json: bool,
-) -> None:
+def clean(keep: int, damaged: bool) -> None:
     """Delete the records of old runs; keep the checkpoints."""
     from holdfast.events import StoreDamaged
     from holdfast.workflow import delete_old_runs, open_exclusive
@@ -103,7 +102,7 @@ def clean(
     run_ids: list[str] = []
     deleted: list[str] = []
     events: list[Event] = []
-    for path in _store_paths(gateway or parent_options["gateway"], store or parent_options["store"]):
+    for path in _store_paths():
         # Listed before the store is opened: a store that is set aside now must be kept.
         copies = damaged_copies(path) if damaged else []
         with open_exclusive(path, "runs clean", events.append) as opened:
@@ -115,7 +114,7 @@ def clean(
     lines += [f"Deleted {name}." for name in deleted]
     damage = [event for event in events if isinstance(event, StoreDamaged)]
     lines += [f"{describe_damage(event)}." for event in damage]
-    print_result({"runs": run_ids, "deleted": deleted, "damage": damage}, lines, as_json=as_json)
+    print_result({"runs": run_ids, "deleted": deleted, "damage": damage}, lines)
 
 
 def _run_as_dict(run: RunRecord) -> dict[str, Any]:
@@ -125,10 +124,12 @@ def _run_as_dict(run: RunRecord) -> dict[str, Any]:
     return {**asdict(run), "steps": [asdict(log) for log in run.steps]}
 
 
-def _store_paths(gateway: str | None, store: Path | None) -> list[Path]:
+def _store_paths() -> list[Path]:
     from holdfast.errors import GatewayNotFoundError
     from holdfast.home import state_dir
 
+    options = click.get_current_context().meta
+    store, gateway = options.get("holdfast.runs.store"), options.get("holdfast.runs.gateway")
     if store is not None:
         return [store]
     gateways = state_dir() / "gateways"
@@ -142,12 +143,12 @@ def _store_paths(gateway: str | None, store: Path | None) -> list[Path]:
     return [path]
 
 
-def _load_runs(gateway: str | None, store: Path | None) -> list[tuple[RunRecord, Path]]:
+def _load_runs() -> list[tuple[RunRecord, Path]]:
     """All runs of the selected stores, newest first; warn about stores that cannot be read."""
     from holdfast.errors import HoldfastError
 
     runs: list[tuple[RunRecord, Path]] = []
-    stores, errors = _store_paths(gateway, store), []
+    stores, errors = _store_paths(), []
     for path in stores:
         try:
             runs += [(run, path) for run in _read_runs(path)]

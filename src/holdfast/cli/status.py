@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.click_extensions import flag_option, json_option, name_argument
+from holdfast.cli.click_extensions import flag_option, is_json_requested, json_option, name_argument
 from holdfast.cli.output import format_table, print_result
 from holdfast.errors import GatewayNotFoundError
 
@@ -13,7 +13,7 @@ from holdfast.errors import GatewayNotFoundError
 @name_argument
 @json_option
 @click.pass_context
-def status(ctx: click.Context, name: str | None, as_json: bool) -> None:
+def status(ctx: click.Context, name: str | None) -> None:
     """Show the current state of gateway NAME; exit with 0 if it is ready, else with 1."""
     from holdfast.gateway import commands, resolve_gateway_name
 
@@ -27,13 +27,13 @@ def status(ctx: click.Context, name: str | None, as_json: bool) -> None:
         ("context", current.context if current.kubeconfig else ""),
         *(("note", note) for note in current.notes),
     ]  # fmt: skip
-    print_result(current, [f"{key:<11} {value}" for key, value in fields if value], as_json=as_json)
+    print_result(current, [f"{key:<11} {value}" for key, value in fields if value])
     ctx.exit(0 if current.state == "ready" else 1)
 
 
 @click.command("list")
 @json_option
-def list_gateways(as_json: bool) -> None:
+def list_gateways() -> None:
     """List the gateways known on this machine, without their current state (see `status`)."""
     from holdfast.gateway import active_gateway, known_gateway_names, known_gateways
 
@@ -51,7 +51,7 @@ def list_gateways(as_json: bool) -> None:
     lines = format_table(rows) if gateways else []
     lines += [f"{name}: its metadata is damaged. Run `holdfast doctor {name} --fix`." for name in damaged]
     lines = lines or ["No gateways yet. Run `holdfast up` to create one."]
-    print_result({"active": active, "gateways": gateways, "damaged": damaged}, lines, as_json=as_json)
+    print_result({"active": active, "gateways": gateways, "damaged": damaged}, lines)
 
 
 @click.command()
@@ -60,13 +60,13 @@ def list_gateways(as_json: bool) -> None:
 @click.option("--tail", type=click.IntRange(min=0), default=200, show_default=True, help="Number of lines.")
 @flag_option("--follow", "-f", text="Keep printing new lines until Ctrl-C.")
 @json_option
-def logs(name: str | None, component: str | None, tail: int, follow: bool, as_json: bool) -> None:
+def logs(name: str | None, component: str | None, tail: int, follow: bool) -> None:
     """Print the logs of the node of gateway NAME, running or stopped."""
     from holdfast.gateway import Gateway, resolve_gateway_name
 
     gateway = Gateway(resolve_gateway_name(name))
     for line in gateway.logs(component=component, tail=tail, follow=follow):
-        print_result({"line": line}, [line], as_json=as_json)
+        print_result({"line": line}, [line])
 
 
 @click.command()
@@ -74,7 +74,7 @@ def logs(name: str | None, component: str | None, tail: int, follow: bool, as_js
 @flag_option("--path", "only_path", text="Print the path of the file instead of its content.")
 @flag_option("--merge", text="Merge it into $KUBECONFIG or ~/.kube/config as the current context.")
 @json_option
-def kubeconfig(name: str | None, only_path: bool, merge: bool, as_json: bool) -> None:
+def kubeconfig(name: str | None, only_path: bool, merge: bool) -> None:
     """Print the kubeconfig of gateway NAME, or merge it into your own."""
     from holdfast.gateway import (
         GatewayFiles,
@@ -94,9 +94,9 @@ def kubeconfig(name: str | None, only_path: bool, merge: bool, as_json: bool) ->
         target = user_kubeconfig_path()
         merge_into(target, path.read_bytes(), name=gateway)
         lines = [f"Merged into {target} as {kubeconfig_context(gateway)}."]
-        print_result({**result, "merged": str(target)}, lines, as_json=as_json)
-    elif only_path or as_json:
-        print_result(result, [str(path)], as_json=as_json)
+        print_result({**result, "merged": str(target)}, lines)
+    elif only_path or is_json_requested():
+        print_result(result, [str(path)])
     else:
         click.echo(path.read_text(), nl=False)
 

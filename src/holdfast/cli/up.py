@@ -36,7 +36,7 @@ _plan_option = flag_option(
 @click.option("--yes", metavar="NAME", help="Confirm --wipe with the exact name of the gateway.")
 @_plan_option
 @json_option
-def up(  # noqa: PLR0913 (one for each option)
+def up(
     name: str | None,
     *,
     timeout: str | None,
@@ -46,7 +46,6 @@ def up(  # noqa: PLR0913 (one for each option)
     wipe: bool,
     yes: str | None,
     plan: bool,
-    as_json: bool,
     **settings: Any,
 ) -> None:
     """Create, resume or repair gateway NAME.
@@ -61,18 +60,18 @@ def up(  # noqa: PLR0913 (one for each option)
     gateway = resolve_gateway_name(name, for_up=True)
     options = UpOptions(remote=remote, recreate=recreate, wipe=wipe)
     if plan:
-        print_plan(commands.plan_up(gateway, resolved=resolved, options=options), as_json=as_json)
+        print_plan(commands.plan_up(gateway, resolved=resolved, options=options))
         return
     if wipe:
         confirm_by_name(gateway, f"wiping gateway {gateway} and ALL its data", yes=yes)
-    with progress_renderer(as_json=as_json) as renderer:
+    with progress_renderer() as renderer:
         result = commands.up(gateway, renderer.bus, resolved=resolved, options=options)
     changed = "" if result.changed else " Nothing had to be changed."
     lines = [
         f"Gateway {result.name} is ready at {result.server}.{changed}",
         f"kubectl --kubeconfig {result.kubeconfig} get nodes",
     ]
-    print_result(result, lines, as_json=as_json)
+    print_result(result, lines)
 
 
 @click.command()
@@ -81,7 +80,7 @@ def up(  # noqa: PLR0913 (one for each option)
 @click.option("--timeout", metavar="SECONDS", help="Time limit for the new node to become ready.")
 @_plan_option
 @json_option
-def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool, as_json: bool) -> None:
+def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool) -> None:
     """Upgrade gateway NAME to another node image and keep its data.
 
     The command copies the datastore first. If the new node does not become healthy, it rolls back to the old
@@ -93,9 +92,9 @@ def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool
     resolved = resolve_settings({"image": image, "timeouts.node_ready": timeout})
     gateway = resolve_gateway_name(name)
     if plan:
-        print_plan(commands.plan_upgrade(gateway, resolved=resolved), as_json=as_json)
+        print_plan(commands.plan_upgrade(gateway, resolved=resolved))
         return
-    with progress_renderer(as_json=as_json) as renderer:
+    with progress_renderer() as renderer:
         result = commands.upgrade(gateway, renderer.bus, resolved=resolved)
     line = f"Gateway {result.name} already runs the image {result.image}."
     if result.upgraded_to:
@@ -103,4 +102,4 @@ def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool
             f"Gateway {result.name} was upgraded from Kubernetes {result.upgraded_from} to "
             f"{result.upgraded_to} ({result.image}). The snapshot {result.snapshot} is kept."
         )
-    print_result(result, [line], as_json=as_json)
+    print_result(result, [line])

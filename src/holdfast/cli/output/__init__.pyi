@@ -1,10 +1,10 @@
 from holdfast.cli.output.errors import print_error as print_error, run_command as run_command
-from holdfast.cli.output.json import print_json as print_json
 from holdfast.cli.output.plain import (
     JsonRenderer as JsonRenderer,
     PlainRenderer as PlainRenderer,
     ProgressRenderer as ProgressRenderer,
     format_table as format_table,
+    print_json as print_json,
     print_plan as print_plan,
     print_result as print_result,
     progress_renderer as progress_renderer,

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast import home
-from holdfast.errors import DiskFullError, HoldfastError, OperationCancelledError, PermanentError
+from holdfast.errors import DiskFullError, HoldfastError, OperationCancelledError, PermanentError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_INTERNAL_ERROR_EXIT_CODE = 1
 _DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -47,17 +46,18 @@ def run_command(command: click.Command, args: Sequence[str] | None = None) -> in
 
 def _handle_error(error: BaseException, *, as_json: bool) -> int:
     if isinstance(error, click.ClickException):
-        _print_usage_error(error, as_json=as_json)
-        return error.exit_code
-    if isinstance(error, KeyboardInterrupt | click.Abort):
+        if not as_json:
+            error.show()
+            return error.exit_code
+        error = UsageError(error.format_message())
+    elif isinstance(error, KeyboardInterrupt | click.Abort):
         error = OperationCancelledError("interrupted")
     elif isinstance(error, OSError):
         error = _translate_os_error(error) or error
-    if isinstance(error, HoldfastError):
-        print_error(error, as_json=as_json)
-        return error.exit_code
-    _print_internal_error(error, as_json=as_json)
-    return _INTERNAL_ERROR_EXIT_CODE
+    if not isinstance(error, HoldfastError):
+        error = _internal_error(error)
+    print_error(error, as_json=as_json)
+    return error.exit_code
 
 
 def _translate_os_error(error: OSError) -> HoldfastError | None:
@@ -79,29 +79,22 @@ def _translate_os_error(error: OSError) -> HoldfastError | None:
 def print_error(error: HoldfastError, *, as_json: bool) -> None:
     """Print an error on stderr."""
     if as_json:
-        from holdfast.cli.output.json import print_json_error
+        from holdfast.cli.output.plain import print_json
 
-        print_json_error(error.code, error.message, error.hint, error.exit_code)
+        body = {"event": "error", "code": error.code, "error": error.message, "hint": error.hint}
+        print_json({**body, "exit_code": error.exit_code}, err=True)
         return
     click.echo(click.style("x ", fg="red", bold=True) + f"{error.message} [{error.code}]", err=True)
     if error.hint:
         click.echo(f"  {error.hint}", err=True)
 
 
-def _print_usage_error(error: click.ClickException, *, as_json: bool) -> None:
-    if as_json:
-        from holdfast.cli.output.json import print_json_error
-
-        print_json_error("usage", error.format_message(), "", error.exit_code)
-    else:
-        error.show()
-
-
-def _print_internal_error(error: BaseException, *, as_json: bool) -> None:
+def _internal_error(error: BaseException) -> HoldfastError:
+    """Write the traceback to a file and return the error that names it."""
     import tempfile
     import traceback
 
     with tempfile.NamedTemporaryFile("w", prefix="holdfast-", suffix=".trace", delete=False) as file:
         traceback.print_exception(error, file=file)
     hint = f"Report this defect of holdfast and attach {file.name}. It is safe to run the command again."
-    print_error(HoldfastError(f"{type(error).__name__}: {error}", hint=hint), as_json=as_json)
+    return HoldfastError(f"{type(error).__name__}: {error}", hint=hint)

@@ -1,4 +1,4 @@
-"""Text output: results and tables on stdout, one line per finished step on stderr.
+"""Results and tables on stdout, one line per finished step on stderr, as text or JSON.
 
 `progress_renderer` chooses the renderer: a live display on a terminal, lines in a pipe, or JSON.
 """
@@ -10,8 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from holdfast.cli.output.json import print_json
+from holdfast.cli.click_extensions import is_json_requested
 from holdfast.events import (
     Event,
     EventBus,
@@ -37,9 +38,9 @@ _MIN_SHOWN_SECONDS = 0.05
 _PLAN_CHANGES_EXIT_CODE = 5
 
 
-def progress_renderer(*, as_json: bool) -> ProgressRenderer:
+def progress_renderer() -> ProgressRenderer:
     """Return the renderer for stderr: JSON, live display or plain lines."""
-    if as_json:
+    if is_json_requested():
         return JsonRenderer()
     if sys.stderr.isatty():
         from holdfast.cli.output.live import LiveRenderer
@@ -73,6 +74,11 @@ class JsonRenderer(ProgressRenderer):
 
     def __call__(self, event: Event) -> None:
         print_json(event, err=True)
+
+
+def print_json(value: Any, *, err: bool = False) -> None:
+    """Print a value as one line of JSON on stdout, or on stderr."""
+    click.echo(msgspec.json.encode(value).decode(), err=err)
 
 
 class PlainRenderer(ProgressRenderer):
@@ -124,22 +130,22 @@ def _format_seconds(seconds: float) -> str:
     return f" ({seconds:.1f} s)" if seconds >= _MIN_SHOWN_SECONDS else ""
 
 
-def print_result(result: Any, lines: Sequence[str], *, as_json: bool) -> None:
+def print_result(result: Any, lines: Sequence[str]) -> None:
     """Print a result on stdout: the object as JSON, or the lines."""
-    if as_json:
+    if is_json_requested():
         print_json(result)
         return
     for line in lines:
         click.echo(line)
 
 
-def print_plan(plan: Plan, *, as_json: bool) -> None:
+def print_plan(plan: Plan) -> None:
     """Print a plan; exit with 5 if it contains changes."""
     lines = []
     for step in plan:
         lines.append(f"{step.action:<7} {step.title}: {step.reason}")
         lines += [f"{'':<7} touches {data}" for data in step.touches]
-    print_result(plan, lines, as_json=as_json)
+    print_result(plan, lines)
     if plan.has_changes:
         click.get_current_context().exit(_PLAN_CHANGES_EXIT_CODE)
 

@@ -46,14 +46,12 @@ def open_gateway(gateway: str | None, listener: Callable[[Event], None]) -> Gate
 
 
 @contextmanager
-def open_sandbox(
-    name: str, gateway: str | None, *, as_json: bool
-) -> Iterator[tuple[Sandbox, ProgressRenderer]]:
+def open_sandbox(name: str, gateway: str | None) -> Iterator[tuple[Sandbox, ProgressRenderer]]:
     """Yield a sandbox of an existing gateway, and the renderer of its events."""
     from holdfast.cli.output import progress_renderer
 
     with (
-        progress_renderer(as_json=as_json) as renderer,
+        progress_renderer() as renderer,
         open_gateway(gateway, renderer).sandbox(name) as sandbox,
     ):
         yield sandbox, renderer

@@ -28,7 +28,7 @@ _KIB = 1024.0
 @gateway_option
 @json_option
 @click.pass_context
-def copy(ctx: click.Context, source: str, target: str, gateway: str | None, as_json: bool) -> None:
+def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> None:
     """Copy the file or directory SOURCE to TARGET. One of the two is NAME:PATH, a path in sandbox NAME.
 
     A relative PATH starts in /sandbox. If TARGET is an existing directory or ends in /, the copy is placed
@@ -44,7 +44,7 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None, as_j
         )
     name, path = remote[1], remote[2] or "."
     with (
-        open_sandbox(name, gateway, as_json=as_json) as (sandbox, renderer),
+        open_sandbox(name, gateway) as (sandbox, renderer),
         progress_step(renderer, "copy", f"{source} → {target}") as step,
     ):
         if remote_source:
@@ -55,7 +55,7 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None, as_j
         step.note = f"{entries}, {_format_bytes(result.bytes)}"
     for entry in result.left_out:
         click.echo(f"skipped: {entry}", err=True)
-    print_result(result, [f"Copied {entries} to {result.target}."], as_json=as_json)
+    print_result(result, [f"Copied {entries} to {result.target}."])
     ctx.exit(1 if result.left_out else 0)
 
 

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import flag_option, json_option
+from holdfast.cli.click_extensions import flag_option, is_json_requested, json_option
 from holdfast.cli.sandbox.common import container_option, gateway_option, open_gateway, sandbox_argument
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.client import Sandbox
     from holdfast.events import Event
 
@@ -71,7 +69,6 @@ def exec_command(
     stdin: bool | None,
     container: str | None,
     gateway: str | None,
-    as_json: bool,
 ) -> None:
     """Run COMMAND in sandbox NAME and exit with its exit code.
 
@@ -80,11 +77,11 @@ def exec_command(
     """
     from holdfast.cli.sandbox.terminal import has_piped_input
 
-    if tty and as_json:
+    if tty and is_json_requested():
         raise UsageError("--tty: cannot be combined with --json", hint="Omit one of them.")
     send_stdin = stdin if stdin is not None else tty or has_piped_input()
-    sandbox = open_gateway(gateway, _event_printer(as_json=as_json)).sandbox(name)
-    if as_json:
+    sandbox = open_gateway(gateway, _print_event).sandbox(name)
+    if is_json_requested():
         ctx.exit(_run_as_json(sandbox, command, send_stdin=send_stdin, container=container))
     ctx.exit(_run_attached(sandbox, command, tty=tty, stdin=send_stdin, container=container))
 
@@ -103,24 +100,19 @@ def connect(
     shell: str | None,
     container: str | None,
     gateway: str | None,
-    as_json: bool,
 ) -> None:
     """Open a shell in sandbox NAME; --json applies to errors only."""
     command = (shell,) if shell else ("/bin/sh", "-c", _SHELL_COMMAND)
-    sandbox = open_gateway(gateway, _event_printer(as_json=as_json)).sandbox(name)
+    sandbox = open_gateway(gateway, _print_event).sandbox(name)
     tty = os.isatty(0) and os.isatty(1)
     ctx.exit(_run_attached(sandbox, command, tty=tty, stdin=True, container=container))
 
 
-def _event_printer(*, as_json: bool) -> Callable[[Event], None]:
-    """Print retries; the renderers load with the first event, because the start-up time of `exec` matters."""
+def _print_event(event: Event) -> None:
+    """Print a retry; the renderers load with the first event, because the start-up time of `exec` matters."""
+    from holdfast.cli.output import JsonRenderer, PlainRenderer
 
-    def print_event(event: Event) -> None:
-        from holdfast.cli.output import JsonRenderer, PlainRenderer
-
-        (JsonRenderer() if as_json else PlainRenderer())(event)
-
-    return print_event
+    (JsonRenderer() if is_json_requested() else PlainRenderer())(event)
 
 
 def _run_attached(

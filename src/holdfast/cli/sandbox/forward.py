@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import MAX_PORT, json_option
+from holdfast.cli.click_extensions import MAX_PORT, is_json_requested, json_option
 from holdfast.cli.output import print_error, print_result, progress_renderer
 from holdfast.cli.sandbox.common import gateway_option, open_gateway, sandbox_argument
 
@@ -39,38 +39,36 @@ class PortMappingType(click.ParamType["tuple[int, int]"]):
 @gateway_option
 @json_option
 @click.pass_context
-def forward(
-    ctx: click.Context, name: str, ports: tuple[tuple[int, int], ...], gateway: str | None, as_json: bool
-) -> None:
+def forward(ctx: click.Context, name: str, ports: tuple[tuple[int, int], ...], gateway: str | None) -> None:
     """Forward ports on 127.0.0.1 to ports in sandbox NAME until Ctrl-C.
 
     LOCAL 0 chooses a free port. Several programs can use a port at the same time.
     """
     import asyncio
 
-    with progress_renderer(as_json=as_json) as renderer:
+    with progress_renderer() as renderer:
         sandbox = open_gateway(gateway, renderer).sandbox(name)
     try:
-        asyncio.run(_forward_ports(sandbox, ports, as_json=as_json))
+        asyncio.run(_forward_ports(sandbox, ports))
     except KeyboardInterrupt:
         ctx.exit(130)
 
 
-async def _forward_ports(sandbox: Sandbox, ports: tuple[tuple[int, int], ...], *, as_json: bool) -> None:
+async def _forward_ports(sandbox: Sandbox, ports: tuple[tuple[int, int], ...]) -> None:
     import asyncio
     from contextlib import AsyncExitStack
+    from functools import partial
 
+    on_error = partial(print_error, as_json=is_json_requested())
     async with sandbox as client, AsyncExitStack() as stack:
         await client.get()  # report an unknown sandbox now, not at the first connection
         forwards = []
         for local, remote in ports:
-            opened = await stack.enter_async_context(
-                client.forward(remote, local, on_error=lambda error: print_error(error, as_json=as_json))
-            )
+            opened = await stack.enter_async_context(client.forward(remote, local, on_error=on_error))
             host, port = opened.address
             body = {"sandbox": client.name, "address": host, "local_port": port, "remote_port": remote}
             line = f"Forwarding {host}:{port} to port {remote} of sandbox {client.name}."
-            print_result(body, [line], as_json=as_json)
+            print_result(body, [line])
             forwards.append(opened)
         click.echo("Press Ctrl-C to stop.", err=True)
         await asyncio.gather(*(opened.serve() for opened in forwards))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.api import parse_timestamp
-from holdfast.cli.click_extensions import flag_option, json_option
+from holdfast.cli.click_extensions import flag_option, is_json_requested, json_option
 from holdfast.cli.output import format_table, print_result, progress_renderer
 from holdfast.cli.sandbox.common import (
     container_option,
@@ -31,10 +31,10 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 @click.option("--label", "-l", metavar="KEY=VALUE", help="List only sandboxes with this label.")
 @gateway_option
 @json_option
-def list_sandboxes(label: str | None, gateway: str | None, as_json: bool) -> None:
+def list_sandboxes(label: str | None, gateway: str | None) -> None:
     """List the sandboxes of a gateway."""
     with (
-        progress_renderer(as_json=as_json) as renderer,
+        progress_renderer() as renderer,
         open_gateway(gateway, renderer).sandboxes() as sandboxes,
     ):
         views = list(sandboxes.list(label=label))
@@ -47,18 +47,18 @@ def list_sandboxes(label: str | None, gateway: str | None, as_json: bool) -> Non
         for view in views
     ]  # fmt: skip
     lines = format_table(rows) if views else ["No sandboxes yet. Create one: holdfast sandbox create NAME"]
-    print_result({"sandboxes": views}, lines, as_json=as_json)
+    print_result({"sandboxes": views}, lines)
 
 
 @click.command()
 @sandbox_argument
 @gateway_option
 @json_option
-def get(name: str, gateway: str | None, as_json: bool) -> None:
+def get(name: str, gateway: str | None) -> None:
     """Show the current state of sandbox NAME."""
-    with open_sandbox(name, gateway, as_json=as_json) as (sandbox, _):
+    with open_sandbox(name, gateway) as (sandbox, _):
         view = sandbox.get()
-    print_result(view, list(_detail_lines(view)), as_json=as_json)
+    print_result(view, list(_detail_lines(view)))
 
 
 @click.command()
@@ -79,23 +79,22 @@ def logs(
     previous: bool,
     container: str | None,
     gateway: str | None,
-    as_json: bool,
 ) -> None:
     """Print the logs of sandbox NAME."""
-    with open_sandbox(name, gateway, as_json=as_json) as (sandbox, _):
+    with open_sandbox(name, gateway) as (sandbox, _):
         chunks = sandbox.logs(follow=follow, tail=tail, previous=previous, container=container)
         try:
-            for chunk in _split_lines(chunks) if as_json else chunks:
-                _print_chunk(chunk, as_json=as_json)
+            for chunk in _split_lines(chunks) if is_json_requested() else chunks:
+                _print_chunk(chunk)
         except KeyboardInterrupt:
             if not follow:
                 raise
             ctx.exit(130)
 
 
-def _print_chunk(chunk: bytes, *, as_json: bool) -> None:
-    if as_json:
-        print_result({"line": chunk.decode(errors="replace")}, [], as_json=True)
+def _print_chunk(chunk: bytes) -> None:
+    if is_json_requested():
+        print_result({"line": chunk.decode(errors="replace")}, [])
         return
     sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()

@@ -88,7 +88,6 @@ def create(  # noqa: PLR0913 (one for each option)
     no_bootstrap: bool,
     timeout: float,
     gateway: str | None,
-    as_json: bool,
     **more: Any,
 ) -> None:
     """Create sandbox NAME and wait until it is ready.
@@ -116,7 +115,7 @@ def create(  # noqa: PLR0913 (one for each option)
     }
     build_request(name, image=image, **options)  # report invalid options before a gateway is brought up
     with (
-        progress_renderer(as_json=as_json) as renderer,
+        progress_renderer() as renderer,
         ensure_gateway_up(gateway, renderer, bootstrap=not no_bootstrap).sandbox(name) as sandbox,
     ):
         with progress_step(renderer, "create-sandbox", f"Sandbox {name}") as step:
@@ -127,7 +126,7 @@ def create(  # noqa: PLR0913 (one for each option)
             view = _wait_until_ready(renderer, sandbox, timeout, min_ready_seconds)
     state = str(view.phase).lower() if wait else "created"
     lines = [f"Sandbox {name} is {state}.", *view.notes, f"holdfast sandbox connect {name}"]
-    print_result(view, lines, as_json=as_json)
+    print_result(view, lines)
 
 
 @click.command()
@@ -136,13 +135,13 @@ def create(  # noqa: PLR0913 (one for each option)
 @timeout_option
 @gateway_option
 @json_option
-def suspend(name: str, wait: bool, timeout: float, gateway: str | None, as_json: bool) -> None:
+def suspend(name: str, wait: bool, timeout: float, gateway: str | None) -> None:
     """Stop the pod of sandbox NAME and keep its workspace; `resume` starts it."""
-    with open_sandbox(name, gateway, as_json=as_json) as (sandbox, renderer):
+    with open_sandbox(name, gateway) as (sandbox, renderer):
         view = sandbox.suspend()
         if wait:
             view = _wait_for_phase(renderer, sandbox, "Suspended", timeout)
-    print_result(view, [f"Sandbox {name} is {'suspended' if wait else 'being suspended'}."], as_json=as_json)
+    print_result(view, [f"Sandbox {name} is {'suspended' if wait else 'being suspended'}."])
 
 
 @click.command()
@@ -151,13 +150,13 @@ def suspend(name: str, wait: bool, timeout: float, gateway: str | None, as_json:
 @timeout_option
 @gateway_option
 @json_option
-def resume(name: str, wait: bool, timeout: float, gateway: str | None, as_json: bool) -> None:
+def resume(name: str, wait: bool, timeout: float, gateway: str | None) -> None:
     """Start a new pod for sandbox NAME with its workspace and its current image."""
-    with open_sandbox(name, gateway, as_json=as_json) as (sandbox, renderer):
+    with open_sandbox(name, gateway) as (sandbox, renderer):
         view = sandbox.resume()
         if wait:
             view = _wait_for_phase(renderer, sandbox, "Ready", timeout)
-    print_result(view, [f"Sandbox {name} is {'ready' if wait else 'being resumed'}."], as_json=as_json)
+    print_result(view, [f"Sandbox {name} is {'ready' if wait else 'being resumed'}."])
 
 
 @click.command()
@@ -169,16 +168,16 @@ def resume(name: str, wait: bool, timeout: float, gateway: str | None, as_json: 
 @timeout_option
 @gateway_option
 @json_option
-def wait(name: str, phase: str, timeout: float, gateway: str | None, as_json: bool) -> None:
+def wait(name: str, phase: str, timeout: float, gateway: str | None) -> None:
     """Wait until sandbox NAME reaches a phase; fail as soon as it can no longer reach it."""
-    with open_sandbox(name, gateway, as_json=as_json) as (sandbox, renderer):
+    with open_sandbox(name, gateway) as (sandbox, renderer):
         if phase.lower() == _DELETED:
             with progress_step(renderer, "wait-sandbox", "Deleted"):
                 sandbox.wait_gone(timeout=timeout)
-            print_result({"name": name, "deleted": True}, [f"Sandbox {name} is deleted."], as_json=as_json)
+            print_result({"name": name, "deleted": True}, [f"Sandbox {name} is deleted."])
             return
         view = _wait_for_phase(renderer, sandbox, phase, timeout)
-    print_result(view, [f"Sandbox {name} is {view.phase}."], as_json=as_json)
+    print_result(view, [f"Sandbox {name} is {view.phase}."])
 
 
 @click.command()
@@ -199,19 +198,18 @@ def delete(
     yes: bool,
     timeout: float,
     gateway: str | None,
-    as_json: bool,
 ) -> None:
     """Delete sandbox NAME and all data in its workspace, unless --keep-workspace is given."""
     from holdfast.errors import SandboxNotFoundError
 
-    with open_sandbox(name, gateway, as_json=as_json) as (sandbox, renderer):
+    with open_sandbox(name, gateway) as (sandbox, renderer):
         try:
             view = sandbox.get()
         except SandboxNotFoundError:
             if not ignore_missing:
                 raise
             result = {"deleted": False, "workspace": "none", "claim": None}
-            print_result(result, [f"Sandbox {name} does not exist; nothing was changed."], as_json=as_json)
+            print_result(result, [f"Sandbox {name} does not exist; nothing was changed."])
             return
         if not yes:
             _confirm_deletion(name, view, keep=keep_workspace)
@@ -219,7 +217,7 @@ def delete(
         if wait:
             with progress_step(renderer, "delete-sandbox", f"Sandbox {name} deleted"):
                 sandbox.wait_gone(timeout=timeout)
-    print_result(deletion, [_deletion_summary(name, deletion)], as_json=as_json)
+    print_result(deletion, [_deletion_summary(name, deletion)])
 
 
 def _wait_until_ready(

@@ -5,6 +5,7 @@ import json
 import click
 import pytest
 
+from holdfast.cli.click_extensions import json_option
 from holdfast.cli.output import format_table, plain, print_result
 from holdfast.cli.output.live import LiveRenderer
 from holdfast.events import (
@@ -16,6 +17,11 @@ from holdfast.events import (
     StepStarted,
     StoreDamaged,
 )
+
+
+def command_context(*args):
+    """The context of a command with `--json` that was called with these arguments."""
+    return json_option(click.Command("up")).make_context("up", list(args))
 
 
 def render(renderer, *events):
@@ -68,13 +74,15 @@ def test_long_step_prints_heartbeat(capsys, monkeypatch):
 
 
 def test_json_renderer_prints_events(capsys):
-    render(plain.progress_renderer(as_json=True), StepFinished(step="a", title="A", seconds=1.0, at=5.0))
+    with command_context("--json"):
+        render(plain.progress_renderer(), StepFinished(step="a", title="A", seconds=1.0, at=5.0))
     assert json.loads(capsys.readouterr().err)["event"] == "step.finished"
 
 
-@pytest.mark.parametrize(("as_json", "expected"), [(True, '{"a":1}\n'), (False, "one\ntwo\n")])
-def test_result_is_printed_as_json_or_as_lines(capsys, as_json, expected):
-    print_result({"a": 1}, ["one", "two"], as_json=as_json)
+@pytest.mark.parametrize(("args", "expected"), [(["--json"], '{"a":1}\n'), ([], "one\ntwo\n")])
+def test_result_is_printed_as_json_or_as_lines(capsys, args, expected):
+    with command_context(*args):
+        print_result({"a": 1}, ["one", "two"])
     assert capsys.readouterr().out == expected
 
 
@@ -93,10 +101,10 @@ def test_plan_with_changes_exits_with_5(has_changes):
 
     plan = FakePlan()
     plan.has_changes = has_changes
-    with click.Context(click.Command("up")):
+    with command_context():
         if has_changes:
             with pytest.raises(click.exceptions.Exit) as raised:
-                plain.print_plan(plan, as_json=False)
+                plain.print_plan(plan)
             assert raised.value.exit_code == 5
         else:
-            plain.print_plan(plan, as_json=False)
+            plain.print_plan(plan)

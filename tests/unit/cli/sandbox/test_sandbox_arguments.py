@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from holdfast.api import Condition, DeletionResult, Phase, SandboxView, WorkspaceView
 from holdfast.cli import cli
+from holdfast.cli.click_extensions import is_json_requested
 from holdfast.cli.output import run_command
 from holdfast.cli.sandbox import _COMMANDS, lifecycle
 from holdfast.cli.sandbox.cp import _format_bytes
@@ -98,7 +99,7 @@ def test_exec_options_are_accepted_around_name_but_not_in_command(capsys):
         ("a -t -- ls", {"tty": True}, "ls"),
         ("a -g x -- git checkout -- file", {"gateway": "x"}, "git checkout -- file"),
         ("a -tig x -c y -- ls", {"tty": True, "stdin": True, "gateway": "x", "container": "y"}, "ls"),
-        ("-g x a -g y --json -- ls", {"gateway": "y", "as_json": True}, "ls"),
+        ("-g x a -g y --json -- ls", {"gateway": "y"}, "ls"),
         ("-g x a git log -p -- file", {"gateway": "x"}, "git log -p -- file"),
         ("a -t ls -- x", {}, "-t ls -- x"),
         ("-- a ls -t", {}, "ls -t"),
@@ -109,6 +110,12 @@ def test_command_arguments_are_passed_unchanged(line, options, command):
     parameters = exec_command.make_context("exec", line.split()).params
     parsed = {key: value for key, value in parameters.items() if value not in (None, False)}
     assert parsed == {"name": "a", "command": tuple(command.split()), **options}
+
+
+@pytest.mark.parametrize(("line", "requested"), [("a --json -- ls", True), ("a ls --json", False)])
+def test_json_option_of_command_is_not_ours(line, requested):
+    with exec_command.make_context("exec", line.split()):
+        assert is_json_requested() is requested
 
 
 @pytest.mark.parametrize(
