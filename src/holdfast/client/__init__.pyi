@@ -1,6 +1,5 @@
 from holdfast.client.archive import content_size as content_size
 from holdfast.client.exec import AsyncExecSession as AsyncExecSession, ExecResult as ExecResult
-from holdfast.client.requests import build_request as build_request, build_workspace as build_workspace
 from holdfast.client.sandbox import AsyncSandbox as AsyncSandbox
 from holdfast.client.sandboxes import AsyncSandboxes as AsyncSandboxes
 from holdfast.client.sync import Sandbox as Sandbox, Sandboxes as Sandboxes

@@ -7,7 +7,6 @@ the caller's context, so that a deadline around the call applies to it.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import os
 import threading
 from concurrent.futures import CancelledError as FutureCancelled, Future
@@ -62,10 +61,10 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         )
     future: Future[T] = Future()
     tasks: list[asyncio.Task[T]] = []
-    context = contextvars.copy_context()
 
     def start() -> None:
-        task = loop.create_task(coroutine, context=context)
+        # `call_soon_threadsafe` runs this in a copy of the caller's context, which the task inherits.
+        task = loop.create_task(coroutine)
         tasks.append(task)
         task.add_done_callback(lambda finished: _copy_outcome(finished, future))
 
@@ -116,16 +115,10 @@ class SyncContextManager:
         self._manager = manager
 
     def __enter__(self) -> Any:
-        return run(self._enter())
+        return run(self._manager.__aenter__())
 
     def __exit__(self, *exc_info: object) -> bool | None:
-        return run(self._exit(*exc_info))
-
-    async def _enter(self) -> Any:
-        return await self._manager.__aenter__()
-
-    async def _exit(self, *exc_info: Any) -> bool | None:
-        return await self._manager.__aexit__(*exc_info)
+        return run(self._manager.__aexit__(*exc_info))  # type: ignore[arg-type]
 
 
 def _copy_outcome(task: asyncio.Task[T], future: Future[T]) -> None:

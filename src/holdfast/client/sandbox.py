@@ -1,7 +1,7 @@
 """Asynchronous client for one sandbox.
 
-`holdfast.client.sync` offers the same methods for programs without an event loop. The modules that need
-aiohttp are imported on first use, so that `sandbox exec` starts without it.
+`holdfast.client.sync` offers the same methods for programs without an event loop. Modules that only copies
+and forwards need are imported on first use, so that `sandbox exec` starts quickly.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.api import DeletionResult, Phase, SandboxView
 from holdfast.client.exec import AsyncExecSession, ExecResult
-from holdfast.client.requests import build_request, validate_name
+from holdfast.client.watch import wait_for_phase, wait_until_gone, watch_sandbox
 from holdfast.errors import (
     ApiRequestRejectedError,
     SandboxMaybeDeletedError,
     SandboxNotFoundError,
     UsageError,
 )
+from holdfast.sandbox import build_request, validate_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,6 +49,18 @@ class ImageMissingError(Exception):
     def __init__(self, image: str) -> None:
         super().__init__(f"{image}: the gateway cannot pull this image")
         self.image = image
+
+
+def stop_at_missing_image(on_change: Callable[[SandboxView], None] | None) -> Callable[[SandboxView], None]:
+    """Extend a listener of `wait` so that it raises ImageMissingError at the first failed pull."""
+
+    def check(view: SandboxView) -> None:
+        if on_change is not None:
+            on_change(view)
+        if view.reason in _IMAGE_PULL_REASONS and view.image:
+            raise ImageMissingError(view.image)
+
+    return check
 
 
 class AsyncClient:
@@ -149,9 +163,7 @@ class AsyncSandbox(AsyncClient):
 
     def watch(self) -> AsyncIterator[SandboxView]:
         """Iterate over the current state and each change, until the sandbox is deleted."""
-        from holdfast.client import watch
-
-        return watch.watch_sandbox(self._transport, self.name)
+        return watch_sandbox(self._transport, self.name)
 
     async def wait(
         self,
@@ -174,53 +186,27 @@ class AsyncSandbox(AsyncClient):
             WaitTimeoutError: the timeout passed.
         """
         target = _parse_phase(phase)
-        if self._push_image is not None and target is Phase.READY:
-            try:
-                return await self._wait_or_report_missing_image(timeout, min_ready_seconds, on_change)
-            except ImageMissingError as missing:
-                if await asyncio.to_thread(self._push_image, missing.image):
-                    await self._restart_pod(timeout)
-        return await self._wait(target, timeout, min_ready_seconds, on_change)
-
-    async def _wait_or_report_missing_image(
-        self,
-        timeout: float,  # noqa: ASYNC109 (passed on to `watch`)
-        min_ready_seconds: float,
-        on_change: Callable[[SandboxView], None] | None,
-    ) -> SandboxView:
-        """Wait until the sandbox is ready; raise ImageMissingError at the first failed pull."""
-
-        def check(view: SandboxView) -> None:
-            if on_change is not None:
-                on_change(view)
-            if view.reason in _IMAGE_PULL_REASONS and view.image:
-                raise ImageMissingError(view.image)
-
-        return await self._wait(Phase.READY, timeout, min_ready_seconds, check)
-
-    async def _restart_pod(self, timeout: float) -> None:  # noqa: ASYNC109 (passed on to `watch`)
-        """Replace the pod: the kubelet would wait minutes before it tries to pull an image again."""
-        await self.suspend()
-        await self._wait(Phase.SUSPENDED, timeout)
-        await self.resume()
-
-    async def _wait(
-        self,
-        target: Phase,
-        timeout: float,  # noqa: ASYNC109 (passed on to `watch`)
-        min_ready_seconds: float = 0.0,
-        on_change: Callable[[SandboxView], None] | None = None,
-    ) -> SandboxView:
-        from holdfast.client.watch import wait_for_phase
-
-        return await wait_for_phase(
+        wait = partial(
+            wait_for_phase,
             self._transport,
             self.name,
             target,
             timeout=timeout,
             min_ready_seconds=min_ready_seconds,
-            on_change=on_change,
         )
+        if self._push_image is not None and target is Phase.READY:
+            try:
+                return await wait(on_change=stop_at_missing_image(on_change))
+            except ImageMissingError as missing:
+                if await asyncio.to_thread(self._push_image, missing.image):
+                    await self._restart_pod(timeout)
+        return await wait(on_change=on_change)
+
+    async def _restart_pod(self, timeout: float) -> None:  # noqa: ASYNC109 (passed on)
+        """Replace the pod: the kubelet would wait minutes before it tries to pull an image again."""
+        await self.suspend()
+        await wait_for_phase(self._transport, self.name, Phase.SUSPENDED, timeout=timeout)
+        await self.resume()
 
     async def wait_gone(self, *, timeout: float = DEFAULT_WAIT_TIMEOUT) -> None:  # noqa: ASYNC109 (part of the public API)
         """Wait until the sandbox no longer exists.
@@ -228,9 +214,7 @@ class AsyncSandbox(AsyncClient):
         Raises:
             WaitTimeoutError: the timeout passed.
         """
-        from holdfast.client import watch
-
-        await watch.wait_until_gone(self._transport, self.name, timeout=timeout)
+        await wait_until_gone(self._transport, self.name, timeout=timeout)
 
     async def exec(
         self,

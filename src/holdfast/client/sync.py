@@ -15,12 +15,18 @@ import functools
 import inspect
 import weakref
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast.api import Phase
 from holdfast.client import portal
 from holdfast.client.exec import AsyncExecSession
-from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT, AsyncSandbox, ImageMissingError
+from holdfast.client.sandbox import (
+    DEFAULT_WAIT_TIMEOUT,
+    AsyncSandbox,
+    ImageMissingError,
+    stop_at_missing_image,
+)
 from holdfast.client.sandboxes import AsyncSandboxes
 from holdfast.client.transport import Transport
 
@@ -211,18 +217,15 @@ class Sandbox(_SyncClient):
         min_ready_seconds: float = 0.0,
         on_change: Callable[[SandboxView], None] | None = None,
     ) -> SandboxView:
-        sandbox = self._delegate
-        if self._push_image is not None and str(phase).lower() == Phase.READY.lower():
+        wait = partial(self._delegate.wait, phase, timeout=timeout, min_ready_seconds=min_ready_seconds)
+        if self._push_image is not None and phase.lower() == Phase.READY.lower():
             try:
-                waiting = sandbox._wait_or_report_missing_image(timeout, min_ready_seconds, on_change)  # noqa: SLF001
-                return portal.run(waiting)
+                return portal.run(wait(on_change=stop_at_missing_image(on_change)))
             except ImageMissingError as missing:
                 # In the caller's thread, which receives Ctrl-C: the push can be interrupted.
                 if self._push_image(missing.image):
-                    portal.run(sandbox._restart_pod(timeout))  # noqa: SLF001
-        return portal.run(
-            sandbox.wait(phase, timeout=timeout, min_ready_seconds=min_ready_seconds, on_change=on_change)
-        )
+                    portal.run(self._delegate._restart_pod(timeout))  # noqa: SLF001 (its own delegate)
+        return portal.run(wait(on_change=on_change))
 
     wait.__doc__ = AsyncSandbox.wait.__doc__
 

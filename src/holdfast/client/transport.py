@@ -11,7 +11,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -31,7 +31,7 @@ from holdfast.kube import mtls_context
 from holdfast.retry import Budget, Policy, current_deadline, exponential
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import AsyncIterator, Awaitable, Iterator
     from types import TracebackType
     from typing import Self
 
@@ -137,6 +137,7 @@ class Transport:
             try:
                 return await self._attempt(once)
             except SandboxNotFoundError as error:
+                # An earlier attempt whose response was lost may itself have deleted the sandbox.
                 if is_response_lost:
                     raise SandboxMaybeDeletedError(error.message, hint=error.hint) from error
                 raise
@@ -171,11 +172,8 @@ class Transport:
         policy = self._request_policy if method == "GET" else self._open_policy
         response = await policy.replace(operation=f"{method} {path}").acall(self._attempt, once)
         try:
-            yield response
-        except errors.connection_errors() as error:
-            if not errors.is_connection_error(error):
-                raise
-            raise self._to_error(error) from error
+            with self._translate_connection_errors():
+                yield response
         finally:
             response.close()
 
@@ -192,13 +190,20 @@ class Transport:
 
         opened = await self._open_policy.replace(operation=f"open {path}").acall(self._attempt, once)
         try:
-            yield opened
+            with self._translate_connection_errors():
+                yield opened
+        finally:
+            await opened.close()
+
+    @contextmanager
+    def _translate_connection_errors(self) -> Iterator[None]:
+        """Translate errors of the connection; errors of the code in the block pass unchanged."""
+        try:
+            yield
         except errors.connection_errors() as error:
             if not errors.is_connection_error(error):
                 raise
             raise self._to_error(error) from error
-        finally:
-            await opened.close()
 
     @property
     def is_open(self) -> bool:

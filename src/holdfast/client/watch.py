@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from holdfast.api import Phase, Problem, SandboxEventType, SandboxView
 from holdfast.client.errors import is_retryable, retry_after_seconds
@@ -25,10 +25,11 @@ from holdfast.errors import (
 from holdfast.retry import Deadline, Policy, exponential
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
     from holdfast.client.transport import Transport
 
+T = TypeVar("T")
 
 PERMANENT_REASONS = frozenset(
     {
@@ -183,18 +184,8 @@ async def wait_for_phase(
             transport, name, target, min_ready_seconds=min_ready_seconds, on_change=on_change, last=last
         )
 
-    policy = Policy(
-        attempts=None,
-        deadline=Deadline.after(timeout),
-        backoff=exponential(0.2, cap=5.0),
-        retry_on=is_retryable,
-        retry_after=retry_after_seconds,
-        on_retry=transport.on_retry,
-        operation=f"wait for sandbox {name}",
-    )
     try:
-        async with asyncio.timeout(timeout):
-            return await policy.acall(follow)
+        return await _repeat_within(timeout, transport, f"wait for sandbox {name}", follow)
     except (TimeoutError, DeadlineExceededError) as error:
         summary = evaluate(last[-1], target).summary if last else "its state is unknown"
         raise WaitTimeoutError(
@@ -214,23 +205,35 @@ async def wait_until_gone(transport: Transport, name: str, *, timeout: float) ->
         except SandboxNotFoundError:
             return
 
-    policy = Policy(
-        attempts=None,
-        deadline=Deadline.after(timeout),
-        retry_on=is_retryable,
-        retry_after=retry_after_seconds,
-        on_retry=transport.on_retry,
-        operation=f"wait until sandbox {name} is gone",
-    )
     try:
-        async with asyncio.timeout(timeout):
-            await policy.acall(follow)
+        await _repeat_within(timeout, transport, f"wait until sandbox {name} is gone", follow)
     except (TimeoutError, DeadlineExceededError) as error:
         raise WaitTimeoutError(
             f"sandbox {name} was not gone within {timeout:g} s",
             hint="The deletion continues in the background.",
             cause=error,
         ) from error
+
+
+async def _repeat_within(
+    timeout: float,  # noqa: ASYNC109 (the deadline of all attempts)
+    transport: Transport,
+    operation: str,
+    follow: Callable[[], Awaitable[T]],
+) -> T:
+    """Run `follow` again after each interruption of its stream."""
+    policy = Policy(
+        attempts=None,
+        deadline=Deadline.after(timeout),
+        backoff=exponential(0.2, cap=5.0),
+        retry_on=is_retryable,
+        retry_after=retry_after_seconds,
+        on_retry=transport.on_retry,
+        operation=operation,
+    )
+    # The policy's deadline ends the pauses between attempts; the timeout also ends an attempt.
+    async with asyncio.timeout(timeout):
+        return await policy.acall(follow)
 
 
 async def _watch_until(

@@ -41,8 +41,9 @@ from holdfast.sandbox.reconcile import (
 )
 from holdfast.sandbox.status import find_condition as find_condition
 from holdfast.sandbox.validation import (
+    build_request as build_request,
     describe_validation_error as describe_validation_error,
-    reject_reserved_labels as reject_reserved_labels,
+    validate_name as validate_name,
 )
 from holdfast.sandbox.warmpool import (
     ObservedWarmPool as ObservedWarmPool,

@@ -1,4 +1,4 @@
-"""Reserved labels and annotations, and validation errors of sandbox requests in one line.
+"""Validation of sandbox requests: names, reserved labels and annotations, and errors in one line.
 
 The rules for reserved keys apply to every client that sets metadata of a pod: through the gateway's API and
 through a SandboxClaim.
@@ -6,15 +6,13 @@ through a SandboxClaim.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-from holdfast.api import GROUP, EnvVarName, LabelKey
+from holdfast.api import GROUP, EnvVarName, LabelKey, Name, SandboxRequest
 from holdfast.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _RESERVED_DOMAINS = {
     GROUP: "the sandbox API",
@@ -108,3 +106,46 @@ def _describe_invalid_key(field: str, data: Any) -> str:
                 return f"{printable_key(str(key))} is reserved: {reason}"
             return f"{shorten_key(str(key))!r} {problem}"
     return "invalid key"
+
+
+def validate_name(name: str) -> str:
+    """Check the name of a sandbox.
+
+    Raises:
+        UsageError: the name is not a valid DNS label.
+    """
+    try:
+        return msgspec.convert(name, Name)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"{name!r}: not a valid sandbox name",
+            hint="Use at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends.",
+        ) from error
+
+
+def build_request(name: str, *, image: str | None = None, **options: Any) -> SandboxRequest:
+    """Build a request.
+
+    Args:
+        name: name of the sandbox.
+        image: container image.
+        **options: other fields of `SandboxRequest`; None means the gateway's default.
+
+    Raises:
+        UsageError: an option is unknown or invalid.
+    """
+    validate_name(name)
+    if isinstance(labels := options.get("labels"), Mapping):
+        # Before the format check, whose message does not explain that a key is reserved.
+        reject_reserved_labels({str(key): str(value) for key, value in labels.items()})
+    given = {
+        key: msgspec.to_builtins(value, builtin_types=(bytes,))
+        for key, value in options.items()
+        if value is not None
+    }
+    if image is not None:
+        given["image"] = image
+    try:
+        return msgspec.convert({"name": name, **given}, SandboxRequest, strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"invalid sandbox: {describe_validation_error(error, given)}") from error

@@ -9,9 +9,8 @@ from hypothesis import given, strategies as st
 
 from holdfast.api import SandboxRequest, Workspace
 from holdfast.api.models import NetworkPolicy
-from holdfast.client import build_request
 from holdfast.errors import UsageError
-from holdfast.sandbox import from_request, manifests, network_policy
+from holdfast.sandbox import build_request, from_request, manifests, network_policy
 from holdfast.sandbox.from_request import (
     is_sandbox_image,
     network_policy_manifest,

@@ -95,22 +95,24 @@ def create(  # noqa: PLR0913 (one for each option)
     If the sandbox exists with the same options, the command changes nothing, or resumes a suspended sandbox.
     If it exists with other options, the command fails. The gateway is brought up first if necessary.
     """
-    from holdfast.client import build_request, build_workspace
+    from holdfast.sandbox import build_request
 
     if image is not None and more["template"] is not None:
         raise UsageError("--image: cannot be combined with --template", hint="Omit one of them.")
-    workspace = build_workspace(
-        size=more.pop("workspace_size"),
-        storage_class=more.pop("workspace_class"),
-        seed=not more.pop("no_seed"),
-        disabled=more.pop("no_workspace"),
-    )
+    workspace = {
+        "size": more.pop("workspace_size"),
+        "storage_class": more.pop("workspace_class"),
+        "seed": False if more.pop("no_seed") else None,
+    }
+    workspace = {key: value for key, value in workspace.items() if value is not None}
+    if (no_workspace := more.pop("no_workspace")) and workspace:
+        raise UsageError("--no-workspace and other workspace options exclude each other")
     options = {
         **more,
         "command": _split_command(command),
         "env": _parse_env(env) or None,
         "labels": _parse_pairs(label, "--label") or None,
-        "workspace": workspace,
+        "workspace": False if no_workspace else workspace or None,
         "failed_pods": "Keep" if keep_failed else None,
     }
     build_request(name, image=image, **options)  # report invalid options before a gateway is brought up

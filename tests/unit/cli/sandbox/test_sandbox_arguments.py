@@ -16,7 +16,7 @@ from holdfast.cli.sandbox.cp import _format_bytes
 from holdfast.cli.sandbox.exec import exec_command
 from holdfast.cli.sandbox.inspection import _detail_lines, _format_age, _split_lines
 from holdfast.cli.sandbox.lifecycle import _deletion_summary, _planned_data_outcome
-from holdfast.client import build_request
+from holdfast.sandbox import build_request
 
 
 @pytest.fixture(autouse=True)
