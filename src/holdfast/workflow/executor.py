@@ -10,9 +10,9 @@ import msgspec
 
 from holdfast.errors import HoldfastError, OperationCancelledError, StepError, StepResultError
 from holdfast.events import StepFailed, StepFinished, StepSkipped, StepStarted
-from holdfast.workflow.journal import Journal, StepOutcome, has_started_before
-from holdfast.workflow.step import display_title
-from holdfast.workflow.store import NULL_RESULT, StepLog, StepRecord, encode_result
+from holdfast.workflow.journal import Journal, StepOutcome
+from holdfast.workflow.step import display_title, has_hook
+from holdfast.workflow.store import NULL_RESULT, encode_result
 
 if TYPE_CHECKING:
     from holdfast.retry import Policy
@@ -77,7 +77,7 @@ class StepExecutor:
         Raises:
             StepResultError: the result cannot be produced.
         """
-        with self._produce_lock, self._interrupts.uninterruptible():
+        with self._produce_lock, self._interrupts.interruptible(enabled=False):
             if name in self._run_context.results:
                 return
             task = self._inspector.prepare(name)
@@ -86,7 +86,7 @@ class StepExecutor:
                 if probe_result.result is not None:
                     raw = encode_result(name, probe_result.result, self._run_context.redactor)
                     self._run_context.results[name] = raw
-                    record = self._step_record(task, "done", 0.0, raw, adopted=True)
+                    record = self._inspector.step_record(task, "done", result=raw, adopted=True)
                     self._journal.record_outcome(StepOutcome(name, record=record))
                     return
                 if task.step.repeat is None:
@@ -118,13 +118,15 @@ class StepExecutor:
                     self.produce_result(name, step.name)
             return self._run_step(task, decision.reason, started_at)
         adopted = decision.action == "adopt"
-        raw = self._skipped_result(task, adopted=adopted)
-        if step.name in self._run_context.graph.with_restore:
+        raw = self._inspector.known_result(task, adopted=adopted)
+        if has_hook(step, "restore"):
             step.restore(task.context, None if raw is None else _decode(raw))
         return self._skip_step(task, decision.reason, started_at, raw, adopted=adopted)
 
     def _probe(self, task: StepTask) -> ProbeResult | None:
-        if task.step.name not in self._run_context.graph.with_probe or task.step.repeat == "always":
+        if task.step.repeat == "always" or not (
+            has_hook(task.step, "probe") or has_hook(task.step, "resolve")
+        ):
             return None
         self._raise_if_stopping(task)
         with self._interrupts.interruptible():
@@ -139,15 +141,6 @@ class StepExecutor:
         if self._run_context.is_ending:
             raise OperationCancelledError(f"the run is ending; step {task.step.name!r} was not started")
 
-    def _skipped_result(self, task: StepTask, *, adopted: bool) -> msgspec.Raw | None:
-        """Return the result of a skipped step; None if it is unknown."""
-        probe_result, record = task.context.probe_result, task.record
-        if probe_result is not None and probe_result.result is not None:
-            return encode_result(task.step.name, probe_result.result, self._run_context.redactor)
-        if adopted or record is None:
-            return None
-        return None if record.adopted and record.result == NULL_RESULT else record.result
-
     def _skip_step(
         self, task: StepTask, reason: str, started_at: float, raw: msgspec.Raw | None, *, adopted: bool
     ) -> StepOutcome:
@@ -157,7 +150,9 @@ class StepExecutor:
             self._run_context.results[step.name] = raw
         record = None
         if adopted or task.intent_recorded:
-            record = self._step_record(task, "done", seconds, raw or NULL_RESULT, adopted=True)
+            record = self._inspector.step_record(
+                task, "done", seconds, result=raw or NULL_RESULT, adopted=True
+            )
         self._emit(StepSkipped(step=step.name, title=display_title(step), reason=reason, seconds=seconds))
         return StepOutcome(step.name, record=record, skipped=reason, forgets=step.forgets)
 
@@ -181,8 +176,10 @@ class StepExecutor:
         note = self._redact(context.note_text or reason)
         record = None
         if not read_only:
-            record = self._step_record(task, "done", seconds, raw, note=note, adopted=task.adopted)
-        log = self._step_log(task, "finished", seconds, note=note, reason=self._redact(reason))
+            record = self._inspector.step_record(
+                task, "done", seconds, result=raw, note=note, adopted=task.adopted
+            )
+        log = self._inspector.step_log(task, "finished", seconds, note=note, reason=self._redact(reason))
         if not self._run_context.is_silent:
             self._emit(StepFinished(step=step.name, title=display_title(step), seconds=seconds, note=note))
         return StepOutcome(step.name, record=record, log=log, forgets=step.forgets)
@@ -199,7 +196,7 @@ class StepExecutor:
             )
         if raw != NULL_RESULT or not task.adopted:
             run_context.results[step.name] = raw
-        if task.adopted and step.name in run_context.graph.with_restore:
+        if task.adopted and has_hook(step, "restore"):
             step.restore(task.context, _decode(raw))
         return raw
 
@@ -238,49 +235,16 @@ class StepExecutor:
         # A stopped step keeps its intent: its state is unknown until the next run probes it.
         if task.intent_recorded and not isinstance(failure, OperationCancelledError):
             result = task.record.result if task.record is not None else NULL_RESULT
-            record = self._step_record(
-                task, "failed", seconds, result, stale=task.stale, error=text, code=failure.code
+            record = self._inspector.step_record(
+                task, "failed", seconds, result=result, stale=task.stale, error=text, code=failure.code
             )
-        log = self._step_log(task, "failed", seconds, error=text, code=failure.code)
+        log = self._inspector.step_log(task, "failed", seconds, error=text, code=failure.code)
         self._emit(
             StepFailed(
                 step=step.name, title=display_title(step), seconds=seconds, code=failure.code, error=text
             )
         )
         return StepOutcome(step.name, record=record, log=log, error=failure)
-
-    def _step_record(
-        self, task: StepTask, state: Any, seconds: float, result: msgspec.Raw, **fields: Any
-    ) -> StepRecord:
-        return StepRecord(
-            state=state,
-            run=self._journal.run.id,
-            fingerprint=task.fingerprint,
-            at=time.time(),
-            seconds=seconds,
-            tries=task.context.attempt,
-            result=result,
-            inputs=self._inspector.input_digests(task),
-            reads=self._inspector.read_digests(task.context),
-            retries=tuple(task.context.retries),
-            at_least_once=task.step.repeat == "at-least-once",
-            begun_before=task.record is not None and has_started_before(task.record),
-            **fields,
-        )
-
-    def _step_log(self, task: StepTask, outcome: Any, seconds: float, **fields: Any) -> StepLog:
-        context = task.context
-        return StepLog(
-            step=task.step.name,
-            outcome=outcome,
-            at=time.time() - seconds,
-            seconds=seconds,
-            tries=context.attempt,
-            retries=tuple(context.retries),
-            at_least_once=task.step.repeat == "at-least-once",
-            begun_before=task.record is not None and has_started_before(task.record),
-            **fields,
-        )
 
 
 def _not_started_outcome(task: StepTask, error: OperationCancelledError) -> StepOutcome:

@@ -45,10 +45,6 @@ class Graph:
         self.order: tuple[str, ...] = tuple(self._topological_order())
         self._check_readers()
         self.record_only = frozenset(name for name, step in self.steps.items() if _is_decided_by_record(step))
-        self.with_probe = frozenset(
-            name for name, step in self.steps.items() if has_hook(step, "probe") or has_hook(step, "resolve")
-        )
-        self.with_restore = frozenset(name for name, step in self.steps.items() if has_hook(step, "restore"))
         self.without_inputs = frozenset(
             name for name, step in self.steps.items() if not has_hook(step, "inputs")
         )

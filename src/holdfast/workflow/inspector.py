@@ -7,6 +7,7 @@ still be resumed, and `version` forces the step to run again.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -16,62 +17,18 @@ import msgspec
 from holdfast.errors import StepStateUnknownError, WorkflowError
 from holdfast.workflow.decision import NOT_DONE_YET, DecisionInput, StepDecision, decide
 from holdfast.workflow.run_context import ResultNotAvailableError, RunContext, StepContext
-from holdfast.workflow.secrets import Secret, SecretRedactor
+from holdfast.workflow.secrets import Secret
 from holdfast.workflow.step import ProbeResult, Step, has_hook
+from holdfast.workflow.store import NULL_RESULT, StepLog, StepRecord, encode_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.retry import Policy
-    from holdfast.workflow.store import StepRecord
 
 _DIGEST_SIZE = 12
 _SHORT_DIGEST_SIZE = 6
 _ENCODE_ERRORS = (TypeError, ValueError, RecursionError)
-
-
-class Fingerprinter:
-    """Computes digests with the key of one store; a secret is represented by its reference and a digest."""
-
-    def __init__(self, key: bytes, redactor: SecretRedactor) -> None:
-        # Copied for each digest: setting up a key costs more than hashing a small body.
-        self._hasher = blake2b(digest_size=_DIGEST_SIZE, key=key[:64])
-        self._short_hasher = blake2b(digest_size=_SHORT_DIGEST_SIZE, key=key[:64])
-        self._redactor = redactor
-        self._encode = msgspec.json.Encoder(order="deterministic", enc_hook=self._encode_secret).encode
-
-    def fingerprint(self, step: Step, inputs: Mapping[str, Any], needs: Sequence[str]) -> str:
-        """Return the fingerprint of a step, given the fingerprints of its needs."""
-        try:
-            body = self._encode((step.name, step.version, inputs, needs))
-        except _ENCODE_ERRORS as error:
-            raise self._encoding_error(step, inputs, error) from error
-        digest = self._hasher.copy()
-        digest.update(body)
-        return digest.hexdigest()
-
-    def input_digests(self, inputs: Mapping[str, Any]) -> dict[str, str]:
-        """Return a short digest of each input, to name later which one changed."""
-        return {name: self.short_digest(self._encode(value)) for name, value in inputs.items()}
-
-    def short_digest(self, body: bytes) -> str:
-        digest = self._short_hasher.copy()
-        digest.update(body)
-        return digest.hexdigest()
-
-    def _encode_secret(self, value: object) -> object:
-        if not isinstance(value, Secret):
-            raise TypeError(f"{type(value).__name__} is neither JSON nor a Secret")
-        self._redactor.add(value)
-        return {"secret": value.ref, "digest": self.short_digest(value.reveal())}
-
-    def _encoding_error(self, step: Step, inputs: Mapping[str, Any], error: Exception) -> WorkflowError:
-        for name, value in inputs.items():
-            try:
-                self._encode(value)
-            except _ENCODE_ERRORS:
-                return WorkflowError(f"input {name!r} of step {step.name!r} cannot be fingerprinted: {error}")
-        return WorkflowError(f"inputs of step {step.name!r} cannot be fingerprinted: {error}")
 
 
 class StepTask(msgspec.Struct, gc=False):
@@ -91,13 +48,48 @@ class StepTask(msgspec.Struct, gc=False):
 
 
 class StepInspector:
-    """Finds out everything about the steps of one run that needs no effect."""
+    """Finds out everything about the steps of one run that needs no effect.
+
+    Digests use the key of the store. A secret is represented by its reference and a digest.
+    """
 
     def __init__(self, run_context: RunContext, records: dict[str, StepRecord], key: bytes) -> None:
         self.run_context = run_context
         self.records = records
-        self.fingerprinter = Fingerprinter(key, run_context.redactor)
         self.fingerprints: dict[str, str] = {}
+        # Copied for each digest: setting up a key costs more than hashing a small body.
+        self._hasher = blake2b(digest_size=_DIGEST_SIZE, key=key[:64])
+        self._short_hasher = blake2b(digest_size=_SHORT_DIGEST_SIZE, key=key[:64])
+        self._encode = msgspec.json.Encoder(order="deterministic", enc_hook=self._encode_secret).encode
+
+    def compute_fingerprint(self, step: Step, inputs: Mapping[str, Any], needs: Sequence[str]) -> str:
+        """Return the fingerprint of a step, given the fingerprints of its needs."""
+        try:
+            body = self._encode((step.name, step.version, inputs, needs))
+        except _ENCODE_ERRORS as error:
+            raise self._encoding_error(step, inputs, error) from error
+        digest = self._hasher.copy()
+        digest.update(body)
+        return digest.hexdigest()
+
+    def _short_digest(self, body: bytes) -> str:
+        digest = self._short_hasher.copy()
+        digest.update(body)
+        return digest.hexdigest()
+
+    def _encode_secret(self, value: object) -> object:
+        if not isinstance(value, Secret):
+            raise TypeError(f"{type(value).__name__} is neither JSON nor a Secret")
+        self.run_context.redactor.add(value)
+        return {"secret": value.ref, "digest": self._short_digest(value.reveal())}
+
+    def _encoding_error(self, step: Step, inputs: Mapping[str, Any], error: Exception) -> WorkflowError:
+        for name, value in inputs.items():
+            try:
+                self._encode(value)
+            except _ENCODE_ERRORS:
+                return WorkflowError(f"input {name!r} of step {step.name!r} cannot be fingerprinted: {error}")
+        return WorkflowError(f"inputs of step {step.name!r} cannot be fingerprinted: {error}")
 
     def prepare(self, name: str) -> StepTask:
         """Read and fingerprint the inputs of a step; its needs must have been prepared."""
@@ -106,7 +98,11 @@ class StepInspector:
         inputs = step.inputs(context)
         if inputs or type(inputs) is not dict:
             _check_inputs(step, inputs)
-        fingerprint = self._fingerprint(step, inputs)
+        try:
+            needs = [self.fingerprints[need] for need in self.run_context.graph.needs[name]]
+        except KeyError as missing:
+            raise ResultNotAvailableError(*missing.args) from None
+        fingerprint = self.fingerprints[name] = self.compute_fingerprint(step, inputs, needs)
         record = self.records.get(name)
         if record is None:
             return StepTask(step, context, fingerprint, inputs, record)
@@ -114,14 +110,6 @@ class StepInspector:
         context.previous_raw = record.result
         stale = record.stale or record.fingerprint != fingerprint
         return StepTask(step, context, fingerprint, inputs, record, stale)
-
-    def _fingerprint(self, step: Step, inputs: Mapping[str, Any]) -> str:
-        try:
-            needs = [self.fingerprints[need] for need in self.run_context.graph.needs[step.name]]
-        except KeyError as missing:
-            raise ResultNotAvailableError(*missing.args) from None
-        self.fingerprints[step.name] = self.fingerprinter.fingerprint(step, inputs, needs)
-        return self.fingerprints[step.name]
 
     def probe(self, task: StepTask) -> ProbeResult | None:
         """Probe a step once; None if it has no probe."""
@@ -187,7 +175,9 @@ class StepInspector:
 
     def input_digests(self, task: StepTask) -> dict[str, str] | None:
         """Return a short digest of each input of a task; None if it has none."""
-        return self.fingerprinter.input_digests(task.inputs) if task.inputs else None
+        if not task.inputs:
+            return None
+        return {name: self._short_digest(self._encode(value)) for name, value in task.inputs.items()}
 
     def changed_reads(self, record: StepRecord | None) -> list[str]:
         """Return the steps whose result differs from what was read for the record."""
@@ -195,14 +185,52 @@ class StepInspector:
             return []
         return [name for name, digest in record.reads.items() if self._result_digest(name) != digest]
 
-    def read_digests(self, context: StepContext) -> dict[str, str] | None:
-        """Return digests of the results that a step has read; None if it read none."""
-        digests = {name: self._result_digest(name) for name in sorted(context.reads)}
-        return {name: digest for name, digest in digests.items() if digest is not None} if digests else None
-
     def _result_digest(self, name: str) -> str | None:
         raw = self.run_context.results.get(name)
-        return None if raw is None else self.fingerprinter.short_digest(bytes(raw))
+        return None if raw is None else self._short_digest(bytes(raw))
+
+    def known_result(self, task: StepTask, *, adopted: bool) -> msgspec.Raw | None:
+        """Return the result of a step that is skipped; None if it is unknown."""
+        probe_result, record = task.context.probe_result, task.record
+        if probe_result is not None and probe_result.result is not None:
+            return encode_result(task.step.name, probe_result.result, self.run_context.redactor)
+        if adopted or record is None or (record.adopted and record.result == NULL_RESULT):
+            return None
+        return record.result
+
+    def step_record(self, task: StepTask, state: Any, seconds: float = 0.0, **fields: Any) -> StepRecord:
+        """Return the checkpoint of a step in this run; `fields` are further fields of the record."""
+        digests = {name: self._result_digest(name) for name in sorted(task.context.reads)}
+        return StepRecord(
+            state=state,
+            run=self.run_context.run_id,
+            fingerprint=task.fingerprint,
+            inputs=self.input_digests(task),
+            reads={name: digest for name, digest in digests.items() if digest is not None} or None,
+            at=time.time(),
+            **_attempt_fields(task, seconds),
+            **fields,
+        )
+
+    def step_log(self, task: StepTask, outcome: Any, seconds: float, **fields: Any) -> StepLog:
+        """Return the entry of a step in the history of this run; `fields` are further fields of it."""
+        started_at = time.time() - seconds
+        return StepLog(
+            step=task.step.name, outcome=outcome, at=started_at, **_attempt_fields(task, seconds), **fields
+        )
+
+
+def _attempt_fields(task: StepTask, seconds: float) -> dict[str, Any]:
+    record = task.record
+    return {
+        "seconds": seconds,
+        "tries": task.context.attempt,
+        "retries": tuple(task.context.retries),
+        "at_least_once": task.step.repeat == "at-least-once",
+        # The run that wrote the record started the step, and died or failed in it.
+        "begun_before": record is not None
+        and (record.state == "intent" or (record.state == "failed" and record.tries > 0)),
+    }
 
 
 def _check_inputs(step: Step, inputs: object) -> None:

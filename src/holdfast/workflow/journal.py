@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.workflow.lock import FileLock, Lock, LockHolder, NoLock, is_process_alive, locked_error
-from holdfast.workflow.store import NULL_RESULT, RunRecord, StepLog, StepRecord
+from holdfast.workflow.store import NULL_RESULT, RunRecord, StepAttempt, StepLog, StepRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Set as AbstractSet
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
     from holdfast.workflow.inspector import StepInspector, StepTask
     from holdfast.workflow.runner import InterruptHandler
     from holdfast.workflow.store import SQLiteStore, Store, StoreEventListener
-
-_LOGGED_FIELDS = (
-    "seconds", "tries", "note", "error", "code", "retries", "at_least_once", "begun_before",
-)  # fmt: skip
 
 
 class StepOutcome(msgspec.Struct, gc=False):
@@ -60,16 +55,9 @@ class Journal:
             for task in tasks:
                 if not task.intent_recorded:
                     task.intent_recorded = True
-                    self._records[task.step.name] = StepRecord(
-                        state="intent",
-                        run=self.run.id,
-                        fingerprint=task.fingerprint,
-                        at=time.time(),
-                        result=task.record.result if task.record is not None else NULL_RESULT,
-                        stale=task.stale,
-                        inputs=inspector.input_digests(task),
-                        at_least_once=task.step.repeat == "at-least-once",
-                        begun_before=task.record is not None and has_started_before(task.record),
+                    result = task.record.result if task.record is not None else NULL_RESULT
+                    self._records[task.step.name] = inspector.step_record(
+                        task, "intent", result=result, stale=task.stale
                     )
             self._flush()
 
@@ -115,25 +103,14 @@ class Journal:
                     self._records[name] = replace(stored[name], result=NULL_RESULT, adopted=True)
             deleted = [*self._forget, *forget]
             kept = {name: record for name, record in self._records.items() if name not in set(deleted)}
-            self._interrupts.begin_write()
-            try:
+            with self._interrupts.writing():
                 self._store.end(self.run, self._scope, kept, deleted)
-            finally:
-                self._interrupts.end_write()
 
     def _flush(self) -> None:
         if self._records or self._forget:
-            self._interrupts.begin_write()
-            try:
+            with self._interrupts.writing():
                 self._store.commit(self._scope, self._records, self._forget)
                 self._records, self._forget = {}, []
-            finally:
-                self._interrupts.end_write()
-
-
-def has_started_before(record: StepRecord) -> bool:
-    """Report whether the run that wrote a record started the step and died or failed in it."""
-    return record.state == "intent" or (record.state == "failed" and record.tries > 0)
 
 
 def dead_run_record(run: RunRecord, records: dict[str, StepRecord]) -> RunRecord:
@@ -160,8 +137,8 @@ def dead_run_record(run: RunRecord, records: dict[str, StepRecord]) -> RunRecord
 def _step_log_from_record(name: str, record: StepRecord) -> StepLog:
     """Return the log of a step in the run that wrote its record."""
     outcome: Any = {"done": "finished", "failed": "failed", "intent": "in flight"}[record.state]
-    fields = {field: getattr(record, field) for field in _LOGGED_FIELDS}
-    return StepLog(step=name, outcome=outcome, at=record.at - record.seconds, **fields)
+    fields = {field: getattr(record, field) for field in StepAttempt.__struct_fields__}
+    return StepLog(step=name, outcome=outcome, **{**fields, "at": record.at - record.seconds})
 
 
 def list_runs(store: SQLiteStore) -> list[RunRecord]:

@@ -16,7 +16,7 @@ from holdfast.workflow.inspector import StepInspector, StepTask
 from holdfast.workflow.lock import NoLock
 from holdfast.workflow.run_context import ResultNotAvailableError, RunContext
 from holdfast.workflow.step import display_title, unknown
-from holdfast.workflow.store import NULL_RESULT, MemoryStore, Store, encode_result
+from holdfast.workflow.store import MemoryStore, Store, encode_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,7 +168,7 @@ class _PlanBuilder:
             return "verify", decision.reason if pending is None else f"decided after {pending}"
         if decision.action == "run":
             return self._verify_after_reads(task) or ("run", decision.reason)
-        self._keep_result(task)
+        self._keep_result(task, adopted=decision.action == "adopt")
         if pending is not None:
             return "verify", f"decided after {pending}: {decision.reason}"
         return "skip", decision.reason
@@ -192,16 +192,12 @@ class _PlanBuilder:
             return "verify", f"decided after {missing}, whose result it reads"
         return "run", f"not done yet; runs after {missing}"
 
-    def _keep_result(self, task: StepTask) -> None:
-        record, probe_result = task.record, task.context.probe_result
-        if probe_result is not None and probe_result.result is not None:
-            self._run_context.results[task.step.name] = encode_result(
-                task.step.name, probe_result.result, self._run_context.redactor
-            )
-        elif record is not None and not (record.adopted and record.result == NULL_RESULT):
-            self._run_context.results[task.step.name] = record.result
-        else:
+    def _keep_result(self, task: StepTask, *, adopted: bool) -> None:
+        raw = self._inspector.known_result(task, adopted=adopted)
+        if raw is None:
             self._missing_results.append(task.step.name)
+        else:
+            self._run_context.results[task.step.name] = raw
 
     def _first_pending_need(self, name: str) -> str | None:
         needs = self._run_context.graph.needs[name]

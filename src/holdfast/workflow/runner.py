@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -73,38 +73,33 @@ class InterruptHandler:
         if (self.is_forced or self._interruptible) and not (self._writing or self._ignoring_signals):
             raise KeyboardInterrupt
 
-    def interruptible(self) -> AbstractContextManager[None]:
-        """Let the first Ctrl-C interrupt the block; for code without effects."""
-        return self._set_interruptible(interruptible=True)
-
-    def uninterruptible(self) -> AbstractContextManager[None]:
-        """Let the block finish on the first Ctrl-C; for an effect inside an interruptible block."""
-        return self._set_interruptible(interruptible=False)
-
     @contextmanager
-    def _set_interruptible(self, *, interruptible: bool) -> Iterator[None]:
-        if not self._is_main_thread():
+    def interruptible(self, *, enabled: bool = True) -> Iterator[None]:
+        """Let the first Ctrl-C interrupt the block, for code without effects.
+
+        Disable it for an effect inside such a block: the effect finishes.
+        """
+        if not self._created_on_main_thread or threading.current_thread() is not threading.main_thread():
             yield
             return
-        previous, self._interruptible = self._interruptible, interruptible
+        previous, self._interruptible = self._interruptible, enabled
         try:
-            if interruptible and self._stop.is_set():
+            if enabled and self._stop.is_set():
                 raise KeyboardInterrupt
             yield
         finally:
             self._interruptible = previous
 
-    def _is_main_thread(self) -> bool:
-        return self._created_on_main_thread and threading.current_thread() is threading.main_thread()
-
-    def begin_write(self) -> None:
-        """Delay even the second Ctrl-C until `end_write`."""
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Delay even the second Ctrl-C until the block ends: a half-written store would lose records."""
         self._writing = True
-
-    def end_write(self) -> None:
-        self._writing = False
-        if self.is_forced and not self._ignoring_signals:
-            raise KeyboardInterrupt
+        try:
+            yield
+        finally:
+            self._writing = False
+            if self.is_forced and not self._ignoring_signals:
+                raise KeyboardInterrupt
 
     def ignore_further_signals(self) -> None:
         """Ignore Ctrl-C from now on: only the last write is left."""

@@ -46,7 +46,7 @@ class Scheduler:
         # Local names: with thousands of steps to skip, attribute lookups are measurable.
         self._fingerprints, self._results = inspector.fingerprints, inspector.run_context.results
         self._records = inspector.records
-        self._compute_fingerprint = inspector.fingerprinter.fingerprint
+        self._compute_fingerprint = inspector.compute_fingerprint
         self._skips_by_run: dict[str, tuple[str, list[str]]] = {}
         self._waiting: dict[str, int] = {}
         self._ready: deque[str] = deque()

@@ -2,6 +2,7 @@ from holdfast.workflow.store.base import (
     NULL_RESULT as NULL_RESULT,
     MemoryStore as MemoryStore,
     RunRecord as RunRecord,
+    StepAttempt as StepAttempt,
     StepLog as StepLog,
     StepRecord as StepRecord,
     Store as Store,

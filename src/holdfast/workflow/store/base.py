@@ -21,39 +21,12 @@ MAX_RESULT_BYTES = 1024 * 1024
 NULL_RESULT = msgspec.Raw(b"null")
 
 
-class StepRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """The checkpoint of one step."""
+class StepAttempt(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """What one run did with one step; part of the step's checkpoint and of the run's history."""
 
-    state: Literal["intent", "done", "failed"]
-    run: str
-    fingerprint: str = ""
     at: float = 0.0
     seconds: float = 0.0
     tries: int = 0
-    result: msgspec.Raw = NULL_RESULT
-    # The probe found the effect, so `result` is not what `run` returned.
-    adopted: bool = False
-    # Not done yet, and the probe may see the effect of earlier inputs: its `done` does not count.
-    stale: bool = False
-    inputs: dict[str, str] | None = None
-    reads: dict[str, str] | None = None
-    note: str = ""
-    error: str = ""
-    code: str = ""
-    retries: tuple[str, ...] = ()
-    at_least_once: bool = False
-    begun_before: bool = False
-
-
-class StepLog(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
-    """What one run did with one step; stored with the run."""
-
-    step: str
-    outcome: Literal["finished", "failed", "in flight"]
-    at: float = 0.0
-    seconds: float = 0.0
-    tries: int = 0
-    reason: str = ""
     note: str = ""
     error: str = ""
     code: str = ""
@@ -61,6 +34,30 @@ class StepLog(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     at_least_once: bool = False
     # An earlier run started this step and died or failed in it.
     begun_before: bool = False
+
+
+class StepRecord(StepAttempt, kw_only=True, gc=False):
+    """The checkpoint of one step."""
+
+    state: Literal["intent", "done", "failed"]
+    run: str
+    fingerprint: str = ""
+    result: msgspec.Raw = NULL_RESULT
+    # The probe found the effect, so `result` is not what `run` returned.
+    adopted: bool = False
+    # Not done yet, and the probe may see the effect of earlier inputs: its `done` does not count.
+    stale: bool = False
+    # Short digests of the inputs, and of the results of other steps that the step has read.
+    inputs: dict[str, str] | None = None
+    reads: dict[str, str] | None = None
+
+
+class StepLog(StepAttempt, kw_only=True, gc=False):
+    """One step in the history of a run."""
+
+    step: str
+    outcome: Literal["finished", "failed", "in flight"]
+    reason: str = ""
 
 
 class RunRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
