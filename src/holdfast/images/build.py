@@ -7,6 +7,7 @@ are the only state between builds.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial as bind
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -14,7 +15,8 @@ import msgspec
 from holdfast.containers import INPUTS, ContainerEngine, find_image, load_image, remove_unused_image
 from holdfast.images import python_layer
 from holdfast.images.build_cache import BuildCache, list_files
-from holdfast.images.debian_rootfs import build_rootfs
+from holdfast.images.build_tools import ToolRunner
+from holdfast.images.debian_rootfs import ROOTFS_FILE, build_rootfs
 from holdfast.images.go_build import build_binaries
 from holdfast.images.image_archive import ImageArchive, LayerWriter, read_tar_member
 from holdfast.images.recipe import Recipe
@@ -23,7 +25,7 @@ from holdfast.remote import connect
 from holdfast.workflow import ProbeResult, Step, Workflow, absent, done, partial
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from holdfast.events import EventBus
@@ -32,145 +34,86 @@ if TYPE_CHECKING:
 
 
 EMBEDDED_IMAGES_DIR = "/usr/share/holdfast/images"
-LAYER_FILE, ROOTFS_FILE = "layer.tar", "rootfs.tar"
+LAYER_FILE = "layer.tar"
 
 
 class BuildStage(Step):
-    """A stage whose output is a directory in the cache."""
+    """A stage of a build, whose output is a directory in the cache.
+
+    Args:
+        cache: keeps the output.
+        name: name of the step, and of the stage in the cache.
+        title: name for users.
+        key: key of the output in the cache.
+        build: writes the output into a directory.
+        needs: the stages that must be done first.
+    """
 
     def __init__(
-        self, recipe: Recipe, cache: BuildCache, *, kind: str, title: str, key: str, image: str = ""
+        self,
+        cache: BuildCache,
+        name: str,
+        title: str,
+        key: str,
+        build: Callable[[Path, ToolRunner], None],
+        needs: Sequence[str] = (),
     ) -> None:
-        super().__init__(f"build-{kind}-{image or recipe.variant_name}", title=title)
-        self.recipe = recipe
-        self.cache = cache
-        self.key = key
+        super().__init__(name, title=title, needs=needs)
+        self._cache = cache
+        self._key = key
+        self._build = build
 
     def probe(self, ctx: StepContext) -> ProbeResult:
         del ctx
-        return done("cached") if self.cache.find(self.name, self.key) else absent("not built yet")
+        return done("cached") if self._cache.find(self.name, self._key) else absent("not built yet")
 
     def run(self, ctx: StepContext) -> None:
-        with self.cache.build_stage(self.name, self.key) as target:
-            self.build(ctx, target)
+        tools = ToolRunner(self._cache.log_path(self.name), ctx.progress, ctx.stop)
+        with self._cache.build_stage(self.name, self._key) as target:
+            self._build(target, tools)
             ctx.note(f"{sum(path.stat().st_size for path in list_files(target)) / 1e6:.0f} MB")
-
-    def build(self, ctx: StepContext, target: Path) -> None:
-        """Write the output of the stage into a directory."""
-        raise NotImplementedError
 
     def output_dir(self) -> Path:
         """Return the output of the finished stage."""
-        output = self.cache.find(self.name, self.key)
+        output = self._cache.find(self.name, self._key)
         if output is None:
             raise FileNotFoundError(f"stage {self.name} is not in the cache")
         return output
 
 
-class BuildRootfs(BuildStage):
-    """The root filesystem: Debian packages, unpacked and configured."""
-
-    def __init__(self, recipe: Recipe, cache: BuildCache) -> None:
-        title = f"{recipe.variant_name.capitalize()}: Debian packages"
-        super().__init__(recipe, cache, kind="rootfs", title=title, key=recipe.rootfs_key, image=recipe.image)
-
-    def build(self, ctx: StepContext, target: Path) -> None:
-        build_rootfs(
-            self.recipe.source.debian,
-            target / ROOTFS_FILE,
-            log=self.cache.log_path(self.name),
-            on_progress=ctx.progress,
-            stop=ctx.stop,
-        )
-
-
-class BuildBinaries(BuildStage):
-    """The Go programs; the longest stage of a first build."""
-
-    def __init__(self, recipe: Recipe, cache: BuildCache) -> None:
-        title = f"{recipe.variant_name.capitalize()}: Kubernetes programs"
-        super().__init__(recipe, cache, kind="binaries", title=title, key=recipe.binaries_key)
-
-    def build(self, ctx: StepContext, target: Path) -> None:
-        assert self.recipe.source.go is not None  # noqa: S101 (image_steps adds it only for images with a Go module)
-        build_binaries(
-            self.recipe.folder,
-            self.recipe.source.go,
-            target,
-            log=self.cache.log_path(self.name),
-            on_progress=ctx.progress,
-            stop=ctx.stop,
-        )
-
-
-class BuildDependencies(BuildStage):
-    """The locked Python packages."""
-
-    def __init__(self, recipe: Recipe, cache: BuildCache) -> None:
-        title = f"{recipe.variant_name.capitalize()}: Python packages"
-        super().__init__(recipe, cache, kind="dependencies", title=title, key=recipe.dependencies_key)
-
-    def build(self, ctx: StepContext, target: Path) -> None:
-        assert self.recipe.source.python is not None  # noqa: S101 (image_steps adds it only for images with Python)
-        python_layer.install_dependencies(
-            self.recipe.source.python,
-            target,
-            architecture=self.recipe.architecture,
-            log=self.cache.log_path(self.name),
-            stop=ctx.stop,
-        )
-
-
-class BuildLayer(BuildStage):
-    """The layer with holdfast's own files, above the root filesystem."""
-
-    def __init__(self, recipe: Recipe, cache: BuildCache, stages: list[BuildStage]) -> None:
-        title = f"{recipe.variant_name.capitalize()}: own files"
-        super().__init__(recipe, cache, kind="layer", title=title, key=recipe.layer_key)
-        self.needs = tuple(stage.name for stage in stages)
-        self._stages = stages
-
-    def build(self, ctx: StepContext, target: Path) -> None:
-        del ctx
-        write_layer(
-            self.recipe,
-            target,
-            rootfs=self._output_of(BuildRootfs) or target,
-            binaries=self._output_of(BuildBinaries),
-        )
-
-    def _output_of(self, kind: type[BuildStage]) -> Path | None:
-        return next((stage.output_dir() for stage in self._stages if isinstance(stage, kind)), None)
-
-
 class LoadImage(Step):
     """The image, loaded into the container engine."""
 
-    def __init__(self, recipe: Recipe, engine: ContainerEngine, stages: list[BuildStage]) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        engine: ContainerEngine,
+        *,
+        rootfs: BuildStage,
+        layer: BuildStage,
+        dependencies: BuildStage | None,
+    ) -> None:
         title = f"{recipe.variant_name.capitalize()}: {recipe.reference}"
-        super().__init__(
-            f"load-{recipe.variant_name}", title=title, needs=tuple(stage.name for stage in stages)
-        )
+        super().__init__(f"load-{recipe.variant_name}", title=title, needs=[layer.name])
         self._recipe = recipe
         self._engine = engine
-        self._stages = stages
+        self._rootfs = rootfs
+        self._layer = layer
+        self._dependencies = dependencies
 
     def probe(self, ctx: StepContext) -> ProbeResult:
         del ctx
-        image = find_image(self._engine, self._recipe.reference)
-        if image is None:
+        state = _image_state(self._recipe, self._engine).state
+        if state == "missing":
             return absent("not loaded")
-        if image.labels.get(INPUTS) != self._recipe.key:
-            return partial("an older image is loaded")
-        return done("up to date")
+        return done("up to date") if state == "up to date" else partial("an older image is loaded")
 
     def run(self, ctx: StepContext) -> None:
-        outputs = {type(stage): stage.output_dir() for stage in self._stages}
         archive = create_image_archive(
             self._recipe,
-            rootfs=outputs[BuildRootfs],
-            layer=outputs[BuildLayer],
-            dependencies=outputs.get(BuildDependencies),
+            rootfs=self._rootfs.output_dir(),
+            layer=self._layer.output_dir(),
+            dependencies=self._dependencies.output_dir() if self._dependencies else None,
         )
         replaced = find_image(self._engine, self._recipe.reference)
         load_image(self._engine, _stream_with_progress(archive, ctx))
@@ -238,14 +181,33 @@ def build_images(
 
 
 def image_steps(recipe: Recipe, engine: ContainerEngine, cache: BuildCache) -> list[Step]:
-    """Return the build steps of one image in order."""
-    stages: list[BuildStage] = [BuildRootfs(recipe, cache)]
-    if recipe.source.go is not None:
-        stages.append(BuildBinaries(recipe, cache))
-    if recipe.source.python is not None and not recipe.source.python.only:
-        stages.append(BuildDependencies(recipe, cache))
-    layer = BuildLayer(recipe, cache, stages)
-    return [*stages, layer, LoadImage(recipe, engine, [*stages, layer])]
+    """Return the build steps of one image in order; variants of an image share its root filesystem."""
+    source, variant = recipe.source, recipe.variant_name
+
+    def add_stage(
+        kind: str, title: str, key: str, build: Callable[[Path, ToolRunner], None], image: str = variant
+    ) -> BuildStage:
+        title = f"{variant.capitalize()}: {title}"
+        needs = [stage.name for stage in stages] if kind == "layer" else []
+        stages.append(BuildStage(cache, f"build-{kind}-{image}", title, key, build, needs))
+        return stages[-1]
+
+    def build_layer(target: Path, _tools: ToolRunner) -> None:
+        programs = binaries.output_dir() if binaries else None
+        write_layer(recipe, target, rootfs=rootfs.output_dir(), binaries=programs)
+
+    stages: list[BuildStage] = []
+    binaries = dependencies = None
+    build = bind(build_rootfs, source.debian)
+    rootfs = add_stage("rootfs", "Debian packages", recipe.rootfs_key, build, recipe.image)
+    if source.go is not None:
+        build = bind(build_binaries, recipe.folder, source.go)
+        binaries = add_stage("binaries", "Kubernetes programs", recipe.binaries_key, build)
+    if source.python is not None and not source.python.only:
+        build = bind(python_layer.install_dependencies, source.python, recipe.architecture)
+        dependencies = add_stage("dependencies", "Python packages", recipe.dependencies_key, build)
+    layer = add_stage("layer", "own files", recipe.layer_key, build_layer)
+    return [*stages, LoadImage(recipe, engine, rootfs=rootfs, layer=layer, dependencies=dependencies)]
 
 
 def image_states() -> list[ImageState]:

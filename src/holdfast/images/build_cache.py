@@ -6,7 +6,6 @@ The same inputs give the same key on every machine, from a clone and from a whee
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import home
-from holdfast.errors import DiskFullError, LockedError, PermanentError
+from holdfast.errors import DiskFullError, PermanentError
+from holdfast.workflow import FileLock, LockHolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -116,22 +116,20 @@ class BuildCache:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Prevent parallel builds in one cache; remove leftovers of killed builds."""
+        """Prevent parallel builds in one cache; remove leftovers of killed builds.
+
+        Raises:
+            LockedError: another build is in progress.
+        """
         _ensure_directory(self.root)
-        with (self.root / "lock").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.seek(0)
-                raise LockedError(
-                    f"another image build is in progress (process {file.read().strip() or 'unknown'})"
-                ) from error
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+        lock = FileLock(self.root / "lock")
+        lock.acquire(LockHolder.current_process("image build"))
+        try:
             for leftover in self.root.glob("*/.building-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             yield
+        finally:
+            lock.release()
 
     def _delete_old_stages(self, stage_dir: Path) -> None:
         finished = [folder for folder in stage_dir.iterdir() if not folder.name.startswith(".")]

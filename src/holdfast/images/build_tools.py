@@ -67,53 +67,82 @@ def find_uv() -> str:
     return found
 
 
-def run_tool(
-    argv: Sequence[str],
-    *,
-    log: Path,
-    cwd: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    on_line: Callable[[str], None] | None = None,
-    stop: threading.Event | None = None,
-) -> None:
-    """Run a program and write its output to a log; terminate its process group when `stop` is set.
+def _ignore_progress(_message: str, _fraction: float | None = None) -> None:
+    pass
 
-    Raises:
-        ImageBuildError: the program failed.
-        DiskFullError: the disk is full.
-        OperationCancelledError: `stop` was set.
+
+class ToolRunner:
+    """Runs the programs of one build stage.
+
+    Args:
+        log: receives the output of the latest program.
+        on_progress: receives progress messages, with a fraction between 0 and 1 if it is known.
+        stop: terminates the running program when it is set.
     """
-    last: deque[str] = deque(maxlen=_ERROR_LINES)
-    process = subprocess.Popen(
-        list(argv),
-        cwd=cwd,
-        env={**os.environ, **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    with _terminate_on_exit(process, stop), log.open("w") as file:
-        for line in process.stdout or ():
-            file.write(line)
-            last.append(line.rstrip())
-            if on_line is not None:
-                on_line(line.rstrip())
-        process.wait()
-    if stop is not None and stop.is_set():
-        raise OperationCancelledError(f"{Path(argv[0]).name} was stopped")
-    if process.returncode != 0:
-        raise _tool_error(argv[0], process.returncode, list(last), log)
+
+    def __init__(
+        self,
+        log: Path,
+        on_progress: Callable[[str, float | None], None] = _ignore_progress,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._log = log
+        self._stop = stop or threading.Event()
+        self.on_progress = on_progress
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> None:
+        """Run a program to its end, in its own process group.
+
+        Raises:
+            ImageBuildError: the program failed.
+            DiskFullError: the disk is full.
+            OperationCancelledError: `stop` was set.
+        """
+        name = Path(argv[0]).name
+        last: deque[str] = deque(maxlen=_ERROR_LINES)
+        process = subprocess.Popen(
+            list(argv),
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        with _terminate_on_exit(process, self._stop), self._log.open("w") as file:
+            for line in process.stdout or ():
+                file.write(line)
+                last.append(line.rstrip())
+                if on_line is not None:
+                    on_line(line.rstrip())
+            process.wait()
+        if self._stop.is_set():
+            raise OperationCancelledError(f"{name} was stopped")
+        if process.returncode == 0:
+            return
+        if re.search(r"no space left|disk quota exceeded", "\n".join(last), re.IGNORECASE):
+            raise DiskFullError(f"no space left on the disk while running {name}")
+        reason = next((line for line in reversed(last) if line.strip()), "no output")
+        raise ImageBuildError(
+            f"{name} failed with exit code {process.returncode}: {reason}",
+            hint=f"See its output in {self._log}, then run the same command again; finished stages are kept.",
+        )
 
 
 @contextmanager
-def _terminate_on_exit(process: subprocess.Popen[str], stop: threading.Event | None) -> Iterator[None]:
+def _terminate_on_exit(process: subprocess.Popen[str], stop: threading.Event) -> Iterator[None]:
     """Terminate the process group when the block fails or `stop` is set."""
     done = threading.Event()
-    if stop is not None:
-        threading.Thread(target=_watch_stop_event, args=(process, stop, done), daemon=True).start()
+    threading.Thread(target=_watch_stop_event, args=(process, stop, done), daemon=True).start()
     try:
         yield
     finally:
@@ -133,17 +162,6 @@ def _watch_stop_event(process: subprocess.Popen[str], stop: threading.Event, don
 def _terminate_group(process: subprocess.Popen[str]) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGTERM)
-
-
-def _tool_error(tool: str, code: int, last: list[str], log: Path) -> ImageBuildError | DiskFullError:
-    text = "\n".join(last)
-    if re.search(r"no space left|disk quota exceeded", text, re.IGNORECASE):
-        return DiskFullError(f"no space left on the disk while running {Path(tool).name}")
-    reason = next((line for line in reversed(last) if line.strip()), "no output")
-    return ImageBuildError(
-        f"{Path(tool).name} failed with exit code {code}: {reason}",
-        hint=f"See its output in {log}, then run the same command again; finished stages are kept.",
-    )
 
 
 def _go_version(go: str) -> str | None:

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.images.build_cache import cache_key
-from holdfast.images.build_tools import find_mmdebstrap, run_tool
+from holdfast.images.build_tools import ToolRunner, find_mmdebstrap
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
-
     from holdfast.images.sources import DebianRootfs
 
+ROOTFS_FILE = "rootfs.tar"
 _EXCLUDED_PATHS = (
     "/usr/share/doc/*",
     "/usr/share/man/*",
@@ -48,15 +46,11 @@ def rootfs_key(debian: DebianRootfs, architecture: str) -> str:
     return cache_key(*key, sorted(debian.trimmed)) if debian.trimmed else cache_key(*key)
 
 
-def build_rootfs(
-    debian: DebianRootfs,
-    target: Path,
-    *,
-    log: Path,
-    on_progress: Callable[[str], None],
-    stop: threading.Event | None = None,
-) -> None:
-    """Write the root filesystem as a tar archive; apt verifies signatures with the keyring of Debian."""
+def build_rootfs(debian: DebianRootfs, folder: Path, tools: ToolRunner) -> None:
+    """Write the root filesystem as `ROOTFS_FILE` into a directory.
+
+    apt verifies signatures with the keyring of Debian.
+    """
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     argv = [
         find_mmdebstrap(),
@@ -68,16 +62,16 @@ def build_rootfs(
         *(f"--customize-hook=rm -rf $1{pattern}" for pattern in debian.trimmed),
         *([f"--keyring={keyring}"] if keyring.exists() else []),
         debian.suite,
-        str(target),
+        str(folder / ROOTFS_FILE),
         *_local_apt_sources(debian.suite),
     ]
-    run_tool(
-        argv,
-        log=log,
-        environment={"SOURCE_DATE_EPOCH": "0", **_tmpdir_environment(target)},
-        on_line=lambda line: on_progress(_PROGRESS_MESSAGES[line]) if line in _PROGRESS_MESSAGES else None,
-        stop=stop,
-    )
+
+    def report(line: str) -> None:
+        if line in _PROGRESS_MESSAGES:
+            tools.on_progress(_PROGRESS_MESSAGES[line], None)
+
+    environment = {"SOURCE_DATE_EPOCH": "0", **_tmpdir_environment(folder)}
+    tools.run(argv, environment=environment, on_line=report)
 
 
 def _local_apt_sources(suite: str) -> list[str]:
@@ -92,14 +86,14 @@ def _local_apt_sources(suite: str) -> list[str]:
     return [str(path) for path in sources if path.is_file() and path.stat().st_size > 0]
 
 
-def _tmpdir_environment(target: Path) -> dict[str, str]:
-    """As root, unpack next to the target, because /tmp is often a small memory filesystem.
+def _tmpdir_environment(folder: Path) -> dict[str, str]:
+    """As root, unpack in the directory of the stage, because /tmp is often a small memory filesystem.
 
     For other users, mmdebstrap maps user ids, and its mapped root cannot enter the private cache directory.
     """
     if os.geteuid() != 0:
         return {}
-    folder = target.parent / "unpacked"
-    folder.mkdir(exist_ok=True)
-    folder.chmod(0o755)  # the user _apt reads downloads from here
-    return {"TMPDIR": str(folder)}
+    unpacked = folder / "unpacked"
+    unpacked.mkdir(exist_ok=True)
+    unpacked.chmod(0o755)  # the user _apt reads downloads from here
+    return {"TMPDIR": str(unpacked)}

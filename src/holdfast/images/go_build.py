@@ -11,10 +11,9 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.images.build_cache import cache_key, tree_hashes
-from holdfast.images.build_tools import find_go, run_tool
+from holdfast.images.build_tools import ToolRunner, find_go
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
     from pathlib import Path
 
@@ -36,33 +35,19 @@ def binaries_key(folder: Path, module: GoModule, architecture: str) -> str:
     return cache_key("go", version, architecture, sources, module)
 
 
-def build_binaries(
-    folder: Path,
-    module: GoModule,
-    target: Path,
-    *,
-    log: Path,
-    on_progress: Callable[[str, float | None], None],
-    stop: threading.Event | None = None,
-) -> None:
+def build_binaries(folder: Path, module: GoModule, target: Path, tools: ToolRunner) -> None:
     """Compile every program of the module into a directory."""
     go, _ = find_go()
-    on_progress("fetching modules", None)
+    tools.on_progress("fetching modules", None)
     chosen = [f"-modfile={module.modfile}"]
-    run_tool([go, "mod", "download", *chosen], cwd=folder, environment=_ENVIRONMENT, log=log, stop=stop)
+    tools.run([go, "mod", "download", *chosen], cwd=folder, environment=_ENVIRONMENT)
     packages = [binary.package for binary in module.binaries]
     flags = [*chosen, f"-tags={','.join(module.tags)}", "-trimpath", f"-ldflags={' '.join(module.ldflags)}"]
-    counter = _CompileProgress(_count_stale_packages(go, folder, flags, packages), on_progress)
+    counter = _CompileProgress(_count_stale_packages(go, folder, flags, packages), tools.on_progress)
     for binary in module.binaries:
-        run_tool(
-            [go, "build", "-v", *flags, "-o", str(target / binary.output), binary.package],
-            cwd=folder,
-            environment=_ENVIRONMENT,
-            log=log,
-            on_line=counter,
-            stop=stop,
-        )
-        on_progress(f"linked {binary.output}", counter.fraction)
+        argv = [go, "build", "-v", *flags, "-o", str(target / binary.output), binary.package]
+        tools.run(argv, cwd=folder, environment=_ENVIRONMENT, on_line=counter)
+        tools.on_progress(f"linked {binary.output}", counter.fraction)
 
 
 def _other_modfiles(folder: Path, module: GoModule) -> set[str]:

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import ImageBuildError
 from holdfast.images.build_cache import cache_key, list_files, tree_hashes
-from holdfast.images.build_tools import find_uv, run_tool
+from holdfast.images.build_tools import ToolRunner, find_uv
 from holdfast.images.image_archive import LayerWriter
 from holdfast.images.sources import requirements_file
 
 if TYPE_CHECKING:
-    import threading
-
     from holdfast.images.sources import PythonPackages
 
 DEPENDENCIES_LAYER_FILE = "dependencies.tar"
@@ -50,9 +48,7 @@ def package_key(python: PythonPackages) -> str:
     return cache_key(tree_hashes(package_directory() / python.only, _is_source))
 
 
-def install_dependencies(
-    python: PythonPackages, target: Path, *, architecture: str, log: Path, stop: threading.Event | None = None
-) -> None:
+def install_dependencies(python: PythonPackages, architecture: str, target: Path, tools: ToolRunner) -> None:
     """Install the locked dependencies for the Python of the image, and write them as one layer."""
     installed = target / "installed"
     argv = [
@@ -60,7 +56,7 @@ def install_dependencies(
         "--target", str(installed), "--python-version", python.version, "--python-platform",
         _PLATFORMS[architecture], "--requirements", str(requirements_file()),
     ]  # fmt: skip
-    run_tool(argv, log=log, environment={"UV_NO_PROGRESS": "1"}, stop=stop)
+    tools.run(argv, environment={"UV_NO_PROGRESS": "1"})
     pack_dependencies(python, installed, target / DEPENDENCIES_LAYER_FILE)
     shutil.rmtree(installed)
 
