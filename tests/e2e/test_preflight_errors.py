@@ -16,7 +16,7 @@ from tests.support.holdfast_cli import HoldfastCli
 from tests.support.skewed_clock import skewed_clock_environment
 
 from holdfast.containers import find_container, find_network, find_volume, labels
-from holdfast.gateway.node.node_contract import CONTRACT_VERSION
+from holdfast.gateway.spec import CONTRACT_VERSION
 from holdfast.remote import connect
 
 YEAR = 365 * 24 * 3600

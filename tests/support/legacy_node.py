@@ -18,9 +18,8 @@ from holdfast.containers import (
     start_container,
 )
 from holdfast.gateway.context import DEFAULT_IMAGE
-from holdfast.gateway.node import HOLDFAST_NODE
 from holdfast.gateway.node.container import container_config, host_config, networking_config
-from holdfast.gateway.spec import GatewaySpec
+from holdfast.gateway.spec import HOLDFAST_NODE, GatewaySpec
 from holdfast.remote import connect
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from holdfast.gateway.cluster.kubeconfig import (
     user_kubeconfig_path as user_kubeconfig_path,
 )
 from holdfast.gateway.context import GatewayContext as GatewayContext, UpOptions as UpOptions
-from holdfast.gateway.endpoint import api_access as api_access
-from holdfast.gateway.gateway import Gateway as Gateway
+from holdfast.gateway.gateway import Gateway as Gateway, api_access as api_access
 from holdfast.gateway.reconnect import ensure_tunnel as ensure_tunnel
 from holdfast.gateway.registry import (
     GatewayFiles as GatewayFiles,

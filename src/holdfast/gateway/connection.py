@@ -49,8 +49,7 @@ class OpenTunnel(_TunnelStep):
     title = "Tunnel"
     needs = ("start-container",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         spec = self.gateway.published_spec()
         if self.tunnel.is_open((spec.port, spec.gateway_port), spec.listen):
             return done(self.tunnel.describe())
@@ -70,8 +69,7 @@ class CloseTunnel(_TunnelStep):
     title = "Tunnel closed"
     needs = ("stop-container",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         return absent("open") if self.tunnel.control_master.pid() else done("no tunnel")
 
     def run(self, ctx: StepContext) -> None:
@@ -90,8 +88,7 @@ class RemoveTunnelState(_TunnelStep):
         super().__init__(gateway)
         self.needs = (*self.needs, *after)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         return absent("recorded") if self.tunnel.state_file.exists() else done("not recorded")
 
     def run(self, ctx: StepContext) -> None:
@@ -111,8 +108,7 @@ class WriteKubeconfig(GatewayStep):
         if gateway.host.tunnel:
             self.needs = (*self.needs, "open-tunnel")  # it determines the address
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         path = self.gateway.files.kubeconfig
         if not path.exists():
             return absent("no kubeconfig yet")
@@ -182,8 +178,7 @@ class WriteMetadata(GatewayStep):
     forgets = REPLACE_OLD
     needs = ("wait-api-ready",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         name = self.gateway.name
         recorded = read_metadata(name)
         if recorded is None:

@@ -16,10 +16,17 @@ from holdfast import __version__
 from holdfast.containers import ContainerView, find_container, labels, reserved_ports
 from holdfast.errors import ObjectOwnershipError
 from holdfast.gateway.hosts import Host, check_same_engine, resolve_host
-from holdfast.gateway.node import HOLDFAST_NODE, NodeContract
 from holdfast.gateway.registry import GatewayFiles, GatewayMetadata, read_metadata
 from holdfast.gateway.settings import ResolvedSettings, resolve_settings
-from holdfast.gateway.spec import LOOPBACK, GatewaySpec, https_url, node_name, object_name
+from holdfast.gateway.spec import (
+    HOLDFAST_NODE,
+    LOOPBACK,
+    GatewaySpec,
+    NodeContract,
+    https_url,
+    node_name,
+    object_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

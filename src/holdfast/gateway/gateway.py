@@ -6,16 +6,19 @@
     dev.up(image="holdfast/node:0.1.0")
     print(dev.status().state, dev.kubeconfig)
 
-Unlike the command line, no method asks for confirmation before it removes data.
+Unlike the command line, no method asks for confirmation before it removes data. `sandbox exec` starts with
+`api_access`: for a gateway on this machine, it imports nothing beyond the gateway's files.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from holdfast.errors import HoldfastError
+from holdfast import gateway  # its exports are imported on first use
+from holdfast.errors import GatewayNotFoundError, HoldfastError, InvalidSettingError
 from holdfast.events import EventBus
-from holdfast.gateway.registry import GatewayFiles, known_gateway_names
+from holdfast.gateway.registry import GatewayFiles, known_gateway_names, read_metadata
+from holdfast.gateway.spec import connect_address, https_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.client import GatewayEndpoint, Sandbox, Sandboxes
     from holdfast.events import Event
     from holdfast.gateway.commands import GatewayResult
+    from holdfast.gateway.registry import GatewayMetadata
     from holdfast.gateway.settings import ResolvedSettings
     from holdfast.gateway.status import GatewayStatus
     from holdfast.workflow import Plan
@@ -100,10 +104,8 @@ class Gateway:
             InvalidSettingError: A setting is unknown or invalid.
             HoldfastError: A step failed; call `up` again to continue.
         """
-        from holdfast.gateway import UpOptions, commands
-
-        options = UpOptions(remote=remote, recreate=recreate, wipe=wipe)
-        return commands.up(self.name, self._bus(), resolved=_resolve(settings), options=options)
+        options = gateway.UpOptions(remote=remote, recreate=recreate, wipe=wipe)
+        return gateway.commands.up(self.name, self._bus(), resolved=_resolve(settings), options=options)
 
     def plan(
         self,
@@ -118,10 +120,8 @@ class Gateway:
         Returns:
             Each step with the action that `up` would take and the reason.
         """
-        from holdfast.gateway import UpOptions, commands
-
-        options = UpOptions(remote=remote, recreate=recreate, wipe=wipe)
-        return commands.plan_up(self.name, resolved=_resolve(settings), options=options)
+        options = gateway.UpOptions(remote=remote, recreate=recreate, wipe=wipe)
+        return gateway.commands.plan_up(self.name, resolved=_resolve(settings), options=options)
 
     def stop(self) -> GatewayResult:
         """Stop the gateway; its data stays.
@@ -129,9 +129,7 @@ class Gateway:
         Raises:
             GatewayNotFoundError: The gateway has no container.
         """
-        from holdfast.gateway import commands
-
-        return commands.stop(self.name, self._bus())
+        return gateway.commands.stop(self.name, self._bus())
 
     def start(self) -> GatewayResult:
         """Start the gateway and wait until it is healthy.
@@ -139,15 +137,11 @@ class Gateway:
         Raises:
             GatewayNotFoundError: The gateway has no container.
         """
-        from holdfast.gateway import commands
-
-        return commands.start(self.name, self._bus())
+        return gateway.commands.start(self.name, self._bus())
 
     def restart(self) -> GatewayResult:
         """Stop the gateway and start it again."""
-        from holdfast.gateway import commands
-
-        return commands.restart(self.name, self._bus())
+        return gateway.commands.restart(self.name, self._bus())
 
     def status(self) -> GatewayStatus:
         """Return the current state of the gateway.
@@ -155,9 +149,7 @@ class Gateway:
         Raises:
             ContainerEngineUnreachableError: The container engine does not answer.
         """
-        from holdfast.gateway import commands
-
-        return commands.status(self.name)
+        return gateway.commands.status(self.name)
 
     def logs(self, *, component: str | None = None, tail: int = 200, follow: bool = False) -> Iterator[str]:
         """Read the log of the node, running or stopped.
@@ -171,10 +163,11 @@ class Gateway:
             GatewayNotFoundError: The gateway has no container.
             UsageError: The node has no such component.
         """
-        from holdfast.gateway import GatewayContext
         from holdfast.gateway.node import read_node_logs
 
-        return read_node_logs(GatewayContext(self.name), component=component, tail=tail, follow=follow)
+        return read_node_logs(
+            gateway.GatewayContext(self.name), component=component, tail=tail, follow=follow
+        )
 
     def sandbox(self, name: str) -> Sandbox:
         """Return one sandbox of the gateway: use `with`, or `async with` in a coroutine."""
@@ -197,12 +190,10 @@ class Gateway:
             Whether the image was pushed. False for other images, and when the push fails: the sandbox
             reports why it does not start.
         """
-        from holdfast.gateway import commands
-
         if image.rpartition(":")[0] != _SANDBOX_IMAGE:
             return False
         try:
-            return bool(commands.push(self.name, [image], self._bus()).pushed)
+            return bool(gateway.commands.push(self.name, [image], self._bus()).pushed)
         except HoldfastError:
             return False
 
@@ -212,16 +203,12 @@ class Gateway:
         Args:
             data: also remove all data of the gateway and its sandboxes, permanently.
         """
-        from holdfast.gateway import commands
-
-        return commands.destroy(self.name, with_data=data, bus=self._bus())
+        return gateway.commands.destroy(self.name, with_data=data, bus=self._bus())
 
     def __repr__(self) -> str:
         return f"<gateway {self.name}>"
 
     def _api_access(self) -> GatewayEndpoint:
-        from holdfast.gateway import api_access
-
         return api_access(self.name)
 
     def _bus(self) -> EventBus:
@@ -229,8 +216,47 @@ class Gateway:
 
 
 def _resolve(options: GatewayOptions) -> ResolvedSettings:
-    from holdfast.gateway import resolve_settings
-
     flags: dict[str, object] = {**options.get("settings", {}), **options}
     flags.pop("settings", None)
-    return resolve_settings(flags)
+    return gateway.resolve_settings(flags)
+
+
+def api_access(name: str) -> GatewayEndpoint:
+    """Return how to reach the API of gateway `name`; reopen the tunnel to a gateway on another host.
+
+    Raises:
+        GatewayNotFoundError: the gateway is unknown on this machine, or has no API.
+    """
+    from holdfast.client import GatewayEndpoint
+    from holdfast.pki import ClientCertificateStore
+
+    metadata = read_metadata(name)
+    hint = f"Run `holdfast up {name}`."
+    if metadata is None:
+        raise GatewayNotFoundError(f"gateway {name}: not found on this machine", hint=hint)
+    identity = ClientCertificateStore(GatewayFiles(name).mtls).read().value
+    if identity is None or not metadata.gateway_port:
+        raise GatewayNotFoundError(
+            f"gateway {name}: no API, or no client certificate on this machine", hint=hint
+        )
+    local_url = https_url(connect_address(metadata.listen), metadata.gateway_port)
+    return GatewayEndpoint(
+        gateway=name,
+        url=_tunnel_url(metadata) if metadata.remote else local_url,
+        ca=identity.ca,
+        certificate=identity.client.certificate,
+        key=identity.client.key,
+    )
+
+
+def _tunnel_url(metadata: GatewayMetadata) -> str:
+    from holdfast.gateway.hosts import DEFAULT_SETTINGS, resolve_host
+
+    try:
+        settings = gateway.resolve_settings().settings
+    except InvalidSettingError:
+        settings = DEFAULT_SETTINGS  # an invalid setting must not make the gateway unreachable
+    host = resolve_host(metadata.name, requested=None, metadata=metadata, settings=settings)
+    if host.tunnel is not None:
+        host.tunnel.open((metadata.port, metadata.gateway_port), metadata.listen)
+    return https_url(*host.address(metadata.gateway_port, metadata.listen))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import stat
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.containers import (
     FIRST_AUTO_PORT,
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from holdfast.remote import RemoteLock, SshHost, SshTarget, SshTimeouts
     from holdfast.workflow import Lock
 
+    CheckImage = Callable[[ImageView], None]
+    ReportProgress = Callable[[str, float | None], None]
 
 _LOCK_DIRECTORY, _FALLBACK_LOCK_DIRECTORY = "/run/lock", "/tmp"  # noqa: S108 (where every user of a host may write)
 
@@ -44,42 +46,50 @@ _LOCK_DIRECTORY, _FALLBACK_LOCK_DIRECTORY = "/run/lock", "/tmp"  # noqa: S108 (w
 DEFAULT_SETTINGS = Settings()
 
 
-class Host(Protocol):
-    """The host of a gateway, as the commands use it."""
+class LocalHost:
+    """This machine, with the engine of DOCKER_HOST or the Docker context.
 
-    @property
-    def remote(self) -> str:
-        """`user@host`; empty for this machine."""
+    Attributes:
+        remote: `user@host` of a remote host; empty for this machine.
+        tunnel: The tunnel to the gateway's ports; None for this machine.
+    """
 
-    @property
-    def tunnel(self) -> Tunnel | None:
-        """The tunnel to the gateway's ports; None for this machine."""
+    remote = ""
+    tunnel = None
+
+    def __init__(self, settings: Settings = DEFAULT_SETTINGS) -> None:
+        self._settings = settings
 
     def engine(self) -> ContainerEngine:
         """Connect to the container engine."""
+        from holdfast.remote import connect
+
+        return connect(timeout=self._settings.timeouts.engine, ssh_timeouts=ssh_timeouts(self._settings))
 
     def lock(self, name: str) -> Lock:
-        """The lock of one gateway, held by the kernel of that host."""
+        """The lock of one gateway, held by the kernel of the host."""
+        from holdfast.workflow import FileLock
+
+        return FileLock(lock_directory() / lock_file_name(name), shared=True)
 
     @property
     def has_shared_lock(self) -> bool:
-        """Whether all machines that can reach the engine use the same lock."""
+        """Whether all machines that can reach the engine use the same lock: only for a local socket."""
+        return engine_address().startswith("unix://")
 
     def address(self, port: int, listen: str) -> tuple[str, int]:
-        """The address of a port of that host, listening on `listen`, from this machine."""
+        """The address of a port of the host, listening on `listen`, from this machine."""
+        return connect_address(listen), port
 
     def is_port_taken(self, port: int) -> bool:
-        """Whether a program on that host is known to listen on a port."""
+        """Whether a program on the host is known to listen on a port."""
+        return engine_address().startswith("unix://") and is_port_taken(port)
 
     def free_port(self, reserved: set[int]) -> int:
-        """A port of that host that is neither in use nor reserved."""
+        """A port of the host that is neither in use nor reserved."""
+        return free_port(reserved=reserved)
 
-    def transfer_image(
-        self,
-        reference: str,
-        check: Callable[[ImageView], None],
-        progress: Callable[[str, float | None], None],
-    ) -> bool:
+    def transfer_image(self, reference: str, check: CheckImage, progress: ReportProgress) -> bool:
         """Copy an image from this machine's engine to the host's.
 
         Args:
@@ -90,48 +100,6 @@ class Host(Protocol):
         Returns:
             False if there is nothing to copy.
         """
-
-
-class LocalHost:
-    """This machine, with the engine of DOCKER_HOST or the Docker context."""
-
-    remote = ""
-    tunnel = None
-
-    def __init__(self, settings: Settings = DEFAULT_SETTINGS) -> None:
-        self._settings = settings
-
-    def engine(self) -> ContainerEngine:
-        from holdfast.remote import connect
-
-        return connect(timeout=self._settings.timeouts.engine, ssh_timeouts=ssh_timeouts(self._settings))
-
-    def lock(self, name: str) -> Lock:
-        from holdfast.workflow import FileLock
-
-        return FileLock(lock_directory() / lock_file_name(name), shared=True)
-
-    @property
-    def has_shared_lock(self) -> bool:
-        """Only for a local socket: other machines may use an engine on the network too."""
-        return engine_address().startswith("unix://")
-
-    def address(self, port: int, listen: str) -> tuple[str, int]:
-        return connect_address(listen), port
-
-    def is_port_taken(self, port: int) -> bool:
-        return engine_address().startswith("unix://") and is_port_taken(port)
-
-    def free_port(self, reserved: set[int]) -> int:
-        return free_port(reserved=reserved)
-
-    def transfer_image(
-        self,
-        reference: str,
-        check: Callable[[ImageView], None],
-        progress: Callable[[str, float | None], None],
-    ) -> bool:
-        """Nothing to copy: both engines are the same."""
         del reference, check, progress
         return False
 
@@ -215,12 +183,7 @@ class RemoteHost:
             hint="Choose a port with --port.",
         )
 
-    def transfer_image(
-        self,
-        reference: str,
-        check: Callable[[ImageView], None],
-        progress: Callable[[str, float | None], None],
-    ) -> bool:
+    def transfer_image(self, reference: str, check: CheckImage, progress: ReportProgress) -> bool:
         from holdfast.remote import connect, connect_over_ssh, copy_image
 
         # Older engines pack or unpack the whole archive before they answer.
@@ -232,6 +195,9 @@ class RemoteHost:
             check,
             progress,
         )
+
+
+Host: TypeAlias = LocalHost | RemoteHost
 
 
 def ssh_timeouts(settings: Settings) -> SshTimeouts:

@@ -235,8 +235,7 @@ class WriteRegistries(GatewayStep):
         super().__init__(gateway)
         self.sources = sources
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         if self.gateway.container() is None:
             return absent("no container yet")
         if self._desired_files() == self._current_files():

@@ -128,8 +128,7 @@ class StopContainer(GatewayStep):
     title = "Stop"
     needs = ("let-stop",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         container = self.gateway.container()
         if container is None:
             return done("no container")
@@ -147,8 +146,7 @@ class RemoveContainer(GatewayStep):
     title = "Container removed"
     needs = ("stop-container",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         container = self.gateway.container() or self.gateway.parked_container()
         return done("no container") if container is None else absent("still exists")
 
@@ -166,8 +164,7 @@ class RemoveNetwork(GatewayStep):
     title = "Network removed"
     needs = ("remove-container",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         network = find_network(self.gateway.engine, self.gateway.object_name)
         if network is None:
             return done("no network")
@@ -187,8 +184,7 @@ class RemoveVolume(GatewayStep):
     needs = ("remove-container",)
     touches = ("all data of the gateway and its sandboxes",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         volume = find_volume(self.gateway.engine, self.gateway.object_name)
         if volume is None:
             return done("no volume")
@@ -208,8 +204,7 @@ class RemoveLocalFiles(GatewayStep):
     title = "Files removed"
     needs = ("remove-network",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         return absent("still exist") if has_local_files(self.gateway.name) else done("no files")
 
     def run(self, ctx: StepContext) -> None:

@@ -11,7 +11,7 @@ from holdfast.errors import ImageIncompatibleError
 from holdfast.events import EventBus
 from holdfast.gateway import GatewayContext, commands, resolve_settings
 from holdfast.gateway.node.image import check_node_image
-from holdfast.gateway.node.node_contract import CONTRACT_VERSION as VERSION
+from holdfast.gateway.spec import CONTRACT_VERSION as VERSION
 from holdfast.remote import connect, copy_image
 
 pytestmark = pytest.mark.engine

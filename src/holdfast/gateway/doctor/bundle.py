@@ -58,8 +58,7 @@ _METADATA_KEYS = (
 _EVENT_KEYS = ("type", "reason", "message", "involvedObject", "count", "firstTimestamp", "lastTimestamp")
 
 
-def _collect_versions(facts: GatewayFacts) -> dict[str, str]:
-    del facts
+def _collect_versions(_facts: GatewayFacts) -> dict[str, str]:
     return {"holdfast": __version__, "python": sys.version, "platform": platform.platform()}
 
 

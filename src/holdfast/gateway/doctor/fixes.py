@@ -101,8 +101,7 @@ def _quarantine_store(facts: GatewayFacts, bus: EventBus) -> str:
     return "; ".join(damage) or "opened without errors"
 
 
-def _quarantine_metadata(facts: GatewayFacts, bus: EventBus) -> str:
-    del bus
+def _quarantine_metadata(facts: GatewayFacts, _bus: EventBus) -> str:
     path = facts.gateway.files.metadata
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     with _exclusive_lock(facts):
@@ -110,16 +109,14 @@ def _quarantine_metadata(facts: GatewayFacts, bus: EventBus) -> str:
     return f"renamed the damaged file; {_DEFERRED_TO_UP}"
 
 
-def _write_kubeconfig(facts: GatewayFacts, bus: EventBus) -> str:
-    del bus
+def _write_kubeconfig(facts: GatewayFacts, _bus: EventBus) -> str:
     content = facts.expected_kubeconfig
     with _exclusive_lock(facts):
         home.write_atomic(facts.gateway.files.kubeconfig, content)
     return "written from the node's kubeconfig"
 
 
-def _reopen_tunnel(facts: GatewayFacts, bus: EventBus) -> str:
-    del bus
+def _reopen_tunnel(facts: GatewayFacts, _bus: EventBus) -> str:
     ensure_tunnel(facts.gateway)
     return "reopened"
 

@@ -279,8 +279,7 @@ class PushImages(GatewayStep):
         if needs is not None:
             self.needs = needs
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         source = local_engine(self.gateway)
         images = [find_local_image(source, reference, self.gateway) for reference in self.references]
         container = self.gateway.container()

@@ -9,7 +9,6 @@ from holdfast.gateway.node.container import (
     settings_fingerprint as settings_fingerprint,
 )
 from holdfast.gateway.node.image import EnsureImage as EnsureImage
-from holdfast.gateway.node.node_contract import HOLDFAST_NODE as HOLDFAST_NODE, NodeContract as NodeContract
 from holdfast.gateway.node.readiness import (
     NODE_EXIT_MANUAL_ACTION as NODE_EXIT_MANUAL_ACTION,
     NodeProgress as NodeProgress,

@@ -31,8 +31,7 @@ from holdfast.workflow import ProbeResult, absent, done, partial
 if TYPE_CHECKING:
     from holdfast.containers import EngineFacts
     from holdfast.gateway.context import GatewayContext
-    from holdfast.gateway.node.node_contract import NodeContract
-    from holdfast.gateway.spec import GatewaySpec
+    from holdfast.gateway.spec import GatewaySpec, NodeContract
     from holdfast.workflow import StepContext
 
 
@@ -153,8 +152,7 @@ class EnsureNetwork(GatewayStep):
     title = "Network"
     needs = ("replace-old",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         network = find_network(self.gateway.engine, self.gateway.object_name)
         if network is None:
             return absent("no network yet")
@@ -208,8 +206,7 @@ class EnsureContainer(GatewayStep):
         super().__init__(gateway)
         self._removed_image = ""  # for a retry of this step between removal and creation
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         container = self.gateway.container()
         if container is None:
             return absent("no container yet")

@@ -9,8 +9,8 @@ from holdfast.containers import ImageView, find_image, is_transient, labels, pul
 from holdfast.errors import ContainerEngineError, HoldfastError, ImageIncompatibleError, ImageNotFoundError
 from holdfast.gateway.base_steps import GatewayStep, progress_reporter
 from holdfast.gateway.image_push import registry_host
-from holdfast.gateway.node.node_contract import CONTRACT_VERSION
 from holdfast.gateway.registries import read_login
+from holdfast.gateway.spec import CONTRACT_VERSION
 from holdfast.workflow import ProbeResult, absent, done
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ class EnsureImage(GatewayStep):
     attempts_setting = "pull"
     needs = ("check-engine",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         container = self.gateway.container()
         reference = self.gateway.spec.image
         if container is not None and self.gateway.settings.image is None:

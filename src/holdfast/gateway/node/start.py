@@ -43,8 +43,7 @@ class EnableRestart(GatewayStep):
     title = "Restart policy"
     needs = ("ensure-container",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         container = self.gateway.container()
         if container is not None and container.restart_policy == RESTART_ALWAYS:
             return done("the engine restarts it")
@@ -62,8 +61,7 @@ class DisableRestart(GatewayStep):
     title = "Restart policy"
     needs = ("check-engine",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         container = self.gateway.container()
         if container is None:
             return done("no container")
@@ -89,8 +87,7 @@ class StartContainer(GatewayStep):
         retry_on=lambda error: is_transient(error) or isinstance(error, PortInUseError),
     )
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         container = self.gateway.container()
         if container is not None and container.state == "paused":
             return partial("paused")

@@ -27,8 +27,7 @@ class EnsureVolume(GatewayStep):
     title = "Volume"
     needs = ("replace-old",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         volume = find_volume(self.gateway.engine, self.gateway.object_name)
         if volume is None:
             return absent("no volume yet")

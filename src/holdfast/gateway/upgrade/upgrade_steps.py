@@ -78,8 +78,7 @@ class StopOldNode(GatewayStep):
     title = "Old node stopped"
     needs = ("check-upgrade", "check-space", "ensure-network", "ensure-volume")
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         if self.gateway.parked_container() is not None:
             return done("the old container is parked")
         if is_at_target(self.gateway):
@@ -102,8 +101,7 @@ class ParkOldContainer(GatewayStep):
     title = "Old container parked"
     needs = ("take-snapshot",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         old = self.gateway.parked_container()
         if old is not None:
             return done(f"it is {old.name}")
@@ -122,8 +120,7 @@ class CommitUpgrade(GatewayStep):
     title = "New version proved"
     needs = ("wait-healthy", "run-probe")
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         if self.gateway.parked_container() is None:
             return done(_NO_OLD_VERSION)
         record = read_record(self.gateway)
@@ -144,8 +141,7 @@ class FinishUpgrade(GatewayStep):
     title = "Upgraded"
     needs = ("mark-proved", "write-metadata")
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         old = self.gateway.parked_container()
         return done(_NO_OLD_VERSION) if old is None else absent(f"{old.name} exists")
 
@@ -235,8 +231,7 @@ class TakeSnapshot(GatewayStep):
     needs = ("stop-old-node",)
     touches = ("the datastore: copied to `snapshots/` on the same volume",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         if self.gateway.parked_container() is not None:
             return done("taken before the old container was parked")
         if is_at_target(self.gateway):
@@ -286,8 +281,7 @@ class MarkRollback(_RollbackStep):
     title = "Rolling back"
     needs = ("check-engine",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         record = read_record(self.gateway)
         is_marked = record is not None and record.phase == "back"
         return done("marked") if is_marked else absent("the new version did not become healthy")
@@ -304,8 +298,7 @@ class RemoveNewContainer(GatewayStep):
     title = "New container removed"
     needs = ("mark-rollback",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         if self.gateway.parked_container() is None:
             return done("the old container has its name back")
         return done("it does not exist") if self.gateway.container() is None else absent("it exists")
@@ -326,8 +319,7 @@ class RestoreSnapshot(_RollbackStep):
     needs = ("remove-new-container",)
     touches = ("the datastore: writes to the API since the snapshot are lost",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         is_restored = datastore.is_restored(self.gateway, self._record)
         return done("restored") if is_restored else absent(f"to the state of {self._record.taken_at}")
 
@@ -346,8 +338,7 @@ class RestoreOldContainer(GatewayStep):
     title = "Old container restored"
     needs = ("restore-snapshot",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         old = self.gateway.parked_container()
         return done("it has the gateway's name") if old is None else absent(f"it is {old.name}")
 
@@ -365,8 +356,7 @@ class FinishRollback(_RollbackStep):
     title = "Rolled back"
     needs = ("write-metadata",)
 
-    def probe(self, ctx: StepContext) -> ProbeResult:
-        del ctx
+    def probe(self, _ctx: StepContext) -> ProbeResult:
         record = read_record(self.gateway)
         is_unfinished = record is not None and record.in_progress
         return absent("not recorded yet") if is_unfinished else done("recorded")

@@ -5,9 +5,9 @@ import pytest
 
 from holdfast.containers import EngineFacts
 from holdfast.errors import ContainerEngineUnsupportedError
-from holdfast.gateway.node import HOLDFAST_NODE, check_engine, settings_fingerprint
+from holdfast.gateway.node import check_engine, settings_fingerprint
 from holdfast.gateway.node.container import container_config, host_config
-from holdfast.gateway.spec import GatewaySpec
+from holdfast.gateway.spec import HOLDFAST_NODE, GatewaySpec
 
 SPEC = GatewaySpec(name="Team_Blue", image="holdfast/node:1", port=26443, gateway_port=26444)
 FACTS = EngineFacts(

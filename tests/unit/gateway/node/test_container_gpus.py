@@ -13,11 +13,11 @@ from holdfast.containers import device_requests, find_container, labels
 from holdfast.containers.containers import requested_gpus
 from holdfast.errors import InvalidSettingError
 from holdfast.gateway.context import GatewayContext, UpOptions
-from holdfast.gateway.node import HOLDFAST_NODE, EnsureContainer, settings_fingerprint
+from holdfast.gateway.node import EnsureContainer, settings_fingerprint
 from holdfast.gateway.node.container import container_config, host_config
 from holdfast.gateway.registry import GatewayMetadata, write_metadata
 from holdfast.gateway.settings import resolve_settings
-from holdfast.gateway.spec import GatewaySpec
+from holdfast.gateway.spec import HOLDFAST_NODE, GatewaySpec
 
 SPEC = GatewaySpec(name="dev", image="holdfast/node:1", port=16443, gateway_port=16444)
 PORTS = {"port": SPEC.port, "gateway_port": SPEC.gateway_port}
