@@ -85,29 +85,25 @@ class ObjectCache:
 
     def list_owned(self, kind: str, owner: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the objects of a kind that an owner controls, sorted by name."""
-        keys = self._by_owner.get((kind, owner["metadata"]["uid"]), ())
-        return [self._objects[key] for key in sorted(keys)]
+        return self._sorted(self._by_owner.get((kind, owner["metadata"]["uid"])))
 
-    def list_tracked(self, kind: str, namespace: str, sandbox: str) -> list[dict[str, Any]]:
-        """Return the objects of a kind with the tracking label of a sandbox, sorted by name."""
-        keys = self._by_name_hash.get((kind, namespace, name_hash(sandbox)), ())
-        return [self._objects[key] for key in sorted(keys)]
+    def list_tracked(self, kind: str, namespace: str, name_hash_label: str) -> list[dict[str, Any]]:
+        """Return the objects of a kind with a tracking label, sorted by name.
 
-    def list_sandboxes_by_hash(self, namespace: str, name_hash_label: str) -> list[dict[str, Any]]:
-        """Return the sandboxes of a tracking label: more than one only if two names have the same hash."""
-        keys = self._by_name_hash.get(("Sandbox", namespace, name_hash_label), ())
-        return [self._objects[key] for key in sorted(keys)]
+        More than one sandbox has the same label only if two names have the same hash.
+        """
+        return self._sorted(self._by_name_hash.get((kind, namespace, name_hash_label)))
 
     def list_pending_claims(self, namespace: str, pool: str) -> list[dict[str, Any]]:
         """Return the SandboxClaims that wait for a sandbox of a pool."""
-        return [self._objects[key] for key in sorted(self._pending_claims_by_pool.get((namespace, pool), ()))]
+        return self._sorted(self._pending_claims_by_pool.get((namespace, pool)))
 
     def list_claims_with_invalid_metadata(self) -> list[dict[str, Any]]:
         """Return the SandboxClaims that are not ready because of their metadata."""
-        return [
-            self._objects[key]
-            for key in sorted(self._claims_by_reason.get(SandboxClaimReason.INVALID_METADATA, ()))
-        ]
+        return self._sorted(self._claims_by_reason.get(SandboxClaimReason.INVALID_METADATA))
+
+    def _sorted(self, keys: set[ObjectKey] | None) -> list[dict[str, Any]]:
+        return [self._objects[key] for key in sorted(keys or ())]
 
     def iter_kind(self, kind: str) -> Iterator[dict[str, Any]]:
         """Iterate over the objects of a kind."""

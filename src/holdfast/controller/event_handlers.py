@@ -28,7 +28,7 @@ def affected_keys(obj: Mapping[str, Any], cache: ObjectCache) -> Iterator[Object
             yield from _pending_claims_of_pool(namespace, owner["name"], cache)
     label = (obj["metadata"].get("labels") or {}).get(NAME_HASH_LABEL)
     if label and kind != "Sandbox":
-        yield from (object_key(sandbox) for sandbox in cache.list_sandboxes_by_hash(namespace, label))
+        yield from (object_key(sandbox) for sandbox in cache.list_tracked("Sandbox", namespace, label))
     if kind == "Sandbox" and cache.get("SandboxClaim", namespace, name) is not None:
         # The sandbox may have blocked the SandboxClaim that wants its name.
         yield "SandboxClaim", namespace, name

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast.runtime.http_request import HTTPError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 TIMEOUT_EXIT_CODE = 124
@@ -59,6 +58,10 @@ class CommandExecution:
         except OSError as error:
             raise HTTPError(400, f"the command cannot be started: {error.strerror}") from error
         self._out, self._err = CapturedOutput(output_limit), CapturedOutput(output_limit)
+        self._pipes: dict[Any, CapturedOutput] = {
+            self._process.stdout: self._out,
+            self._process.stderr: self._err,
+        }
         self._client = client
         self._deadline = float("inf")
         self._timed_out = self._signalled = False
@@ -67,8 +70,16 @@ class CommandExecution:
         """Wait for the command to end, terminate it after `timeout` seconds, and return the response."""
         if timeout is not None:
             self._deadline = time.monotonic() + timeout
-        with self._close_pipes(), selectors.DefaultSelector() as selector:
-            self._read_output(selector)
+        try:
+            with selectors.DefaultSelector() as selector:
+                self._read_output(selector)
+        except BaseException:
+            self._signal_group(signal.SIGKILL)
+            self._process.wait()
+            raise
+        finally:
+            for pipe in self._pipes:
+                pipe.close()
         if self._signalled:
             # Processes of the group that ignored SIGTERM may outlive the shell. Until wait(), the pid of the
             # shell is not reused, so it still identifies the group.
@@ -89,25 +100,9 @@ class CommandExecution:
             "timed_out": self._timed_out,
         }
 
-    @contextlib.contextmanager
-    def _close_pipes(self) -> Iterator[None]:
-        assert self._process.stdout is not None  # noqa: S101
-        assert self._process.stderr is not None  # noqa: S101
-        try:
-            yield
-        except BaseException:
-            self._signal_group(signal.SIGKILL)
-            self._process.wait()
-            raise
-        finally:
-            self._process.stdout.close()
-            self._process.stderr.close()
-
     def _read_output(self, selector: selectors.BaseSelector) -> None:
         """Read until the shell ends, then what is left in the pipes."""
-        pipes = {self._process.stdout: self._out, self._process.stderr: self._err}
-        for pipe in pipes:
-            assert pipe is not None  # noqa: S101
+        for pipe in self._pipes:
             os.set_blocking(pipe.fileno(), False)
             selector.register(pipe, selectors.EVENT_READ)
         if self._client is not None:
@@ -122,11 +117,10 @@ class CommandExecution:
                         has_ended = True
                     elif key.fileobj is self._client:
                         self._check_client(selector)
-                    elif not _drain(key.fd, pipes[key.fileobj]):  # type: ignore[index]
+                    elif not _drain(key.fd, self._pipes[key.fileobj]):
                         selector.unregister(key.fileobj)
                 self._enforce_deadline()
-            for pipe, output in pipes.items():
-                assert pipe is not None  # noqa: S101
+            for pipe, output in self._pipes.items():
                 _drain(pipe.fileno(), output, until_empty=True)
         finally:
             os.close(pidfd)

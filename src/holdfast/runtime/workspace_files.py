@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.runtime.http_request import HTTPError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _NEW_FILE_MODE = 0o666
 
@@ -50,13 +50,13 @@ class WorkspaceFiles:
     def list_directory(self, path: str) -> list[dict[str, Any]]:
         """Return the entries of a directory, sorted by name."""
         folder = self.resolve(path)
-        with _OSErrorTranslator(path), os.scandir(folder) as entries:
+        with _translate_os_errors(path), os.scandir(folder) as entries:
             return [_directory_entry(entry) for entry in sorted(entries, key=lambda entry: entry.name)]
 
     def open(self, path: str) -> int:
         """Open a regular file and return its descriptor; the caller closes it."""
         target = self.resolve(path)
-        with _OSErrorTranslator(path):
+        with _translate_os_errors(path):
             # O_NONBLOCK: opening a pipe without a writer would block.
             descriptor = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -69,7 +69,7 @@ class WorkspaceFiles:
         target = self.resolve(path)
         if target == self._root.resolve() or path.endswith("/"):
             raise HTTPError(400, f"{path!r} does not name a file")
-        with _OSErrorTranslator(path):
+        with _translate_os_errors(path):
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.is_dir():
                 raise HTTPError(400, f"{path!r} is a directory")
@@ -86,30 +86,27 @@ class WorkspaceFiles:
         return size
 
 
-class _OSErrorTranslator:
-    """Raises OS errors about a path as `HTTPError`."""
+_STATUS_BY_ERROR = (
+    (FileNotFoundError, 404, "does not exist"),
+    (NotADirectoryError, 400, "is not a directory"),
+    (IsADirectoryError, 400, "is a directory"),
+    (PermissionError, 403, "is not accessible"),
+)
 
-    _STATUS = (
-        (FileNotFoundError, 404, "does not exist"),
-        (NotADirectoryError, 400, "is not a directory"),
-        (IsADirectoryError, 400, "is a directory"),
-        (PermissionError, 403, "is not accessible"),
-    )
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, OSError) or isinstance(error, ConnectionError | TimeoutError):
-            return
-        for error_type, status, problem in self._STATUS:
+@contextlib.contextmanager
+def _translate_os_errors(path: str) -> Iterator[None]:
+    """Raise OS errors about a path as `HTTPError`; a lost connection to the client is not about the path."""
+    try:
+        yield
+    except (ConnectionError, TimeoutError):
+        raise
+    except OSError as error:
+        for error_type, status, problem in _STATUS_BY_ERROR:
             if isinstance(error, error_type):
-                raise HTTPError(status, f"{self._path!r} {problem}") from error
+                raise HTTPError(status, f"{path!r} {problem}") from error
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise HTTPError(507 if full else 400, f"{self._path!r}: {error.strerror}") from error
+        raise HTTPError(507 if full else 400, f"{path!r}: {error.strerror}") from error
 
 
 def _directory_entry(entry: os.DirEntry[str]) -> dict[str, Any]:

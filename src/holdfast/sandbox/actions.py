@@ -80,15 +80,14 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     resource_version: str | None = None
 
     @classmethod
-    def of(cls, obj: Mapping[str, Any]) -> Delete:
-        return cls(target=ActionTarget.from_object(obj))
+    def of(cls, obj: Mapping[str, Any], *, propagation: str | None = None) -> Delete:
+        return cls(target=ActionTarget.from_object(obj), propagation=propagation)
 
     @classmethod
     def if_unchanged(cls, obj: Mapping[str, Any]) -> Delete:
         """Delete the object unless another writer has changed it since it was observed."""
-        return cls(
-            target=ActionTarget.from_object(obj), resource_version=obj["metadata"].get("resourceVersion")
-        )
+        version = obj["metadata"].get("resourceVersion")
+        return cls(target=ActionTarget.from_object(obj), resource_version=version)
 
 
 Action: TypeAlias = Create | Patch | Adopt | Delete

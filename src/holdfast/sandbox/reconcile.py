@@ -18,15 +18,7 @@ from holdfast.api import GROUP, ConditionType, OperatingMode, SandboxReason, Shu
 from holdfast.kube import parse_quantity
 from holdfast.sandbox import lifecycle, manifests, network_policy, status
 from holdfast.sandbox.actions import Action, Adopt, Create, Decision, Delete, Patch
-from holdfast.sandbox.manifests import (
-    Ownership,
-    controller_of,
-    describe_owner,
-    is_controlled_by,
-    pod_name,
-    resolve_ownership,
-    tracking_selector,
-)
+from holdfast.sandbox.manifests import is_controlled_by
 from holdfast.sandbox.status import ConditionUpdate, is_being_deleted
 
 if TYPE_CHECKING:
@@ -101,12 +93,12 @@ def _reconcile_running(
     if pod is None:
         create = Create(manifest=manifests.pod_manifest(observed.sandbox))
         return _build_decision(observed, (create,), _waiting_condition("creating the pod"), _NOT_SUSPENDED)
-    if conflict := _ownership_condition("pod", pod, observed.sandbox):
-        return _build_decision(observed, (), conflict, _NOT_SUSPENDED)
-    if resolve_ownership(pod, observed.sandbox) is Ownership.ADOPTABLE:
-        adopt = Adopt.of(pod, observed.sandbox)
+    adoption, problem = _take_ownership("pod", pod, observed.sandbox)
+    if problem is not None:
+        return _build_decision(observed, (), problem, _NOT_SUSPENDED)
+    if adoption:
         waiting = _waiting_condition("adopting the pod")
-        return _build_decision(observed, (adopt,), waiting, _NOT_SUSPENDED, pod=pod)
+        return _build_decision(observed, tuple(adoption), waiting, _NOT_SUSPENDED, pod=pod)
     if is_being_deleted(pod):
         waiting = _waiting_condition("waiting for the old pod to terminate")
         return _build_decision(observed, (), waiting, _NOT_SUSPENDED, pod=pod)
@@ -171,7 +163,9 @@ def _suspended_condition(observed: ObservedSandbox, pod: dict[str, Any] | None) 
     if pod is None:
         return ConditionUpdate(ConditionType.SUSPENDED, "True", SandboxReason.POD_TERMINATED)
     if not is_controlled_by(pod, observed.sandbox) and not _is_leftover(pod, observed.sandbox):
-        message = f"pod {pod['metadata']['name']} does not belong to this sandbox: {describe_owner(pod)}"
+        message = (
+            f"pod {pod['metadata']['name']} does not belong to this sandbox: {manifests.describe_owner(pod)}"
+        )
         return ConditionUpdate(ConditionType.SUSPENDED, "False", SandboxReason.POD_NOT_OWNED, message)
     return ConditionUpdate(ConditionType.SUSPENDED, "False", SandboxReason.POD_TERMINATING)
 
@@ -209,10 +203,10 @@ def _reconcile_pvcs(observed: ObservedSandbox) -> tuple[list[Action], ConditionU
             return actions, _leftover_condition("PVC", pvc)
         if message := capacity_error(pvc, observed.largest_disk):
             return actions, _error_condition(message)
-        if conflict := _ownership_condition("PVC", pvc, observed.sandbox):
-            return actions, conflict
-        if resolve_ownership(pvc, observed.sandbox) is Ownership.ADOPTABLE:
-            actions.append(Adopt.of(pvc, observed.sandbox))
+        adoption, problem = _take_ownership("PVC", pvc, observed.sandbox)
+        actions += adoption
+        if problem is not None:
+            return actions, problem
     return actions, None
 
 
@@ -224,20 +218,20 @@ def _reconcile_service(observed: ObservedSandbox) -> tuple[list[Action], Conditi
         return ([Create(manifest=manifests.service_manifest(observed.sandbox))] if enabled else []), None
     if not enabled:
         return ([Delete.of(service)] if is_controlled_by(service, observed.sandbox) else []), None
-    if conflict := _ownership_condition("Service", service, observed.sandbox):
-        return [], conflict
-    adoptable = resolve_ownership(service, observed.sandbox) is Ownership.ADOPTABLE
-    return ([Adopt.of(service, observed.sandbox)] if adoptable else []), None
+    return _take_ownership("Service", service, observed.sandbox)
 
 
-def _ownership_condition(kind: str, obj: dict[str, Any], sandbox: dict[str, Any]) -> ConditionUpdate | None:
-    """The condition if an existing object prevents the sandbox from using its name, else None."""
+def _take_ownership(
+    kind: str, obj: dict[str, Any], sandbox: dict[str, Any]
+) -> tuple[list[Action], ConditionUpdate | None]:
+    """The adoption of an existing object, if it is necessary, or the condition if it is not allowed."""
     if _is_foreign_leftover(obj, sandbox):
-        return _leftover_condition(kind, obj)
-    if resolve_ownership(obj, sandbox) is Ownership.FOREIGN:
-        name = obj["metadata"]["name"]
-        return _error_condition(f"{kind} {name} already exists: {describe_owner(obj)}")
-    return None
+        return [], _leftover_condition(kind, obj)
+    ownership = manifests.resolve_ownership(obj, sandbox)
+    if ownership is manifests.Ownership.FOREIGN:
+        owner = manifests.describe_owner(obj)
+        return [], _error_condition(f"{kind} {obj['metadata']['name']} already exists: {owner}")
+    return ([Adopt.of(obj, sandbox)] if ownership is manifests.Ownership.ADOPTABLE else []), None
 
 
 def _is_foreign_leftover(obj: dict[str, Any], sandbox: dict[str, Any]) -> bool:
@@ -250,7 +244,7 @@ def _is_leftover(obj: dict[str, Any], sandbox: dict[str, Any]) -> bool:
     Names are unique, so a Sandbox with this name and another UID is gone, and the garbage collector deletes
     its objects.
     """
-    owner = controller_of(obj) or {}
+    owner = manifests.controller_of(obj) or {}
     same_name = (owner.get("kind"), owner.get("name")) == ("Sandbox", sandbox["metadata"]["name"])
     return is_being_deleted(obj) or (same_name and owner.get("apiVersion", "").startswith(f"{GROUP}/"))
 
@@ -282,7 +276,7 @@ def _owned_pods(observed: ObservedSandbox) -> list[dict[str, Any]]:
 
 
 def _find_pod_by_name(observed: ObservedSandbox) -> dict[str, Any] | None:
-    name = pod_name(observed.sandbox)
+    name = manifests.pod_name(observed.sandbox)
     return next((pod for pod in observed.pods if pod["metadata"]["name"] == name), None)
 
 
@@ -301,7 +295,7 @@ def _build_decision(
         conditions = (*conditions, policy_condition)
     new: dict[str, Any] = {
         "conditions": status.updated_conditions(sandbox, conditions, observed.now),
-        "selector": tracking_selector(metadata["name"]),
+        "selector": manifests.tracking_selector(metadata["name"]),
     }
     if pod is not None and not is_being_deleted(pod):
         if ips := status.pod_ips(pod):

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from holdfast.controller.cache import ObjectCache
 from holdfast.controller.event_handlers import affected_keys
 from holdfast.controller.executor import status_patch
-from holdfast.sandbox.manifests import tracking_labels
+from holdfast.sandbox.manifests import name_hash, tracking_labels
 
 
 def made(kind, name, *, version=1, uid=None, owner=None, labels=None, spec=None, status=None):
@@ -90,11 +90,11 @@ def test_owner_and_label_indexes_follow_changes(cache):
     first, second = made("Sandbox", "s"), made("Sandbox", "t")
     cache.put(made("Pod", "a", owner=first, labels=tracking_labels("s")))
     assert [pod["metadata"]["name"] for pod in cache.list_owned("Pod", first)] == ["a"]
-    assert len(cache.list_tracked("Pod", "ns", "s")) == 1
+    assert len(cache.list_tracked("Pod", "ns", name_hash("s"))) == 1
     cache.put(made("Pod", "a", version=2, owner=second, labels=tracking_labels("t")))
     assert cache.list_owned("Pod", first) == []
-    assert cache.list_tracked("Pod", "ns", "s") == []
-    assert len(cache.list_owned("Pod", second)) == len(cache.list_tracked("Pod", "ns", "t")) == 1
+    assert cache.list_tracked("Pod", "ns", name_hash("s")) == []
+    assert len(cache.list_owned("Pod", second)) == len(cache.list_tracked("Pod", "ns", name_hash("t"))) == 1
 
 
 def test_pod_event_enqueues_sandbox_without_owner(cache):

@@ -14,6 +14,7 @@ from holdfast.sandbox import (
     Patch,
     find_condition,
     is_sandbox_ready,
+    name_hash,
     pod_name,
     pvc_name,
     reconcile_sandbox,
@@ -114,7 +115,8 @@ class SandboxReconciler:
 
     def _observe(self, sandbox: dict[str, Any], api_error: str = "") -> ObservedSandbox:
         namespace, name = sandbox["metadata"]["namespace"], sandbox["metadata"]["name"]
-        pods = {pod["metadata"]["uid"]: pod for pod in self._cache.list_tracked("Pod", namespace, name)}
+        tracked = self._cache.list_tracked("Pod", namespace, name_hash(name))
+        pods = {pod["metadata"]["uid"]: pod for pod in tracked}
         by_name = self._cache.get("Pod", namespace, pod_name(sandbox))
         if by_name is not None:
             pods[by_name["metadata"]["uid"]] = by_name

@@ -23,20 +23,11 @@ from holdfast.api import (
 )
 from holdfast.sandbox import from_template
 from holdfast.sandbox.actions import Action, ActionTarget, Adopt, Create, Decision, Delete, Patch
+from holdfast.sandbox.claim import overrides
 from holdfast.sandbox.claim.edits import (
     applied_sandbox_claim_annotations,
     find_edits,
     ignored_edits_condition,
-)
-from holdfast.sandbox.claim.overrides import (
-    METADATA_FIELDS,
-    cold_sandbox_spec,
-    find_metadata_rejection,
-    find_rejection,
-    inherited_labels,
-    merge_pod_metadata,
-    metadata_patch,
-    needs_cold_sandbox,
 )
 from holdfast.sandbox.lifecycle import seconds_until_claim_expiry
 from holdfast.sandbox.manifests import describe_owner, is_controlled_by, owner_reference
@@ -137,11 +128,11 @@ def _reconcile_unbound(observed: ObservedSandboxClaim) -> Decision:
         name = observed.pool["spec"]["sandboxTemplateRef"]["name"]
         message = f"template {name} not found"
         return _not_ready_decision(observed, SandboxClaimReason.TEMPLATE_NOT_FOUND, message)
-    rejection = find_rejection(observed.sandbox_claim, observed.template, observed.network_policies)
+    rejection = overrides.find_rejection(observed.sandbox_claim, observed.template, observed.network_policies)
     if rejection is not None:
         return _not_ready_decision(observed, rejection.reason, rejection.message)
     warm = None
-    if not needs_cold_sandbox(observed.sandbox_claim):
+    if not overrides.needs_cold_sandbox(observed.sandbox_claim):
         warm = _pick_warm_sandbox(observed, observed.pool, observed.template)
     if warm is None:
         return _create_cold_sandbox(observed, observed.template)
@@ -162,10 +153,10 @@ def _create_cold_sandbox(observed: ObservedSandboxClaim, template: Mapping[str, 
         message = f"sandbox {name} already exists: {describe_owner(existing)}"
         return _not_ready_decision(observed, SandboxClaimReason.ADOPTION_CONFLICT, message)
     labels = {
-        **inherited_labels(sandbox_claim),
+        **overrides.inherited_labels(sandbox_claim),
         SANDBOX_CLAIM_UID_LABEL: sandbox_claim["metadata"]["uid"],
     }
-    spec = cold_sandbox_spec(sandbox_claim, template)
+    spec = overrides.cold_sandbox_spec(sandbox_claim, template)
     manifest = from_template.cold_sandbox(sandbox_claim, template, spec, labels)
     manifest["metadata"]["annotations"] |= applied_sandbox_claim_annotations(
         sandbox_claim, from_template.template_metadata(template)
@@ -228,7 +219,7 @@ def _reconcile_expired(observed: ObservedSandboxClaim, sandbox: dict[str, Any] |
     actions: tuple[Action, ...] = ()
     if policy != "Retain":
         propagation = "Foreground" if policy == "DeleteForeground" else "Background"
-        actions = (Delete(target=ActionTarget.from_object(sandbox_claim), propagation=propagation),)
+        actions = (Delete.of(sandbox_claim, propagation=propagation),)
     elif sandbox is not None and not is_being_deleted(sandbox):
         actions = (Delete.of(sandbox),)
     return msgspec.structs.replace(decision, actions=actions)
@@ -252,7 +243,7 @@ def _pick_warm_sandbox(
     ]
     for one in sorted(free, key=_adoption_order):
         base = _base_pod_metadata(one, template)
-        if not find_metadata_rejection(observed.sandbox_claim, base, observed.network_policies):
+        if not overrides.find_metadata_rejection(observed.sandbox_claim, base, observed.network_policies):
             return one
     return None
 
@@ -271,7 +262,9 @@ def _base_pod_metadata(warm: Mapping[str, Any], template: Mapping[str, Any]) -> 
     own = warm["spec"]["podTemplate"].get("metadata") or {}
     source = (warm["metadata"].get("annotations") or {}).get(TEMPLATE_REF_ANNOTATION)
     current = from_template.template_metadata(template) if source == template["metadata"]["name"] else {}
-    base = {field: {**(own.get(field) or {}), **(current.get(field) or {})} for field in METADATA_FIELDS}
+    base = {
+        field: {**(own.get(field) or {}), **(current.get(field) or {})} for field in overrides.METADATA_FIELDS
+    }
     base["labels"].pop(WARM_POOL_LABEL, None)
     return base
 
@@ -281,15 +274,15 @@ def _adopt_warm_sandbox(
 ) -> Adopt:
     """Move a sandbox from its pool to the SandboxClaim, if it is still at the observed version."""
     base = _base_pod_metadata(warm, template)
-    change = metadata_patch(
-        warm["spec"]["podTemplate"].get("metadata"), merge_pod_metadata(base, sandbox_claim)
+    change = overrides.metadata_patch(
+        warm["spec"]["podTemplate"].get("metadata"), overrides.merge_pod_metadata(base, sandbox_claim)
     )
     patch = {
         "metadata": {
             "resourceVersion": warm["metadata"].get("resourceVersion"),
             "ownerReferences": [owner_reference(sandbox_claim)],
             "labels": {
-                **inherited_labels(sandbox_claim),
+                **overrides.inherited_labels(sandbox_claim),
                 WARM_POOL_LABEL: None,
                 SANDBOX_CLAIM_UID_LABEL: sandbox_claim["metadata"]["uid"],
                 LAUNCH_TYPE_LABEL: "warm",

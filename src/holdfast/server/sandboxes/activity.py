@@ -65,8 +65,8 @@ class ActivityTracker:
     async def _write_until_current(self, uid: str, activity: _SandboxActivity) -> None:
         """Write periodically until no stream is open and the last use is written."""
         try:
-            while activity.open_streams or activity.has_unwritten_use:
-                await clock.asleep(activity.seconds_until_due())
+            while activity.open_streams or activity.last_used > activity.last_written:
+                await clock.asleep(activity.seconds_until_write())
                 if activity.open_streams:
                     activity.touch()
                 await self._write_if_due(activity)
@@ -76,10 +76,11 @@ class ActivityTracker:
                 self._active.pop(uid, None)
 
     async def _write_if_due(self, activity: _SandboxActivity) -> None:
-        if activity.seconds_until_due() > 0:
+        if activity.seconds_until_write() > 0:
             return
+        # A use during the write is newer than the timestamp, so that the loop writes once more.
         timestamp = activity.last_used
-        activity.record_attempt()
+        activity.next_write = clock.monotonic() + activity.interval
         try:
             await self._write(activity.sandbox, format_last_used(timestamp))
         except HoldfastError as error:
@@ -95,29 +96,17 @@ class _SandboxActivity:
     """Open streams and timestamps of one sandbox."""
 
     def __init__(self, sandbox: Mapping[str, Any], interval: float) -> None:
-        self.sandbox, self._interval = sandbox, interval
+        self.sandbox, self.interval = sandbox, interval
         self.open_streams = 0
         self.last_used = self.last_written = datetime.min.replace(tzinfo=UTC)
+        self.next_write = float("-inf")
         self.writer_task: asyncio.Task[None] | None = None
-        self._last_attempt: float | None = None
-
-    @property
-    def has_unwritten_use(self) -> bool:
-        return self.last_used > self.last_written
 
     def touch(self) -> None:
         self.last_used = datetime.now(UTC)
 
-    def record_attempt(self) -> None:
-        self._last_attempt = clock.monotonic()
-
-    def seconds_until_due(self) -> float:
-        """Return the seconds until the next write is allowed."""
-        return (
-            0.0
-            if self._last_attempt is None
-            else max(0.0, self._last_attempt + self._interval - clock.monotonic())
-        )
+    def seconds_until_write(self) -> float:
+        return max(0.0, self.next_write - clock.monotonic())
 
 
 def format_last_used(timestamp: datetime) -> str:

@@ -6,7 +6,6 @@ A slow client gets only the latest state. Comments keep idle connections alive.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -77,7 +76,7 @@ async def _watch_changes(
     service: SandboxService, lookup: SandboxLookup
 ) -> AsyncIterator[SandboxLookup | None]:
     """Yield each state of the sandbox, or of its unbound SandboxClaim; None after each idle interval."""
-    latest = _LatestState()
+    latest: asyncio.Queue[SandboxLookup] = asyncio.Queue(maxsize=1)
     watched = lookup.sandbox or lookup.sandbox_claim
     assert watched is not None  # noqa: S101 (a lookup has at least one of them)
     uid, is_claim, before = watched["metadata"]["uid"], lookup.sandbox is None, bound_sandbox_name(watched)
@@ -85,7 +84,9 @@ async def _watch_changes(
     def observe(obj: dict[str, Any] | None) -> WaitResult:
         if obj is None or obj["metadata"]["uid"] != uid:
             return WaitResult(done=True, observed="deleted")
-        latest.put(SandboxLookup(None, obj) if is_claim else SandboxLookup(obj, lookup.sandbox_claim))
+        if latest.full():  # the client is slow: a new state replaces one that was not consumed
+            latest.get_nowait()
+        latest.put_nowait(SandboxLookup(None, obj) if is_claim else SandboxLookup(obj, lookup.sandbox_claim))
         return WaitResult(done=is_claim and bound_sandbox_name(obj) != before, observed="watched")
 
     watch = asyncio.ensure_future(
@@ -98,44 +99,21 @@ async def _watch_changes(
             deadline=_MAX_STREAM_SECONDS,
         )
     )
-    watch.add_done_callback(lambda _: latest.finish())
     try:
-        while not latest.is_finished:
-            yield await latest.take()
+        while not (watch.done() and latest.empty()):
+            change = asyncio.ensure_future(latest.get())
+            try:
+                await asyncio.wait(
+                    {change, watch}, timeout=_KEEPALIVE_INTERVAL, return_when=asyncio.FIRST_COMPLETED
+                )
+                state = change.result() if change.done() else None
+            finally:
+                change.cancel()
+            yield state
         await watch
     finally:
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
-
-
-class _LatestState:
-    """A slot for one state: a new state replaces one that was not consumed."""
-
-    def __init__(self) -> None:
-        self._state: SandboxLookup | None = None
-        self._finished = False
-        self._changed = asyncio.Event()
-
-    @property
-    def is_finished(self) -> bool:
-        return self._finished and self._state is None
-
-    def put(self, state: SandboxLookup) -> None:
-        self._state = state
-        self._changed.set()
-
-    def finish(self) -> None:
-        self._finished = True
-        self._changed.set()
-
-    async def take(self) -> SandboxLookup | None:
-        """Return the latest state; None after an idle interval, or when the watch has ended."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), _KEEPALIVE_INTERVAL)
-        state, self._state = self._state, None
-        if not self._finished:
-            self._changed.clear()
-        return state
 
 
 def encode_event(event: SandboxEventType, data: SandboxView | Problem) -> bytes:
