@@ -16,6 +16,7 @@ from contextlib import suppress
 
 import pytest
 from tests.support.controller_process import ControllerProcess, install_crds
+from tests.support.hints import execute_hint, hint_commands
 from tests.support.holdfast_cli import HoldfastCli
 from tests.support.pseudo_terminal import PseudoTerminal
 from tests.support.sandbox_programs import (
@@ -289,6 +290,34 @@ def test_unstartable_sandbox_is_reported_within_seconds(sandbox_gateway, sandbox
             (ready,) = [row for row in conditions[name] if row.type == "Ready"]
             assert ready.status == "False"
             assert UNSTARTABLE_SANDBOXES[name][1] in f"{ready.reason} {ready.message}"
+
+
+def test_hint_for_crashing_sandbox_shows_its_output(sandbox_gateway, sandbox):
+    words = ("--no-bootstrap", "--no-workspace", "--command", "sh -c 'echo sad news; exit 3'")
+    printed = sandbox("create", "crashes", *words).stderr.decode()
+    shown = execute_hint(
+        sandbox_gateway.holdfast,
+        printed,
+        "Run `holdfast sandbox get {}` and `holdfast sandbox logs {}`.",
+    )
+    assert "sad news" in shown
+    assert sandbox("delete", "crashes", "--yes").returncode == 0
+
+
+def test_hint_for_interrupted_download_names_unreadable_files(sandbox_gateway, sandbox, tmp_path):
+    make = "mkdir -p hidden && echo x > hidden/secret && chmod 000 hidden/secret"
+    assert sandbox("exec", "a", "--", "sh", "-c", make).returncode == 0
+    printed = sandbox("cp", "a:hidden", str(tmp_path)).stderr.decode()
+    command, *_ = hint_commands(
+        printed,
+        "Run `{} >/dev/null` to list files that the sandbox's user cannot read. If there are none: {}{}",
+    )
+    ended = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m holdfast.cli {command.partition(' ')[2]}"],
+        env=sandbox_gateway.holdfast.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "hidden/secret" in ended.stderr
+    assert sandbox("exec", "a", "rm", "-rf", "hidden").returncode == 0
 
 
 def test_template_sandbox_keeps_id_and_label(sandbox_gateway, sandbox):

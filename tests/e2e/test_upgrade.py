@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from tests.support.gateway import pod_manifest, pvc_manifest
+from tests.support.hints import execute_hint, hint_commands
 from tests.support.holdfast_cli import HoldfastCli
 from tests.support.node_images import NodeImages
 
@@ -115,6 +116,38 @@ def test_twice_killed_upgrade_is_finished_by_up(gateway, images):
     assert "upgraded_to" not in again
     assert gateway.inspect()["State"]["StartedAt"] == before["State"]["StartedAt"]
     assert gateway.holdfast.run("upgrade", gateway.name, "--image", image, "--plan").returncode == 0
+
+
+def test_hint_of_refused_destroy_finishes_the_upgrade(gateway, images):
+    image = images.build("third")
+    kill_after_step(gateway, "put-aside", "upgrade", gateway.name, "--image", image)
+    ended = gateway.holdfast.run("destroy", gateway.name, "--yes", gateway.name)
+    execute_hint(
+        gateway.holdfast,
+        ended.stderr,
+        "Run `holdfast upgrade {}` to finish it, or destroy it with its --data.",
+    )
+    assert image_of(gateway) == images.id_of(image)
+    assert_data_intact(gateway)
+
+
+def test_hint_of_upgrade_to_another_image_finishes_the_first(gateway, images):
+    image = images.build("other")
+    kill_after_step(gateway, "put-aside", "upgrade", gateway.name, "--image", image)
+    ended = gateway.holdfast.run("upgrade", gateway.name, "--image", images.build("third"))
+    execute_hint(gateway.holdfast, ended.stderr, "Run `holdfast upgrade {} --image {}` to finish it.")
+    assert image_of(gateway) == images.id_of(image)
+    assert_data_intact(gateway)
+
+
+def test_hint_of_unfinished_rollback_continues_it(gateway, images):
+    before, dies = image_of(gateway), images.build("dies", entrypoint=["/bin/sh", "-c", "exit 1"])
+    ended = gateway.holdfast.run("upgrade", gateway.name, "--image", dies, "--timeout", "0.5")
+    (command,) = hint_commands(ended.stderr, "{} Run `holdfast upgrade {}` to continue the rollback.")
+    continued = gateway.holdfast.run(*command.split()[1:], "--json")
+    assert_refused(continued, "upgrade-rolled-back")
+    assert image_of(gateway) == before
+    assert_data_intact(gateway)
 
 
 def test_crashing_node_is_rolled_back_even_if_rollback_is_killed(gateway, images):

@@ -6,6 +6,7 @@ Targets follow the rules of `cp`: an existing directory, or a name with a traili
 from __future__ import annotations
 
 import asyncio
+import shlex
 from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -147,7 +148,10 @@ def _resolve_source(source: Path) -> Path:
 
 def _require_directory(directory: Path) -> None:
     if not directory.is_dir():
-        raise UsageError(f"{directory}: no such directory", hint=f"Create it: mkdir -p {directory}")
+        raise UsageError(
+            f"{directory}: no such directory",
+            hint=f"Run `mkdir -p {shlex.quote(str(directory))}`, then run the same command again.",
+        )
 
 
 async def _run_in_thread(work: Callable[[], UnpackResult], response: aiohttp.ClientResponse) -> UnpackResult:

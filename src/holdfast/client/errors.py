@@ -64,7 +64,7 @@ def error_from_response(
     if status in _INVALID_REQUEST:
         return UsageError(message, hint=hint)
     if status == _NOT_FOUND and problem is None:
-        hint = "The gateway may be older than this client. Update it: holdfast up"
+        hint = "The gateway may be older than this client: update the gateway."
     return ApiRequestRejectedError(message, hint=hint)
 
 
@@ -99,7 +99,7 @@ def interrupted_download_error(error: ResponseLostError, sandbox: str, path: str
     command = shlex.join(["holdfast", "sandbox", "exec", sandbox, "--", "tar", "-cf", "-", path])
     return ResponseLostError(
         f"download of {path} from sandbox {sandbox}: interrupted: {error.message}",
-        hint=f"List files that the sandbox's user cannot read: {command} >/dev/null. "
+        hint=f"Run `{command} >/dev/null` to list files that the sandbox's user cannot read. "
         f"If there are none: {error.hint[:1].lower()}{error.hint[1:]}",
     )
 
@@ -181,7 +181,8 @@ def retry_after_seconds(error: Exception) -> float | None:
 
 
 def _gateway_hint(endpoint: GatewayEndpoint) -> str:
-    return f"Check it: holdfast status {endpoint.gateway}. Start it: holdfast up {endpoint.gateway}"
+    gateway = endpoint.gateway
+    return f"Run `holdfast status {gateway}` to check the gateway, or `holdfast up {gateway}` to repair it."
 
 
 def _decode_problem(body: bytes) -> Problem | None:

@@ -150,7 +150,7 @@ def _exit_code_from_status(status: bytes, description: str) -> int:
     reason = message.rpartition("unable to start container process: ")[2].removesuffix(": unknown").strip()
     raise ApiRequestRejectedError(
         f"{description}: the command could not be started: {reason or 'no reason given'}",
-        hint="Check the command's name and path. Show the sandbox's output: holdfast sandbox logs",
+        hint="Check the command's name and path.",
     )
 
 

@@ -304,7 +304,7 @@ def decode_response(content: bytes, model: type[T]) -> T:
     except msgspec.MsgspecError as error:
         raise ApiRequestRejectedError(
             f"the gateway's API did not return a {model.__name__}: {error}",
-            hint="Gateway and client may differ in version. Update the gateway: holdfast up",
+            hint="Gateway and client may differ in version: update the older one.",
         ) from error
 
 

@@ -190,7 +190,8 @@ async def wait_for_phase(
         summary = evaluate(last[-1], target).summary if last else "its state is unknown"
         raise WaitTimeoutError(
             f"sandbox {name} was not {target} within {timeout:g} s: {summary}",
-            hint=f"Keep waiting: holdfast sandbox wait {name}. Show its state: holdfast sandbox get {name}",
+            hint=f"Run `holdfast sandbox get {name}` to see its state, or `holdfast sandbox wait {name}` "
+            "to keep waiting.",
             cause=error,
         ) from error
 
@@ -298,15 +299,12 @@ def _wait_failed_error(name: str, target: Phase, view: SandboxView) -> HoldfastE
     return WaitFailedError(
         f"sandbox {name} cannot become {target}: {evaluate(view, target).summary}",
         hint=_HINTS.get(view.reason, "")
-        or _PHASE_HINTS.get(view.phase, "")
-        or f"Show its state and output: holdfast sandbox get {name}; holdfast sandbox logs {name}",
+        or _PHASE_HINTS.get(view.phase, "").format(name=name)
+        or f"Run `holdfast sandbox get {name}` and `holdfast sandbox logs {name}`.",
     )
 
 
-_IMAGE_HINT = (
-    "Check the image's name, and that the gateway can pull it. Copy a local image to the gateway: "
-    "holdfast image push"
-)
+_IMAGE_HINT = "Check the image's name, and that the gateway can pull it."
 _HINTS = {
     "ErrImagePull": _IMAGE_HINT,
     "ImagePullBackOff": _IMAGE_HINT,
@@ -320,4 +318,4 @@ _HINTS = {
     "AdoptionConflict": "Choose another name, or delete the sandbox that has this one.",
     "SandboxMissing": "The sandbox finished and was deleted. Delete it and create it again.",
 }
-_PHASE_HINTS = {Phase.SUSPENDED: "Resume it: holdfast sandbox resume"}
+_PHASE_HINTS = {Phase.SUSPENDED: "Run `holdfast sandbox resume {name}`."}

@@ -107,7 +107,7 @@ def _translate(error: Exception, operation: str, address: str) -> HoldfastError 
         return ContainerEngineUnsupportedError(
             f"{operation} failed: the container engine has no driver for GPUs",
             hint="Install the NVIDIA Container Toolkit on the engine's host and restart the engine, "
-            "or run `holdfast up` with --gpus none.",
+            "or pass --gpus none.",
         )
     if isinstance(error, docker.errors.APIError):
         return ContainerEngineError(f"{operation} failed: {error.explanation or error}")

@@ -82,7 +82,7 @@ def start(name: str, bus: EventBus) -> GatewayResult:
     def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
         if _engine_call(gateway, state_machine.is_upgrade_required):
             return _run_upgrade(gateway, bus, command="start")
-        _check_exists(gateway, hint=f"Create it with `holdfast up {name}`.")
+        _check_exists(gateway, hint=f"Run `holdfast up {name}`.")
         return _up_result(gateway, _run_workflow("start", gateway, up_steps(gateway), bus, scope="up"))
 
     return run_with_reconnect(lambda: GatewayContext(name), run, bus)

@@ -247,8 +247,8 @@ def resolve_host(
         raise UsageError(
             f"gateway {name}: is on {recorded or 'this machine'}, but {source} names {wanted}; "
             "nothing was changed",
-            hint="Omit the host to use the existing gateway, choose another name, or run "
-            f"`holdfast destroy {name}` first.",
+            hint="Omit the host to use the existing gateway, choose another name, or destroy the existing "
+            "gateway first.",
         )
     remote = wanted if wanted is not None else recorded
     return RemoteHost(name, parse_target(remote), settings) if remote else LocalHost(settings)

@@ -87,7 +87,7 @@ DOCKER_HUB = "docker.io"
 _DOCKER_HUB_SERVER = "https://registry-1.docker.io"
 _DOCKER_HUB_AUTH_KEY = "https://index.docker.io/v1/"
 EMPTY_AUTH_FILE = b'{"auths": {}}\n'
-_FILE_HEADER = "# Written by holdfast from the setting `registries`; `holdfast up` overwrites changes.\n"
+_FILE_HEADER = "# Written by holdfast from the setting `registries`; `up` overwrites changes.\n"
 
 
 class RegistrySources(msgspec.Struct, frozen=True, kw_only=True):

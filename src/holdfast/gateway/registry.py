@@ -67,7 +67,7 @@ def read_metadata(name: str) -> GatewayMetadata | None:
     except (OSError, msgspec.MsgspecError) as error:
         raise CorruptFileError(
             f"{path}: cannot be read: {error}",
-            hint=f"Remove it and run `holdfast up {name}`, which writes it again.",
+            hint=f"Remove it, then run `holdfast up {name}` to write it again.",
         ) from error
 
 
@@ -103,7 +103,7 @@ def active_gateway() -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise CorruptFileError(
             f"{path}: the name of the active gateway cannot be read: {error}",
-            hint="Name the gateway in the command, or remove the file and run `holdfast up NAME`.",
+            hint="Remove the file, and name the gateway in the next command.",
         ) from error
 
 
@@ -161,5 +161,5 @@ def resolve_gateway_name(name: str | None, *, for_up: bool = False) -> str:
     known = known_gateway_names()
     if len(known) == 1:
         return known[0]
-    hint = f"Name one of: {', '.join(known)}." if known else "Create one with `holdfast up`."
+    hint = f"Name one of: {', '.join(known)}." if known else "Run `holdfast up` to create one."
     raise GatewayNotFoundError("no gateway was named and none is active", hint=hint)

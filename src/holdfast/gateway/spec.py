@@ -28,7 +28,7 @@ _MAX_NAME_LENGTH = 200
 def check_name(name: str) -> str:
     """Return the name if it is valid in container and file names, else raise InvalidGatewayNameError."""
     if not name:
-        raise InvalidGatewayNameError("gateway name: empty", hint="For example, run `holdfast up dev`.")
+        raise InvalidGatewayNameError("gateway name: empty", hint="Choose a name such as dev.")
     if len(name) > _MAX_NAME_LENGTH:
         raise InvalidGatewayNameError(
             f"gateway name: {len(name)} characters, more than {_MAX_NAME_LENGTH}",

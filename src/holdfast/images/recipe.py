@@ -89,6 +89,6 @@ def node_binary_path() -> Path:
     folder = BuildCache().find("build-binaries-node", Recipe("node").binaries_key)
     if folder is None:
         raise BuildToolNotFoundError(
-            "the programs of the node are not built", hint="Run: holdfast image build"
+            "the programs of the node are not built", hint="Run `holdfast image build`."
         )
     return folder / "holdfast-node"

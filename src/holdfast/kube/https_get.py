@@ -84,8 +84,7 @@ def _verification_error(server: str, error: ssl.SSLCertVerificationError) -> Api
         return ApiRefusedError(f"{server} is not the expected server: {error.verify_message}")
     return ApiRefusedError(
         f"{server}: the certificate {reason} according to the clock of this machine",
-        hint="Run `holdfast doctor` to compare the clocks of this machine and the gateway's host, correct "
-        "the wrong one, then run the same command again.",
+        hint="Correct the clock of this machine or of the server's host, then run the same command again.",
     )
 
 
@@ -118,5 +117,5 @@ def _invalid_pem_error(what: str, error: Exception) -> ApiRefusedError:
     reason = getattr(error, "reason", None) or "not PEM"
     return ApiRefusedError(
         f"invalid {what} ({str(reason).lower().replace('_', ' ')})",
-        hint="The file is damaged; run `holdfast up` to recreate it.",
+        hint="The file is damaged. For a file of a gateway: repeat `up` for that gateway.",
     )

@@ -92,7 +92,7 @@ class SshHost:
         if facts.engine_state == "denied":
             raise ContainerEnginePermissionError(
                 f"{self.target}: user {facts.user} has no permission for the container engine",
-                hint=f"Run on that host: sudo usermod -aG docker {facts.user}",
+                hint=f"Run `sudo usermod -aG docker {facts.user}` on that host.",
             )
 
 
@@ -164,7 +164,7 @@ def _parse_host_facts(target: SshTarget, output: str) -> HostFacts:
     if len(marked) != len(HostFacts.__struct_fields__):
         raise HostAccessError(
             f"{target}: a shell command failed: {output.strip()[:200] or 'no output'}",
-            hint=f"Check the output of: ssh {target.destination} id",
+            hint=f"Check the output of `ssh {target.destination} id`.",
         )
     return HostFacts(*marked)
 

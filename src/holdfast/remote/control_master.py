@@ -235,7 +235,7 @@ class ControlMaster:
             return None
         except FileNotFoundError as error:
             raise BuildToolNotFoundError(
-                "ssh is not installed on this machine", hint="Run: sudo apt-get install openssh-client"
+                "ssh is not installed on this machine", hint="Run `sudo apt-get install openssh-client`."
             ) from error
 
     def lock(self, name: str = "lock") -> AbstractContextManager[None]:

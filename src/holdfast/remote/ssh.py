@@ -27,15 +27,15 @@ _TRANSIENT_MESSAGES = re.compile(
 _REJECTIONS = {
     "identification has changed": (
         "the host key has changed",
-        "Compare the fingerprint; if it is correct, run ssh-keygen -R and connect once: ssh {arguments}",
+        "Compare the fingerprint; if it is correct, use ssh-keygen -R and connect with `ssh {arguments}`.",
     ),
     "host key verification failed|host key is known": (
         "the host key is unknown, and holdfast never accepts one",
-        "Connect once and compare the fingerprint: ssh {arguments}",
+        "Connect once with `ssh {arguments}` and compare the fingerprint.",
     ),
     "permission denied|too many authentication failures": (
         "the host accepts no key of this user",
-        "Add your key (ssh-copy-id, ssh-add) until this works: ssh -o BatchMode=yes {arguments} true",
+        "Add your key (ssh-copy-id, ssh-add) until `ssh -o BatchMode=yes {arguments} true` works.",
     ),
     "could not resolve(?!.*temporary failure)": (
         "the host name cannot be resolved",
@@ -43,7 +43,7 @@ _REJECTIONS = {
     ),
     f"unknown port {_MAX_PORT}": (  # how ssh names the other end of a ProxyCommand
         "the jump host or proxy command exited before ssh was connected",
-        "Check ProxyJump and ProxyCommand in your ssh configuration until this works: ssh {arguments}",
+        "Check ProxyJump and ProxyCommand in your ssh configuration until `ssh {arguments}` works.",
     ),
 }
 
@@ -103,9 +103,7 @@ def connection_error(target: SshTarget, stderr: str) -> HoldfastError:
             f"{target}: the host cannot be reached by ssh: {message}",
             hint=f"Check that the host is up and that `ssh {arguments}` works, then rerun the same command.",
         )
-    return HostAccessError(
-        f"{target}: ssh failed: {message}", hint=f"Find out why this fails: ssh {arguments}"
-    )
+    return HostAccessError(f"{target}: ssh failed: {message}", hint=f"Find out why `ssh {arguments}` fails.")
 
 
 def _last_line(stderr: str) -> str:

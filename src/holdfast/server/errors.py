@@ -61,7 +61,7 @@ def sandbox_not_found(name: str) -> ApiError:
         _NOT_FOUND,
         "sandbox-missing",
         f"sandbox {name}: not found",
-        "List the sandboxes with `holdfast sandbox list`.",
+        "Run `holdfast sandbox list` to list all sandboxes.",
     )
 
 
@@ -90,7 +90,7 @@ def as_api_error(error: Exception) -> ApiError:
         return _from_holdfast_error(error)
     _log.error("a request failed", exc_info=error)
     return ApiError(
-        _INTERNAL_ERROR, "internal", "the API server failed", "See the cause with `holdfast logs`."
+        _INTERNAL_ERROR, "internal", "the API server failed", "The log of the API server contains the cause."
     )
 
 

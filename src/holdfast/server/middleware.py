@@ -167,5 +167,5 @@ def _too_many_requests(resource: str, retry_after: float) -> ApiError:
 def _certificate_not_trusted() -> ApiError:
     return ApiError(
         401, "certificate-not-trusted", "the client certificate is no longer trusted",
-        "Run `holdfast up` to get a new certificate.", {"Connection": "close"},
+        "Renew this machine's client certificate: repeat `up` for this gateway.", {"Connection": "close"},
     )  # fmt: skip

@@ -143,5 +143,5 @@ def _unusable_certificates(error: Exception) -> CorruptFileError:
     reason = getattr(error, "strerror", None) or type(error).__name__
     return CorruptFileError(
         f"the server's certificates are unusable: {reason}",
-        hint="Run `holdfast up`: it checks the certificates and replaces invalid ones.",
+        hint="Repeat `up` for this gateway: it replaces invalid certificates.",
     )

@@ -7,6 +7,8 @@ import threading
 import pytest
 from tests.integration.gateway_tls.conftest import ClusterSteps
 from tests.support.background_thread import BackgroundThread
+from tests.support.hints import execute_hint
+from tests.support.holdfast_cli import HoldfastCli
 
 from holdfast.containers import ImageView
 from holdfast.errors import WaitFailedError, WaitTimeoutError
@@ -200,8 +202,14 @@ def test_rollout_timeout_reports_last_state(rollout_steps):
         {"namespace": rollout_steps.namespace, "timeouts.rollout": 2}
     )
     rollout_steps.kubelet.status = waiting_pod_status("ContainerCreating")
-    with pytest.raises(WaitTimeoutError, match="within 2 s: creating its container"):
+    with pytest.raises(WaitTimeoutError, match="within 2 s: creating its container") as caught:
         rollout_steps.run(*STEPS)
+    described = execute_hint(
+        HoldfastCli(rollout_steps.home),
+        caught.value.hint,
+        "Run `kubectl --kubeconfig {} -n {} describe {}`.",
+    )
+    assert "holdfast-api" in described
 
 
 def test_terminating_namespace_is_awaited_and_recreated(rollout_steps):

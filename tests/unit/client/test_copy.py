@@ -6,6 +6,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from aiohttp import web
+from tests.support.hints import execute_hint
+from tests.support.holdfast_cli import HoldfastCli
 
 from holdfast.client import Sandbox
 from holdfast.client.archive import pack
@@ -148,6 +150,18 @@ def test_missing_local_file_is_reported_before_request(fake_server, sandbox, tmp
     with pytest.raises(UsageError, match="no such directory"):
         sandbox.download("x", tmp_path / "no" / "where")
     assert fake_server.seen == []
+
+
+def test_hint_for_missing_directory_creates_it(fake_server, sandbox, tmp_path):
+    goal = tmp_path / "no where" / "else"
+    with pytest.raises(UsageError, match="no such directory") as caught:
+        sandbox.download("x", goal)
+    execute_hint(
+        HoldfastCli(tmp_path),
+        caught.value.hint,
+        "Run `mkdir -p {}`, then run the same command again.",
+    )
+    assert goal.parent.is_dir()
 
 
 def test_named_link_is_dereferenced(fake_server, sandbox, tmp_path):

@@ -96,4 +96,4 @@ def test_server_certificate_outside_validity_is_a_clock_error(pair, days, why, t
     refused = pytest.raises(ApiRefusedError, match=f"the certificate {why} according to the clock")
     with tls_server(file) as server, refused as caught:
         https_get_response(server, "/", ca=authority.certificate, certificate=certificate, key=key)
-    assert "holdfast doctor" in caught.value.hint
+    assert "Correct the clock" in caught.value.hint

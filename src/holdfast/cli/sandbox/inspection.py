@@ -46,7 +46,7 @@ def list_sandboxes(label: str | None, gateway: str | None) -> None:
         )
         for view in views
     ]  # fmt: skip
-    lines = format_table(rows) if views else ["No sandboxes yet. Create one: holdfast sandbox create NAME"]
+    lines = format_table(rows) if views else ["No sandboxes yet. Create one with `sandbox create`."]
     print_result({"sandboxes": views}, lines)
 
 

@@ -171,7 +171,7 @@ def parse_credentials(kubeconfig: bytes) -> KubeCredentials:
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise CorruptFileError(
-            "kubeconfig: no usable credentials", hint="Run `holdfast up` again to write it again."
+            "kubeconfig: no usable credentials", hint="Repeat `up` for this gateway to write it again."
         ) from error
 
 

@@ -44,8 +44,8 @@ def check_certificate_times(validation: ValidationResult, namespace: str) -> Non
     raise PermanentError(
         f"clock skew: {text}; nothing was replaced",
         hint="Correct this machine's clock, then run the same command again. If it is correct, the "
-        "certificates were created by a wrong clock: delete them first with "
-        f"`kubectl -n {namespace} delete secret {' '.join(SECRET_TYPES)}`.",
+        "certificates were created by a wrong clock: delete these Secrets in the namespace "
+        f"{namespace} first: {', '.join(SECRET_TYPES)}.",
     )
 
 

@@ -208,7 +208,7 @@ def with_tag(reference: str) -> str:
     if "@" in reference:
         raise UsageError(
             f"{reference}: an image in the node needs a name and tag, not a digest",
-            hint=f"Tag it first: docker tag {reference} NAME:TAG",
+            hint="Give it a name with docker tag, and push that name.",
         )
     last = reference.rpartition("/")[2]
     return reference if ":" in last else f"{reference}:latest"

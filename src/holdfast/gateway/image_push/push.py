@@ -148,7 +148,7 @@ def find_local_image(source: ContainerEngine, reference: str, gateway: GatewayCo
     if architecture and image.architecture and image.architecture != architecture:
         raise ImageIncompatibleError(
             f"{reference}: built for {image.architecture}, but gateway {gateway.name} runs on {architecture}",
-            hint=f"Build it for that platform: docker build --platform linux/{architecture} …",
+            hint=f"Build it for the platform linux/{architecture}.",
         )
     return PushedImage(reference=reference, name=full_image_name(tagged), id=image.id, size=image.size)
 
@@ -157,12 +157,11 @@ def _image_missing_error(source: ContainerEngine, reference: str) -> HoldfastErr
     if find_image(source, reference) is not None:
         return UsageError(
             f"{reference}: an image in the node needs a name, not an image id",
-            hint=f"Tag it first: docker tag {reference} NAME:TAG",
+            hint="Give it a name with docker tag, and push that name.",
         )
     return ImageNotFoundError(
         f"image {reference}: not on this machine's container engine",
-        hint=f"Build it (docker build -t {reference} .) or pull it (docker pull {reference}), "
-        "then run the same command again.",
+        hint="Build or pull it, then run the same command again.",
     )
 
 
@@ -234,12 +233,12 @@ def check_gateway_running(gateway: GatewayContext) -> None:
     if container is None:
         raise GatewayNotFoundError(
             f"gateway {gateway.name}: does not exist",
-            hint=f"Create it: holdfast up {gateway.name}",
+            hint=f"Run `holdfast up {gateway.name}`.",
         )
     if container.state != "running":
         raise NodeStoppedError(
             f"gateway {gateway.name}: does not run ({container.state})",
-            hint=f"Start it: holdfast start {gateway.name}",
+            hint=f"Run `holdfast start {gateway.name}`.",
         )
 
 
@@ -326,7 +325,7 @@ class PushGatewayImage(PushImages):
 def gateway_image_missing_error() -> ImageNotFoundError:
     return ImageNotFoundError(
         f"image {GATEWAY_IMAGE}: neither on the container engine nor in the node",
-        hint="Build it: holdfast image build gateway. Or disable holdfast's workloads: "
+        hint="Run `holdfast image build gateway`, or disable holdfast's workloads with "
         "HOLDFAST_WORKLOADS=false.",
     )
 

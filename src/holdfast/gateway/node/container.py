@@ -281,5 +281,5 @@ def check_same_version(gateway: GatewayContext, container: ContainerView) -> Non
     if current and desired and current != desired:
         raise ImageIncompatibleError(
             f"gateway {gateway.name}: has Kubernetes {current}, but {gateway.spec.image} has {desired}",
-            hint=f"Run `holdfast upgrade {gateway.name}` to change the version, or omit --image to keep it.",
+            hint="Upgrade the gateway to change the version, or omit --image to keep it.",
         )

@@ -100,7 +100,7 @@ def _image_unavailable_error(
     if _UNAUTHORIZED.search(error.message):
         return ImageNotFoundError(
             problem,
-            hint=f"Log in to {host}: set registries.credentials for it, or run `docker login {host}`. "
+            hint=f"Log in to {host}: set registries.credentials for it, or use docker login. "
             f"Or {alternative}",
         )
     return ImageNotFoundError(problem, hint=f"Push it to {host} first, or {alternative}")
@@ -112,7 +112,7 @@ def check_node_image(reference: str, image: ImageView, architecture: str) -> Non
     if contract is None:
         raise ImageIncompatibleError(
             f"image {reference}: not a node image, the label {labels.CONTRACT} is missing",
-            hint="Build one with `holdfast image build`.",
+            hint="Build one with `holdfast image build node`.",
         )
     if architecture and image.architecture != architecture:
         raise ImageIncompatibleError(

@@ -247,7 +247,7 @@ def read_node_logs(
     container = gateway.container()
     if container is None:
         raise GatewayNotFoundError(
-            f"gateway {gateway.name}: no container", hint=f"Create it with `holdfast up {gateway.name}`."
+            f"gateway {gateway.name}: no container", hint=f"Run `holdfast up {gateway.name}`."
         )
     if component is None:
         return _container_log_lines(gateway, tail, follow=follow)

@@ -133,7 +133,7 @@ def refuse_unfinished_upgrade(gateway: GatewayContext) -> None:
     if gateway.parked_container() is not None or _is_rolling_back(read_record(gateway)):
         raise PermanentError(
             f"gateway {gateway.name}: an unfinished upgrade needs its containers; nothing was changed",
-            hint=f"Finish it: holdfast upgrade {gateway.name}. Or destroy the gateway with its --data.",
+            hint=f"Run `holdfast upgrade {gateway.name}` to finish it, or destroy it with its --data.",
         )
 
 
@@ -165,7 +165,7 @@ def resolve_direction(gateway: GatewayContext) -> tuple[GatewayContext, UpgradeR
         if target is not None and target != record.target:
             raise PermanentError(
                 f"gateway {gateway.name}: an upgrade to {record.target} is unfinished",
-                hint=f"Finish it: holdfast upgrade {gateway.name} --image {record.target}",
+                hint=f"Run `holdfast upgrade {gateway.name} --image {record.target}` to finish it.",
             )
         target = record.target
     return _with_image(gateway, target or DEFAULT_IMAGE), None
@@ -235,7 +235,7 @@ def _roll_back(
         raise kind(
             f"gateway {gateway.name}: the upgrade failed, and its rollback is not finished: {error.message}\n"
             f"the upgrade failed because: {record.reason}",
-            hint=f"{error.hint} `holdfast upgrade {gateway.name}` continues the rollback.".strip(),
+            hint=f"{error.hint} Run `holdfast upgrade {gateway.name}` to continue the rollback.".strip(),
             cause=error,
         ) from error
     raise UpgradeRolledBackError(

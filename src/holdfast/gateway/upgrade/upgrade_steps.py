@@ -172,11 +172,11 @@ def no_container_error(gateway: GatewayContext) -> GatewayNotFoundError:
     """Why a gateway without a container cannot be upgraded."""
     if find_volume(gateway.engine, gateway.object_name) is None:
         return GatewayNotFoundError(
-            f"gateway {gateway.name}: does not exist", hint="List all gateways: holdfast list"
+            f"gateway {gateway.name}: does not exist", hint="Run `holdfast list` to see all gateways."
         )
     return GatewayNotFoundError(
         f"gateway {gateway.name}: it has data but no container, so a rollback would not be possible",
-        hint=f"Create the container first: holdfast up {gateway.name}",
+        hint=f"Run `holdfast up {gateway.name}` first.",
     )
 
 

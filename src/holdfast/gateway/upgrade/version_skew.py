@@ -71,7 +71,7 @@ def check_data_version(data: str, target: str, image: str) -> None:
         return
     raise ImageIncompatibleError(
         f"the gateway's data is of Kubernetes {old}, and {image} has {new}; nothing was changed",
-        hint=f"Run `holdfast up` with an image of {old.series} (--image), then `holdfast upgrade`.",
+        hint=f"Repeat `up` with an image of {old.series} (--image), then upgrade the gateway.",
     )
 
 

@@ -154,7 +154,7 @@ def _network_policy_conflict(policy: dict[str, Any]) -> ApiError:
 
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _PHASE_HINTS = {
-    Phase.SUSPENDED: "Resume it with `holdfast sandbox resume`; its files are kept.",
+    Phase.SUSPENDED: "Run `holdfast sandbox resume {name}`; its files are kept.",
     Phase.PENDING: "Wait until it is ready.",
     Phase.DELETING: "Wait until it is deleted, then create it again.",
 }
@@ -227,4 +227,5 @@ def _not_running_error(name: str, sandbox: dict[str, Any]) -> ApiError:
     phase, reason, message = presenters.sandbox_phase(sandbox)
     cause = ": ".join(part for part in (reason, message) if part)
     text = f"sandbox {name}: {phase}" + (f" ({cause})" if cause else "")
-    return conflict("not-running", text, _PHASE_HINTS.get(phase, "See `holdfast sandbox get`."))
+    hint = _PHASE_HINTS.get(phase, "Run `holdfast sandbox get {name}`.")
+    return conflict("not-running", text, hint.format(name=name))

@@ -107,7 +107,7 @@ def test_missing_binary_error_has_hint(monkeypatch):
 
     def unbuilt():
         raise BuildToolNotFoundError(
-            "the node's programs are not built yet", hint="Run: holdfast image build"
+            "the node's programs are not built yet", hint="Run `holdfast image build`."
         )
 
     monkeypatch.setattr("holdfast.images.recipe.node_binary_path", unbuilt)

@@ -1,0 +1,64 @@
+"""The commands in hints about sandboxes work as printed, on a real API server."""
+
+import pytest
+from tests.support.hints import execute_hint
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture
+def failed(source, sandboxes):
+    """Run `holdfast sandbox …`, which must fail; return its error output."""
+
+    def run(*words):
+        ended = source.holdfast.run("sandbox", *words)
+        assert ended.returncode, ended.stdout
+        return ended.stderr
+
+    return run
+
+
+@pytest.fixture
+def box(source, sandboxes):
+    source.holdfast("sandbox", "create", "a", "--image", "app:1", "--no-workspace")
+    return "a"
+
+
+def phase(source, name):
+    return source.holdfast.json("sandbox", "get", name)["phase"]
+
+
+def test_unknown_sandbox(source, failed, box):
+    found = execute_hint(
+        source.holdfast, failed("get", "ghost"), "Run `holdfast sandbox list` to list all sandboxes."
+    )
+    assert box in found
+
+
+def test_exec_in_suspended_sandbox(source, failed, box):
+    source.holdfast("sandbox", "suspend", box)
+    printed = failed("exec", box, "true")
+    execute_hint(source.holdfast, printed, "Run `holdfast sandbox resume {}`; its files are kept.")
+    assert phase(source, box) == "Ready"
+
+
+def test_wait_for_suspended_sandbox(source, failed, box):
+    source.holdfast("sandbox", "suspend", box)
+    execute_hint(source.holdfast, failed("wait", box), "Run `holdfast sandbox resume {}`.")
+    assert phase(source, box) == "Ready"
+
+
+def test_wait_that_takes_too_long(source, failed, box):
+    execute_hint(
+        source.holdfast,
+        failed("wait", box, "--for", "suspended", "--timeout", "1"),
+        "Run `holdfast sandbox get {}` to see its state, or `holdfast sandbox wait {}` to keep waiting.",
+    )
+
+
+def test_exec_in_expired_sandbox(source, failed, sandboxes):
+    words = ("create", "b", "--image", "app:1", "--no-workspace", "--shutdown-after", "1", "--no-wait")
+    source.holdfast("sandbox", *words)
+    source.holdfast("sandbox", "wait", "b", "--for", "expired")
+    found = execute_hint(source.holdfast, failed("exec", "b", "true"), "Run `holdfast sandbox get {}`.")
+    assert "Expired" in found
