@@ -317,7 +317,7 @@ async def _call_sync(fn: Callable[..., Any], args: Any, kwargs: dict[str, Any], 
     """Call a method within its timeout; within the deadline if it streams or has two timeouts."""
     kwargs = _with_timeout(kwargs, timeout)
     seconds = kwargs.get("_request_timeout")
-    if _is_streaming(fn, kwargs) or not isinstance(seconds, int | float):
+    if not isinstance(seconds, int | float) or _is_streaming(fn, kwargs):
         deadline = current_deadline()
         if deadline is None:
             return fn(*args, **kwargs)

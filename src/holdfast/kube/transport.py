@@ -104,6 +104,8 @@ class ApiSession:
         generation = credentials.generation
         for is_renewed in (False, True):
             try:
+                if not self.observers:
+                    return await request(clip_to_deadline(self.timeout))
                 return await self._observe(method, request)
             except Exception as error:
                 record_enclosing_error(error, enclosing)
@@ -120,8 +122,7 @@ class ApiSession:
             result = await request(clip_to_deadline(self.timeout))
             outcome = "ok"
         except Exception as error:
-            if finishers:
-                outcome = classify(error).value
+            outcome = classify(error).value
             raise
         finally:
             for finish in finishers:

@@ -63,7 +63,7 @@ def test_patch_merges_removes_keys_and_reports_missing_object(objects, kube_name
 def test_patch_with_uid_or_version_changes_only_that_object(objects, kube_namespace):
     made = objects.create(config_map(), namespace=kube_namespace)
     about = {"namespace": kube_namespace}
-    with pytest.raises(ObjectConflictError, match="another one by now"):
+    with pytest.raises(ObjectConflictError, match="the uid has changed"):
         objects.patch("ConfigMap", "a", {"data": {"x": "2"}}, uid="0-0-0", **about)
     objects.patch("ConfigMap", "a", {"data": {"x": "3"}}, uid=made["metadata"]["uid"], **about)
     old = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"x": "4"}}
