@@ -18,9 +18,9 @@ from holdfast.pki.bundle import (
     to_secret_data as to_secret_data,
 )
 from holdfast.pki.client_store import ClientCertificateStore as ClientCertificateStore
-from holdfast.pki.parsing import parse_certificate as parse_certificate
 from holdfast.pki.server_names import normalize_server_name as normalize_server_name
 from holdfast.pki.validation import (
+    parse_certificate as parse_certificate,
     validate_bundle as validate_bundle,
     validate_client_identity as validate_client_identity,
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, Literal, NoReturn, TypeAlias, TypeVar
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 
 # `absent` is the normal state before the first `up`; `from-the-future` may be caused by a wrong clock.
@@ -71,13 +71,19 @@ class _SecretValue:
     mistake.
     """
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
-    def _all_parts(self) -> tuple[bytes, ...]:
-        raise NotImplementedError
+    def _parts(self) -> Iterator[tuple[str, bytes]]:
+        """The names and contents of all certificates and keys, in the order of the slots."""
+        for name in self.__slots__:
+            value: bytes | _SecretValue = getattr(self, name)
+            if isinstance(value, bytes):
+                yield name, value
+            else:
+                yield from value._parts()  # noqa: SLF001
 
     def _public_parts(self) -> tuple[bytes, ...]:
-        raise NotImplementedError
+        return tuple(content for name, content in self._parts() if name != "key")
 
     @property
     def fingerprint(self) -> str:
@@ -90,7 +96,7 @@ class _SecretValue:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _SecretValue) or type(other) is not type(self):
             return NotImplemented
-        return self._all_parts() == other._all_parts()
+        return list(self._parts()) == list(other._parts())
 
     def __hash__(self) -> int:
         return hash(self._public_parts())
@@ -111,12 +117,6 @@ class KeyPair(_SecretValue):
         self.certificate = certificate
         self.key = key
 
-    def _all_parts(self) -> tuple[bytes, ...]:
-        return self.certificate, self.key
-
-    def _public_parts(self) -> tuple[bytes, ...]:
-        return (self.certificate,)
-
 
 class ClientIdentity(_SecretValue):
     """What a client needs: its key pair, and the CA that it trusts."""
@@ -127,17 +127,11 @@ class ClientIdentity(_SecretValue):
         self.ca = ca
         self.client = client
 
-    def _all_parts(self) -> tuple[bytes, ...]:
-        return self.ca, *self.client._all_parts()  # noqa: SLF001
-
-    def _public_parts(self) -> tuple[bytes, ...]:
-        return self.ca, self.client.certificate
-
 
 class CertificateBundle(_SecretValue):
     """All certificates and keys for the mutual TLS of one gateway, except the key of the CA."""
 
-    __slots__ = ("ca", "client", "server")
+    __slots__ = ("ca", "server", "client")  # noqa: RUF023 - fingerprints depend on the order
 
     def __init__(self, ca: bytes, server: KeyPair, client: KeyPair) -> None:
         self.ca = ca
@@ -148,12 +142,6 @@ class CertificateBundle(_SecretValue):
     def client_identity(self) -> ClientIdentity:
         """The part that is stored on the client's disk."""
         return ClientIdentity(self.ca, self.client)
-
-    def _all_parts(self) -> tuple[bytes, ...]:
-        return self.ca, *self.server._all_parts(), *self.client._all_parts()  # noqa: SLF001
-
-    def _public_parts(self) -> tuple[bytes, ...]:
-        return self.ca, self.server.certificate, self.client.certificate
 
 
 StoredT = TypeVar("StoredT", CertificateBundle, ClientIdentity)

@@ -24,7 +24,7 @@ sys.exit(0 if PART in sys.modules else "it does not load it at all")
 """
 
 
-@pytest.mark.parametrize("door", ["validation", "parsing", "authority"])
+@pytest.mark.parametrize("door", ["validation", "authority"])
 def test_package_is_imported_before_its_submodule(door):
     """CPython holds a part's lock while it loads its package, which then loads its parts."""
     module = f"holdfast.pki.{door}"
