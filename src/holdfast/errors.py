@@ -1,13 +1,11 @@
-"""Every error that holdfast raises on purpose, as one tree.
+"""Every error that holdfast raises on purpose, as one tree. Codes are a contract: `--json` prints them.
 
-    HoldfastError                   message, code, hint, cause and exit code
-    ├── TemporaryError              exit 1: run the same command again to continue
-    ├── PermanentError              exit 3: manual action required; the hint says what
-    │   └── UsageError              exit 2: invalid command line, argument or setting
-    ├── LockedError                 exit 4: another run holds the gateway
-    └── OperationCancelledError     exit 130: interrupted by the user
-
-Each layer translates the errors of its third-party libraries. Codes are a contract: `--json` prints them.
+HoldfastError                   message, code, hint, cause and exit code
+├── TemporaryError              exit 1: run the same command again to continue
+├── PermanentError              exit 3: manual action required; the hint says what
+│   └── UsageError              exit 2: invalid command line, argument or setting
+├── LockedError                 exit 4: another run holds the gateway
+└── OperationCancelledError     exit 130: interrupted by the user
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import ClassVar
 
 
 class HoldfastError(Exception):
-    """Base class of all errors.
+    """Base class of all errors; each layer translates the errors of its third-party libraries.
 
     Args:
         message: what failed, as `<object>: <problem>`.
@@ -180,7 +178,7 @@ class ObjectOwnershipError(PermanentError):
 
 
 class DiskFullError(PermanentError):
-    """There is no space left on a disk that holdfast writes to."""
+    """A disk that holdfast writes to is full."""
 
     code = "disk-full"
     default_hint = "Free disk space, then run the same command again to continue."
@@ -193,7 +191,7 @@ class BuildToolNotFoundError(PermanentError):
 
 
 class CorruptFileError(PermanentError):
-    """holdfast cannot read one of its own files."""
+    """A file of holdfast is damaged and cannot be read."""
 
     code = "damaged-file"
 

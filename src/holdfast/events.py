@@ -1,7 +1,7 @@
-"""What happens, as frozen values: everything that is shown to anybody is an event first.
+"""Events of commands and workflows as frozen values, and the bus that delivers them.
 
-One `Bus` carries them; the terminal, the JSON stream, stores, traces and pages are its subscribers.
-Not here: how an event is drawn, and any secret: events name things and never carry their contents.
+All output is an event first: the terminal, `--json`, stores and traces are subscribers of an `EventBus`.
+Events name objects and never contain their contents, so they contain no secrets.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    """Base of all events: when it happened, in seconds since the epoch."""
+    """Base class of all events; `at` is the time in seconds since the epoch."""
 
     at: float = msgspec.field(default_factory=time.time)
 
 
 class RetryScheduled(Event, frozen=True, kw_only=True, tag="retry.scheduled"):
-    """A call failed in a way that may pass, and will be made again after `delay` seconds."""
+    """A call failed with a transient error and will be retried after `delay` seconds."""
 
     operation: str
     attempt: int
@@ -33,7 +33,7 @@ class RetryScheduled(Event, frozen=True, kw_only=True, tag="retry.scheduled"):
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
-    """A command has begun its work on a subject (a gateway, a user's workflow)."""
+    """A command has started to work on a subject: a gateway or a user's workflow."""
 
     run: str
     command: str
@@ -42,7 +42,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):
 
 
 class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
-    """All steps of a run are done."""
+    """All steps of a run have finished."""
 
     run: str
     seconds: float
@@ -50,7 +50,7 @@ class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
 
 
 class RunFailed(Event, frozen=True, kw_only=True, tag="run.failed"):
-    """A run ended early; what was done stays done."""
+    """A run has failed; finished steps stay finished."""
 
     run: str
     seconds: float
@@ -61,14 +61,14 @@ class RunFailed(Event, frozen=True, kw_only=True, tag="run.failed"):
 
 
 class StepStarted(Event, frozen=True, kw_only=True, tag="step.started"):
-    """A step is about to have its effect."""
+    """A step has started."""
 
     step: str
     title: str
 
 
 class StepProgress(Event, frozen=True, kw_only=True, tag="step.progress"):
-    """A step is under way: what it is at, and how far where that is known (0 to 1)."""
+    """Progress of a running step; `fraction` is between 0 and 1, or None if unknown."""
 
     step: str
     message: str
@@ -76,7 +76,7 @@ class StepProgress(Event, frozen=True, kw_only=True, tag="step.progress"):
 
 
 class StepSkipped(Event, frozen=True, kw_only=True, tag="step.skipped"):
-    """A step had nothing to do, and why."""
+    """A step was skipped because its effect exists already; `reason` says why."""
 
     step: str
     title: str
@@ -85,7 +85,7 @@ class StepSkipped(Event, frozen=True, kw_only=True, tag="step.skipped"):
 
 
 class StepFinished(Event, frozen=True, kw_only=True, tag="step.finished"):
-    """A step had its effect; `note` says what it was, in a few words."""
+    """A step has finished; `note` summarizes its effect."""
 
     step: str
     title: str
@@ -94,7 +94,7 @@ class StepFinished(Event, frozen=True, kw_only=True, tag="step.finished"):
 
 
 class StepFailed(Event, frozen=True, kw_only=True, tag="step.failed"):
-    """A step could not have its effect."""
+    """A step has failed."""
 
     step: str
     title: str
@@ -104,7 +104,7 @@ class StepFailed(Event, frozen=True, kw_only=True, tag="step.failed"):
 
 
 class StoreDamaged(Event, frozen=True, kw_only=True, tag="store.damaged"):
-    """A store could not be believed and was set aside; what was lost is named, the run goes on."""
+    """A damaged store was renamed to `aside`; the run continues without the records in `lost`."""
 
     path: str
     aside: str
@@ -117,37 +117,38 @@ Subscriber: TypeAlias = Callable[[Event], None]
 
 
 class EventBus:
-    """Hands every event to every subscriber, in the order of their subscription.
+    """Delivers every event to every subscriber, in the order of subscription.
 
-    Safe to emit from several threads: one event is delivered to all before the next begins. Whoever listens
-    has no say in what happens: a subscriber that raises hears no more, and its error is kept in `failures`.
+    Threads may emit concurrently: an event is delivered to all subscribers before the next one. A subscriber
+    that raises is removed, and its error is added to `subscriber_errors`: it must not fail the emitting step.
     """
 
     def __init__(self, *subscribers: Subscriber) -> None:
         self._subscribers = list(subscribers)
+        # Reentrant: a subscriber may emit or subscribe.
         self._lock = threading.RLock()
         self.subscriber_errors: list[Exception] = []
 
     def subscribe(self, subscriber: Subscriber) -> None:
+        """Deliver later events to `subscriber` as well."""
         with self._lock:
             self._subscribers.append(subscriber)
 
     def emit(self, event: Event) -> None:
+        """Deliver an event; never raises an error of a subscriber."""
         with self._lock:
             for subscriber in self._subscribers:
                 try:
                     subscriber(event)
-                except Exception as error:  # noqa: BLE001  whatever it is, the effect it tells of has happened
+                except Exception as error:  # noqa: BLE001 - the reported effect has already happened
                     self._unsubscribe(subscriber, error)
 
     def _unsubscribe(self, subscriber: Subscriber, error: Exception) -> None:
-        # A new list: the one at hand is being walked through.
+        # A new list: `emit` is iterating over the current one.
         self._subscribers = [each for each in self._subscribers if each is not subscriber]
         self.subscriber_errors.append(error)
-        if not isinstance(error, OSError):  # a reader that hung up is no flaw of anybody's
+        if not isinstance(error, OSError):  # such as a closed pipe, which is not a defect
             with suppress(Warning):
                 warnings.warn(
-                    f"a subscriber of events failed and hears no more: {error!r}",
-                    RuntimeWarning,
-                    stacklevel=3,
+                    f"event subscriber removed because it raised {error!r}", RuntimeWarning, stacklevel=3
                 )

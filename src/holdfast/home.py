@@ -1,7 +1,6 @@
-"""Where holdfast keeps its files, and how it writes them: private, atomic, in one place.
+"""The directories of holdfast's files, and how files are written: private and atomically.
 
-`HOLDFAST_HOME` moves configuration and state; `HOLDFAST_CACHE` moves what can be built again.
-Not here: what is in the files; each floor reads and writes its own.
+`HOLDFAST_HOME` moves configuration and state; `HOLDFAST_CACHE` moves files that can be built again.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from pathlib import Path
 
 
 def config_dir() -> Path:
-    """Metadata, kubeconfigs and client certificates."""
+    """The directory of metadata, kubeconfigs and client certificates."""
     return _home_subdirectory("config", "user_config_path")
 
 
 def state_dir() -> Path:
-    """Checkpoints and run histories."""
+    """The directory of checkpoints and run histories."""
     return _home_subdirectory("state", "user_state_path")
 
 
 def cache_dir() -> Path:
-    """What can be built again: image layers, downloads."""
+    """The directory of files that can be built again: image layers, downloads."""
     moved = os.environ.get("HOLDFAST_CACHE")
     if moved:
         return Path(moved).expanduser().absolute()
@@ -33,7 +32,7 @@ def cache_dir() -> Path:
 
 
 def ensure_private_dir(path: Path) -> Path:
-    """Make a directory that only its owner may enter, and any that is missing on the way to it."""
+    """Create a directory and its missing parents with mode 0700; return the path."""
     for folder in (*reversed(path.parents), path):
         if not folder.exists():
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -41,7 +40,7 @@ def ensure_private_dir(path: Path) -> Path:
 
 
 def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
-    """Replace a file as a whole: after a crash there is the old one or the new one, never a half."""
+    """Replace a file: after a crash its content is the old one or the new one, complete."""
     ensure_private_dir(path.parent)
     data = content.encode() if isinstance(content, str) else content
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -60,7 +59,7 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o600) -> None
 
 
 def fsync_directory(path: Path) -> None:
-    """Flush the names in a directory to disk: renamed and new files survive a power failure."""
+    """Flush the entries of a directory to disk: renamed and new files survive a power failure."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -59,6 +59,7 @@ from holdfast.containers.networks import (
     find_network as find_network,
     free_port as free_port,
     is_port_taken as is_port_taken,
+    parse_listeners as parse_listeners,
     port_owner as port_owner,
     remove_network as remove_network,
     reserved_ports as reserved_ports,

@@ -15,6 +15,7 @@ from holdfast.errors import (
     HoldfastError,
     HostUnreachableError,
 )
+from holdfast.retry import causes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,7 +55,7 @@ def is_transient(error: BaseException) -> bool:
     """Whether a retry may succeed after this engine or registry error."""
     if isinstance(error, HostUnreachableError):
         return True
-    chain = list(_cause_chain(error))
+    chain = list(causes(error))
     text = " ".join(str(link) for link in chain)
     if _RESTARTING.search(text):
         return True
@@ -99,7 +100,7 @@ def _translate(error: Exception, operation: str, address: str) -> HoldfastError 
     import docker.errors
     import requests
 
-    chain = list(_cause_chain(error))
+    chain = list(causes(error))
     text = " ".join(str(link) for link in chain)
     if is_disk_full(text):
         return DiskFullError(f"no space left on the container engine's disk while {operation}")
@@ -151,16 +152,3 @@ def _start_hint(address: str) -> str:
         "Start Docker (`sudo systemctl start docker`, or `sudo dockerd` without a service manager), "
         "or install it (`sudo apt-get install docker.io`)."
     )
-
-
-def _cause_chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    stack: list[BaseException | None] = [error]
-    while stack:
-        link = stack.pop()
-        if link is None or id(link) in seen:
-            continue
-        seen.add(id(link))
-        yield link
-        stack += [link.__cause__, link.__context__]
-        stack += [part for part in link.args if isinstance(part, BaseException)]

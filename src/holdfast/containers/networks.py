@@ -118,12 +118,15 @@ def listening_process(port: int) -> str | None:
     return None
 
 
+def parse_listeners(table: str) -> dict[str, int]:
+    """Return the ports of the listening sockets in the content of /proc/net/tcp, by inode."""
+    rows = (line.split() for line in table.splitlines())
+    return {row[9]: int(row[1].rpartition(":")[2], 16) for row in rows if row[3:4] == [_TCP_LISTEN]}
+
+
 def _listening_inodes(port: int) -> set[str]:
-    inodes = set()
+    listeners: dict[str, int] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):
-            for line in Path(table).read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == _TCP_LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                    inodes.add(fields[9])
-    return inodes
+            listeners |= parse_listeners(Path(table).read_text())
+    return {inode for inode, listening in listeners.items() if listening == port}

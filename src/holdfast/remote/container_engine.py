@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.containers import ContainerEngine, engine_endpoint, translate_errors
+from holdfast.containers import ContainerEngine, engine_endpoint, parse_listeners, translate_errors
 from holdfast.errors import ContainerEnginePermissionError, ContainerEngineUnreachableError, HostAccessError
 from holdfast.remote.control_master import DEFAULT_SSH_TIMEOUTS, ControlMaster, SshTimeouts
 from holdfast.remote.ssh import SSH_SCHEME, SshTarget, parse_target
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # How long the connection outlives a command, so that the next command can reuse it.
 _CONTROL_PERSIST_SECONDS = "60"
 
-_TCP_LISTEN = "0A"
 _LINE_MARKER = "holdfast:"
 _HOST_FACTS_SCRIPT = f"""
 d=${{DOCKER_HOST:-unix:///var/run/docker.sock}}; s=${{d#unix://}}; e=ok
@@ -76,7 +75,7 @@ class SshHost:
         """Return the TCP ports in use on the host."""
         self.facts()
         table = self.control_master.run_script("cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; exit 0")
-        return parse_listening_ports(table)
+        return set(parse_listeners(table).values())
 
     def _check_engine_access(self, facts: HostFacts, path: str) -> None:
         if not facts.engine_address.startswith("unix://"):
@@ -148,12 +147,6 @@ def connect_over_ssh(
     engine = SshContainerEngine(host, timeout=timeout, before_call=before_call)
     _ = engine.client
     return engine
-
-
-def parse_listening_ports(table: str) -> set[int]:
-    """Return the listening ports in the content of /proc/net/tcp."""
-    rows = (line.split() for line in table.splitlines())
-    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3:4] == [_TCP_LISTEN]}
 
 
 def _parse_host_facts(target: SshTarget, output: str) -> HostFacts:

@@ -34,3 +34,14 @@ def test_no_free_port_is_an_error(listener):
     with pytest.raises(PortInUseError) as raised:
         networks.free_port(first=listener, last=listener)
     assert "--port" in raised.value.hint
+
+
+def test_listening_ports_are_read_from_proc():
+    columns = "00:00000000 00000000 0 0"
+    table = (
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+        f"   0: 0100007F:674B 00000000:0000 0A 00000000:00000000 {columns} 101 1\n"
+        f"   1: 0100007F:674C 0100007F:9999 01 00000000:00000000 {columns} 102 1\n"
+        f"   2: {'0' * 24}01000000:1F90 00000000:0000 0A 00000000:00000000 {columns} 103 1\n"
+    )
+    assert networks.parse_listeners(table) == {"101": 26443, "103": 8080}
