@@ -36,4 +36,4 @@ def small_images():
     """Makes small images on this machine's engine and removes them at the end."""
     made = SmallImages(connect())
     yield made
-    made.remove()
+    made.remove_all()

@@ -65,7 +65,7 @@ def test_unreachable_image_registry(new_gateway):
 
 def test_image_without_node_contract(new_gateway, tmp_path):
     with LayerWriter(tmp_path / "layer.tar") as layer:
-        layer.content("/hello", b"x")
+        layer.add_bytes("/hello", b"x")
     engine = connect()
     archive = ImageArchive(
         "holdfast/not-a-node:test", [tmp_path / "layer.tar"], ImageConfig(), architecture="amd64", labels={}

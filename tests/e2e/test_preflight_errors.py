@@ -126,7 +126,7 @@ def test_node_image_for_other_architecture(new_gateway, small_images):
         3,
         "image-unfit",
         "s390x",
-        "this engine runs",
+        "the engine runs",
     )
     assert find_container(engine, gateway.container) is None
     assert find_network(engine, gateway.container) is None
@@ -153,7 +153,7 @@ def test_invalid_or_foreign_kubeconfig_merge_target_is_unchanged(gateway, tmp_pa
     if os.geteuid() == 0:
         os.chown(file, 65534, 65534)
         assert_refused(
-            merging.run("kubeconfig", gateway.name, "--merge"), 3, "damaged-file", "belongs to another user"
+            merging.run("kubeconfig", gateway.name, "--merge"), 3, "damaged-file", "owned by another user"
         )
         os.chown(file, 0, 0)
     file.chmod(0o400)

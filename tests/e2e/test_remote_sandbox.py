@@ -50,5 +50,5 @@ def test_sandbox_lifecycle_on_remote_gateway(laptop, tmp_path):
     assert (tmp_path / "back").read_bytes() == (tmp_path / "blob").read_bytes()
     assert laptop.host.kill_ssh_sessions() > 0
     assert laptop.json("sandbox", "get", "-g", NAME, "one")["phase"] == "Ready"
-    assert "deleted with it" in laptop("sandbox", "delete", "-g", NAME, "one", "--yes")
+    assert "Its workspace is deleted" in laptop("sandbox", "delete", "-g", NAME, "one", "--yes")
     assert laptop.json("sandbox", "list", "-g", NAME)["sandboxes"] == []

@@ -407,7 +407,7 @@ def test_create_and_delete_report_state_and_data_retention(sandbox):
     assert sandbox("delete", "a", "--yes", "--ignore-missing").returncode == 0
     assert sandbox("create", "a", "--no-bootstrap").returncode == 0
     assert sandbox("exec", "a", "cat", "keep").stdout == b"kept\n"
-    assert b"deleted with it" in sandbox("delete", "a", "--yes").stdout
+    assert b"Its workspace is deleted" in sandbox("delete", "a", "--yes").stdout
 
 
 @pytest.mark.slow

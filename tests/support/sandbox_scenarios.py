@@ -54,14 +54,14 @@ def seconds_from_now(seconds):
 def pod_succeeds(ns):
     ns.create_sandbox("done", pod_spec=runnable_pod_spec("true", restartPolicy="Never"))
     found = ns.wait_conditions("Sandbox", "done", Ready="False PodSucceeded", Finished="True PodSucceeded")
-    assert "exit code 0" in condition_message(found)
+    assert "exited with code 0" in condition_message(found)
 
 
 def failed_pod_is_kept(ns):
     keep = {"annotations": {"holdfast.dev/failed-pods": "Keep"}}
     ns.create_sandbox("fails", keep, runnable_pod_spec("exit 7", restartPolicy="Never"))
     found = ns.wait_conditions("Sandbox", "fails", Ready="False PodFailed", Finished="True PodFailed")
-    assert "exit code 7" in condition_message(found)
+    assert "exited with code 7" in condition_message(found)
 
 
 def pod_is_unschedulable(ns):
