@@ -58,6 +58,8 @@ def build_rootfs(debian: DebianRootfs, folder: Path, tools: ToolRunner) -> None:
         f"--include={','.join(('base-files', 'passwd', *debian.packages))}",
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in _EXCLUDED_PATHS),
         '--aptopt=Acquire::Retries "5"',
+        # Without this, apt 2.6 waits forever if the disk fills up while it reads the package lists.
+        '--aptopt=Acquire::Retries::Delay "false"',
         "--customize-hook=rm -rf $1/var/lib/apt/lists/* $1/etc/apt/sources.list* $1/var/log/*",
         *(f"--customize-hook=rm -rf $1{pattern}" for pattern in debian.trimmed),
         *([f"--keyring={keyring}"] if keyring.exists() else []),
