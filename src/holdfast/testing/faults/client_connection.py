@@ -92,20 +92,15 @@ class ClientConnection:
         return head, await read_body(self.reader, request_framing(head))
 
     def reset(self) -> None:
-        """Close the connection with a TCP reset."""
-        reset_connection(self.writer)
+        """Close the connection so that the client sees ECONNRESET."""
+        sock = self.writer.get_extra_info("socket")
+        with suppress(OSError, AttributeError):  # a closed transport has no socket
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
 
     def close(self) -> None:
         with suppress(Exception):
             self.writer.close()
-
-
-def reset_connection(writer: asyncio.StreamWriter) -> None:
-    """Close a connection so that the peer sees ECONNRESET."""
-    sock = writer.get_extra_info("socket")
-    with suppress(OSError, AttributeError):  # a closed transport has no socket
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
 
 
 class UpstreamResponse:

@@ -21,19 +21,18 @@ from holdfast.testing.faults.http1 import (
     end_of_body,
     status_line,
 )
-from holdfast.testing.faults.rules import Fault
+from holdfast.testing.faults.rules import FAULT_KINDS, Fault
 
 _JSON_TYPE = "application/json"
 _HTML_PAGE = b"<html><head><title>Error</title></head><body><h1>Error</h1><p>nginx</p></body></html>\n"
-
-
-class SyntheticResponse(NamedTuple):
-    """A complete response that the proxy creates."""
-
-    status: int
-    content_type: str
-    body: bytes
-    headers: tuple[tuple[str, str], ...] = ()
+# Status (None: that of the fault), content type and body.
+_RESPONSES: dict[str, tuple[int | None, str, bytes]] = {
+    "html": (None, "text/html; charset=utf-8", _HTML_PAGE),
+    "bad-gateway": (502, "text/html", _HTML_PAGE),
+    "request-timeout": (408, "text/html", _HTML_PAGE),
+    "empty": (None, _JSON_TYPE, b""),
+    "invalid-utf8": (None, _JSON_TYPE, b'{"kind":"Status","message":"\xff\xfe\xc3\x28"}'),
+}
 
 
 class _ErrorStatus(NamedTuple):
@@ -60,26 +59,6 @@ _ERROR_STATUSES = {
     "event-gone": _ErrorStatus(410, "Expired", "too old resource version: 1 (2)"),
     "event-too-many-requests": _ErrorStatus(429, "TooManyRequests", "storage is (re)initializing"),
 }
-
-
-def synthetic_response(fault: Fault) -> SyntheticResponse:
-    """Return the response of a fault that is a response."""
-    status = 200 if fault.status is None else fault.status
-    match fault.kind:
-        case "html":
-            return SyntheticResponse(status, "text/html; charset=utf-8", _HTML_PAGE)
-        case "bad-gateway":
-            return SyntheticResponse(502, "text/html", _HTML_PAGE)
-        case "request-timeout":
-            return SyntheticResponse(408, "text/html", _HTML_PAGE)
-        case "empty":
-            return SyntheticResponse(status, _JSON_TYPE, b"")
-        case "invalid-utf8":
-            return SyntheticResponse(status, _JSON_TYPE, b'{"kind":"Status","message":"\xff\xfe\xc3\x28"}')
-        case _:
-            refusal = _ERROR_STATUSES[fault.kind]
-            body = json.dumps(status_object(fault)).encode()
-            return SyntheticResponse(refusal.code, _JSON_TYPE, body, retry_after_headers(fault.retry_after))
 
 
 def status_object(fault: Fault) -> dict[str, Any]:
@@ -121,8 +100,6 @@ def retry_after_headers(form: str | tuple[str, ...] | None) -> tuple[tuple[str, 
 
 Injector: TypeAlias = Callable[[ProxyExchange, Fault], Awaitable[bool]]
 
-_STALL_SECONDS = 30.0
-_SLOW_SECONDS = 1.0
 _ENORMOUS_BYTES = 256 * 1024 * 1024
 _PADDING = b"x" * (64 * 1024)
 _CHUNKED = BodyFraming(chunked=True)
@@ -133,31 +110,26 @@ async def handle_request(exchange: ProxyExchange, fault: Fault | None) -> bool:
     """Handle one request with an optional fault; returns whether the client can send another."""
     if fault is None:
         return await exchange.relay(await exchange.forward())
+    if fault.commit or fault.kind == "reset-after":
+        await (await exchange.forward()).drain()
     return await _INJECTORS.get(fault.kind, _respond)(exchange, fault)
 
 
-async def _reset_before(exchange: ProxyExchange, _fault: Fault) -> bool:
+async def _reset(exchange: ProxyExchange, _fault: Fault) -> bool:
     exchange.client.reset()
     return False
 
 
-async def _reset_after(exchange: ProxyExchange, _fault: Fault) -> bool:
-    await (await exchange.forward()).drain()
+async def _stall(exchange: ProxyExchange, fault: Fault) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(exchange.client.disconnected.wait(), fault.duration)
     exchange.client.reset()
-    return False
-
-
-async def _stall_headers(exchange: ProxyExchange, fault: Fault) -> bool:
-    if fault.commit:
-        await (await exchange.forward()).drain()
-    await _stall(exchange, fault)
     return False
 
 
 async def _stall_body(exchange: ProxyExchange, fault: Fault) -> bool:
     await _send_partial_response(exchange, fault)
-    await _stall(exchange, fault)
-    return False
+    return await _stall(exchange, fault)
 
 
 async def _truncate(exchange: ProxyExchange, fault: Fault) -> bool:
@@ -181,37 +153,31 @@ async def _send_partial_response(exchange: ProxyExchange, fault: Fault) -> None:
         await exchange.client.send(exchange.response_head(response) + part)
 
 
-async def _stall(exchange: ProxyExchange, fault: Fault) -> None:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(
-            exchange.client.disconnected.wait(), _STALL_SECONDS if fault.seconds is None else fault.seconds
-        )
-    exchange.client.reset()
-
-
 async def _slow(exchange: ProxyExchange, fault: Fault) -> bool:
     # The request continues even if the client disconnects meanwhile.
     never = asyncio.Event()
     with suppress(TimeoutError):
-        await asyncio.wait_for(never.wait(), _SLOW_SECONDS if fault.seconds is None else fault.seconds)
+        await asyncio.wait_for(never.wait(), fault.duration)
     return await exchange.relay(await exchange.forward())
 
 
 async def _respond(exchange: ProxyExchange, fault: Fault) -> bool:
-    if fault.commit:
-        await (await exchange.forward()).drain()
-    response = synthetic_response(fault)
-    exchange.record.status = response.status
-    length = ("Content-Length", str(len(response.body)))
-    headers = (("Content-Type", response.content_type), *response.headers, length)
-    await exchange.client.send(encode_head(status_line(response.status), headers) + response.body)
+    headers: tuple[tuple[str, str], ...] = ()
+    if fault.kind in _RESPONSES:
+        fixed_status, content_type, body = _RESPONSES[fault.kind]
+        status = fixed_status or fault.status or _OK
+    else:
+        status, content_type = _ERROR_STATUSES[fault.kind].code, _JSON_TYPE
+        body = json.dumps(status_object(fault)).encode()
+        headers = retry_after_headers(fault.retry_after)
+    exchange.record.status = status
+    headers = (("Content-Type", content_type), *headers, ("Content-Length", str(len(body))))
+    await exchange.client.send(encode_head(status_line(status), headers) + body)
     return True
 
 
 async def _send_enormous_body(exchange: ProxyExchange, fault: Fault) -> bool:
-    if fault.commit:
-        await (await exchange.forward()).drain()
-    status = _OK if fault.status is None else fault.status
+    status = fault.status or _OK
     exchange.record.status = status
     headers = (("Content-Type", "application/json"), ("Transfer-Encoding", "chunked"))
     left = _ENORMOUS_BYTES if fault.bytes is None else fault.bytes
@@ -269,18 +235,14 @@ async def _watch_lines(response: UpstreamResponse, limit: int) -> AsyncGenerator
 
 
 _INJECTORS: dict[str, Injector] = {
-    "reset-before": _reset_before,
-    "reset-after": _reset_after,
-    "refuse": _reset_before,
+    "reset-before": _reset,
+    "reset-after": _reset,
+    "refuse": _reset,
     "truncated": _truncate,
-    "stall-headers": _stall_headers,
+    "stall-headers": _stall,
     "stall-body": _stall_body,
     "slow": _slow,
     "enormous": _send_enormous_body,
     "wrong-content-type": _wrong_content_type,
-    "event-gone": _inject_into_watch,
-    "event-too-many-requests": _inject_into_watch,
-    "event-garbage": _inject_into_watch,
-    "end-stream": _inject_into_watch,
-    "drop-stream": _inject_into_watch,
+    **{kind: _inject_into_watch for kind, description in FAULT_KINDS.items() if description.watch_only},
 }

@@ -1,7 +1,8 @@
 """Faults, rules that select requests for them, and scripts with rules in TOML.
 
 A rule counts the requests that it matches; `after`, `nth`, `probability` and `count` decide whether it
-applies. The first rule that applies wins. A script has one `[[rule]]` table per rule:
+applies. The first rule that applies wins. Each rule has its own seeded generator: for one seed and one order
+of requests its faults are the same, whatever other rules exist. A script has one `[[rule]]` table per rule:
 
     seed = 7
 
@@ -13,7 +14,9 @@ applies. The first rule that applies wins. A script has one `[[rule]]` table per
 
 from __future__ import annotations
 
+import random
 import re
+import threading
 import tomllib
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -22,6 +25,7 @@ import msgspec
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 
@@ -85,6 +89,7 @@ T = TypeVar("T")
 
 # An hour and a gibibyte exceed every use, and keep a typo from blocking a test.
 _BOUNDS = {"seconds": (0, 3600), "bytes": (0, 2**30), "events": (0, 2**30), "status": (200, 599)}
+_DEFAULT_SECONDS = {"refuse": 5.0, "slow": 1.0}
 _RETRY_AFTER_DATE = re.compile(r"date:[+-]\d+")
 
 
@@ -121,6 +126,11 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 raise FaultScriptError(f"retry_after: {form!r} is not of the form date:+SECONDS")
             if not form.isascii() or not form.isprintable():
                 raise FaultScriptError(f"retry_after: {form!r} cannot stand in a header")
+
+    @property
+    def duration(self) -> float:
+        """How long the fault lasts, in seconds."""
+        return _DEFAULT_SECONDS.get(self.kind, 30.0) if self.seconds is None else self.seconds
 
     @property
     def retry_after_forms(self) -> tuple[str, ...]:
@@ -273,3 +283,84 @@ def _parse_rule(table: Any, number: int) -> Rule:
         return rule(*faults, **settings)
     except FaultScriptError as error:
         raise FaultScriptError(f"{where}: {error}") from error
+
+
+_WATCH_QUERY = re.compile(r"(?i)(^|&)watch=(true|1|t)(&|$)")
+
+
+class ProxiedRequest(NamedTuple):
+    """The parts of a request that rules can match."""
+
+    method: str
+    path: str
+    query: str
+    headers: Iterable[tuple[str, str]] = ()
+
+    @property
+    def is_watch(self) -> bool:
+        return _WATCH_QUERY.search(self.query) is not None
+
+
+class _RuleState:
+    """A rule with its counters and its random generator."""
+
+    def __init__(self, rule: Rule, seed: str) -> None:
+        self.rule = rule
+        self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        self._matched = 0
+        self._injected = 0
+
+    def draw_fault(self, request: ProxiedRequest) -> Fault | None:
+        rule = self.rule
+        faults = [
+            fault for fault in rule.faults if request.is_watch or not FAULT_KINDS[fault.kind].watch_only
+        ]
+        if not faults or not self._matches(request):
+            return None
+        self._matched += 1
+        if rule.probability < 1 and self._random.random() >= rule.probability:
+            return None
+        if self._matched <= rule.after or (rule.nth and self._matched - rule.after not in rule.nth):
+            return None
+        if rule.count is not None and self._injected >= rule.count:
+            return None
+        self._injected += 1
+        fault = faults[0] if len(faults) == 1 else self._random.choice(faults)
+        forms = fault.retry_after_forms
+        if len(forms) > 1:
+            fault = msgspec.structs.replace(fault, retry_after=self._random.choice(forms))
+        return fault
+
+    def _matches(self, request: ProxiedRequest) -> bool:
+        rule = self.rule
+        if rule.methods and request.method not in rule.methods:
+            return False
+        if not re.search(rule.path, request.path) or not re.search(rule.query, request.query):
+            return False
+        return not rule.header or any(
+            re.search(rule.header, f"{name.lower()}: {value}") for name, value in request.headers
+        )
+
+
+class FaultSelector:
+    """The active rules; thread-safe."""
+
+    def __init__(self, rules: Iterable[Rule] = (), seed: int = 0) -> None:
+        self._lock = threading.Lock()
+        self._seed = seed
+        self.replace_rules(rules)
+
+    def replace_rules(self, rules: Iterable[Rule]) -> None:
+        """Replace the rules and reset all counters and generators."""
+        states = [_RuleState(rule, f"{self._seed}/{number}") for number, rule in enumerate(rules)]
+        with self._lock:
+            self._states = states
+
+    def select_fault(self, request: ProxiedRequest) -> tuple[Rule, Fault] | None:
+        """Return the fault for a request and its rule, or None."""
+        with self._lock:
+            for state in self._states:
+                fault = state.draw_fault(request)
+                if fault is not None:
+                    return state.rule, fault
+        return None

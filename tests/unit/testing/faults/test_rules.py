@@ -15,7 +15,7 @@ from holdfast.testing.faults import (
     parse_script,
     rule,
 )
-from holdfast.testing.faults.listener import FaultSelector, ProxiedRequest
+from holdfast.testing.faults.rules import FaultSelector, ProxiedRequest
 
 GET = ProxiedRequest("GET", "/api/v1/pods", "limit=5", (("Authorization", "Bearer stale"),))
 POST = ProxiedRequest("POST", "/api/v1/namespaces/a/pods", "")
