@@ -19,7 +19,6 @@ from holdfast.images.build_cache import file_hash
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
     from holdfast.images.sources import ImageConfig
@@ -38,9 +37,7 @@ class LayerWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         self._tar.close()
 
     def add_file(self, target: str, source: Path, *, mode: int | None = None) -> None:

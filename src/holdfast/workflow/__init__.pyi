@@ -11,13 +11,13 @@ from holdfast.workflow.lock import (
     locked_error as locked_error,
 )
 from holdfast.workflow.preview import Plan as Plan, PlannedStep as PlannedStep
-from holdfast.workflow.run_context import StepContext as StepContext
 from holdfast.workflow.runner import RunResult as RunResult
 from holdfast.workflow.secrets import Secret as Secret
 from holdfast.workflow.step import (
     JSON as JSON,
     ProbeResult as ProbeResult,
     Step as Step,
+    StepContext as StepContext,
     absent as absent,
     done as done,
     partial as partial,

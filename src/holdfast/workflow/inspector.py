@@ -16,9 +16,15 @@ import msgspec
 
 from holdfast.errors import StepStateUnknownError, WorkflowError
 from holdfast.workflow.decision import NOT_DONE_YET, DecisionInput, StepDecision, decide
-from holdfast.workflow.run_context import ResultNotAvailableError, RunContext, StepContext
 from holdfast.workflow.secrets import Secret
-from holdfast.workflow.step import ProbeResult, Step, has_hook
+from holdfast.workflow.step import (
+    ProbeResult,
+    ResultNotAvailableError,
+    RunContext,
+    Step,
+    StepContext,
+    has_hook,
+)
 from holdfast.workflow.store import NULL_RESULT, StepLog, StepRecord, encode_result
 
 if TYPE_CHECKING:

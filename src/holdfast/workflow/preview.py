@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from holdfast.events import EventBus
 from holdfast.workflow.inspector import StepInspector, StepTask
 from holdfast.workflow.lock import NoLock
-from holdfast.workflow.run_context import ResultNotAvailableError, RunContext
-from holdfast.workflow.step import display_title, unknown
+from holdfast.workflow.step import ResultNotAvailableError, RunContext, display_title, unknown
 from holdfast.workflow.store import MemoryStore, Store, encode_result
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from holdfast.workflow.executor import StepExecutor
 from holdfast.workflow.inspector import StepInspector
 from holdfast.workflow.journal import Journal, dead_run_record
 from holdfast.workflow.lock import Lock, LockHolder, NoLock, boot_id, process_start_ticks
-from holdfast.workflow.run_context import RunContext
 from holdfast.workflow.scheduler import Scheduler
+from holdfast.workflow.step import RunContext
 from holdfast.workflow.store import MemoryStore, RunRecord, Store, describe_damage, new_run_id
 
 if TYPE_CHECKING:

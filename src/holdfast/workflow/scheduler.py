@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.events import StepFailed, StepSkipped
 from holdfast.workflow.executor import StepExecutor, to_holdfast_error
 from holdfast.workflow.journal import Journal, StepOutcome
-from holdfast.workflow.run_context import StepContext
-from holdfast.workflow.step import display_title
+from holdfast.workflow.step import StepContext, display_title
 from holdfast.workflow.store import StepLog
 
 if TYPE_CHECKING:

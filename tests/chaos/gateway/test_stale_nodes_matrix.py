@@ -9,8 +9,7 @@ from tests.support.holdfast_cli import HoldfastCli
 from tests.support.legacy_node import STALE_NODES
 
 from holdfast.gateway.pv_migration.find_stranded import INTENTS_CONFIG_MAP, INTENTS_NAMESPACE
-from holdfast.testing.crash.cases import KILLED_EXIT_CODE
-from holdfast.testing.crash.harness import CrashHarness
+from holdfast.testing.crash.cases import KILLED_EXIT_CODE, CrashHarness
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.support.crash_plans import load_plan
 
-from holdfast.testing.crash.matrix import SCENARIOS
+from holdfast.testing.crash.cases import SCENARIOS
 
 pytestmark = pytest.mark.engine
 

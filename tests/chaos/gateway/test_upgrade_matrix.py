@@ -14,8 +14,7 @@ from holdfast.gateway.cluster import GATEWAY_IMAGE
 from holdfast.gateway.image_push.containerd import full_image_name
 from holdfast.pki import SECRET_TYPES
 from holdfast.remote import connect
-from holdfast.testing.crash.cases import KILLED_EXIT_CODE
-from holdfast.testing.crash.harness import CrashHarness
+from holdfast.testing.crash.cases import KILLED_EXIT_CODE, CrashHarness
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

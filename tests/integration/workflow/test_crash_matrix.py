@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing.crash import CrashMatrix, cases
-from holdfast.testing.crash.matrix import SCENARIOS
+from holdfast.testing.crash.cases import SCENARIOS
 
 from .flawed_workflows import (
     all_steps_done,

@@ -14,8 +14,8 @@ from holdfast.workflow import MemoryStore, Step, Workflow, absent, done
 from holdfast.workflow.inspector import StepInspector, StepTask
 from holdfast.workflow.journal import Journal, StepOutcome
 from holdfast.workflow.lock import NoLock
-from holdfast.workflow.run_context import RunContext, StepContext
 from holdfast.workflow.runner import InterruptHandler
+from holdfast.workflow.step import RunContext, StepContext
 from holdfast.workflow.store import RunRecord, StepRecord
 
 

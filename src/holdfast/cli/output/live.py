@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress as Bars, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -20,10 +20,6 @@ from holdfast.events import (
     StepSkipped,
     StepStarted,
 )
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
 
 
 class LiveRenderer(ProgressRenderer):
@@ -48,9 +44,7 @@ class LiveRenderer(ProgressRenderer):
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         self._bars.stop()
 
     def __call__(self, event: Event) -> None:

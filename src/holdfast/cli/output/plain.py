@@ -27,7 +27,6 @@ from holdfast.events import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
     from typing import Self
 
     from holdfast.workflow import Plan
@@ -55,9 +54,7 @@ class ProgressRenderer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         return None
 
     def __call__(self, event: Event) -> None:

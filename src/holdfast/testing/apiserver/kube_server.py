@@ -18,15 +18,12 @@ import ssl
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from holdfast.errors import TemporaryError, UsageError
 from holdfast.testing.apiserver import processes
 from holdfast.testing.apiserver.processes import LOOPBACK, ChildProcess, ServerFiles, free_ports, node_binary
 from holdfast.testing.ephemeral_pki import write_kubeconfig
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _PORT_ATTEMPTS = 3
 _PROBE_INTERVAL = 0.05
@@ -72,9 +69,7 @@ class KubeServer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         self.stop()
 
     def start(self) -> None:

@@ -1,53 +1,178 @@
 """The cases of the crash matrix: kills at every step, and failures of the store and the machine.
 
-Each case causes a failure, then repeats the same command until the workflow is complete.
+Each case causes a failure, then repeats the same command until the workflow is complete. One helper process
+(`child`) forks and kills the processes of all cases.
 """
 
 from __future__ import annotations
 
+import inspect
+import json
+import os
 import random
-from typing import TYPE_CHECKING, Any
+import subprocess
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.testing.crash.child import TRACEBACK_EXIT_CODE
-from holdfast.testing.crash.harness import CrashCase, CrashHarness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from holdfast.testing.crash.matrix import CrashMatrix
+    from holdfast.workflow import Workflow
 
 LOCKED_EXIT_CODE = 4
 KILLED_EXIT_CODE = -9
-CaseResult = tuple[str, str, CrashCase, list[str]]
-"""scenario, case name, the case, problems so far"""
+
+
+class CrashCase:
+    """One case: a directory, the runs in it and their effects."""
+
+    def __init__(self, harness: CrashHarness, home: Path, exit_codes: list[int] | None = None) -> None:
+        self.home = home
+        self.exit_codes = exit_codes if exit_codes is not None else []
+        self._harness = harness
+        (home / "world").mkdir(parents=True, exist_ok=True)
+
+    def continue_with(self, harness: CrashHarness) -> CrashCase:
+        """Continue the case with the code of another harness."""
+        return CrashCase(harness, self.home, self.exit_codes)
+
+    def run(self, **job: Any) -> int:
+        """Run the workflow in a child; returns the exit code, negative for a signal."""
+        response = self._harness.request(
+            {"do": "run", "dir": str(self.home), "params": self._harness.params, **job}
+        )
+        code = int(response.get("code", 0))
+        self.exit_codes.append(code)
+        return code
+
+    def run_until_stopped(self, step: str) -> int | None:
+        """Start a child that stops before a step; returns its pid, or None if the step was not reached."""
+        job = {"do": "run", "dir": str(self.home), "params": self._harness.params, "stop_before": step}
+        pid = self._harness.request(job).get("stopped")
+        return None if pid is None else int(pid)
+
+    def kill(self, pid: int) -> None:
+        self._harness.request({"do": "kill", "pid": pid})
+
+    def run_to_completion(self, **job: Any) -> bool:
+        """Run until a run succeeds; returns False after too many runs."""
+        return any(self.run(**job) == 0 for _ in range(self._harness.max_runs))
+
+    def log(self) -> str:
+        path = self.home / "run.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def effect_counts(self, what: str = "leave") -> Counter[str]:
+        """Return how often the effect of each step completed (or started, with "enter")."""
+        path = self.home / "effects"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return Counter(name for kind, _, name in (line.partition(" ") for line in lines) if kind == what)
+
+    def line_counts(self) -> dict[str, int]:
+        """Return how many lines each step executed, from a run with `count=True`."""
+        counts: dict[str, int] = {}
+        for line in (self.home / "effects").read_text().splitlines():
+            kind, _, name = line.partition(" ")
+            if kind.startswith("lines:"):
+                counts[name] = int(kind.partition(":")[2])
+        return counts
+
+
+class CrashHarness:
+    """Starts the helper process, sends it jobs, and creates the directories of cases."""
+
+    def __init__(
+        self, build: Callable[..., Workflow], root: Path, *, params: Any = None, max_runs: int = 4
+    ) -> None:
+        self._file = _source_file(build)
+        self.params = params
+        self.max_runs = max_runs
+        self._build = build
+        self._root = root
+        self._count = 0
+        self._child: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        build = self._build
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self._child = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "holdfast.testing.crash.child",
+                build.__module__,
+                self._file,
+                build.__qualname__,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        if self._child is not None:
+            self._child.communicate()
+            self._child = None
+
+    def new_case(self) -> CrashCase:
+        self._count += 1
+        return CrashCase(self, self._root / f"case-{self._count:04}")
+
+    def request(self, job: dict[str, Any]) -> dict[str, Any]:
+        child = self._child
+        if child is None or child.stdin is None or child.stdout is None:
+            raise RuntimeError("the helper process is not running")
+        child.stdin.write(json.dumps(job) + "\n")
+        child.stdin.flush()
+        line = child.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the helper process ended with {child.wait()}")
+        response: dict[str, Any] = json.loads(line)
+        return response
+
+
+def _source_file(build: Callable[..., Workflow]) -> str:
+    """Return the file from which children load the function."""
+    file = inspect.getsourcefile(build) if inspect.isfunction(build) else None
+    if file is None or "<" in build.__qualname__:  # <locals> and <lambda> cannot be imported
+        raise ValueError(f"{build!r} must be a function at the top of a module: children import it")
+    return file
+
+
+# Name, the case, and the problems so far.
+CaseResult = tuple[str, CrashCase, list[str]]
 
 
 class NotReached(list[str]):
     """No problem, but the fault did not happen either."""
 
 
-def kill_cases(
-    harness: CrashHarness, steps: Sequence[str], lines: dict[str, int], kill_points: int
-) -> Iterator[CaseResult]:
-    """SIGKILL before, inside and after every step, then run to completion.
-
-    A step without an entry in `lines` had no work in the baseline run and cannot be killed.
-    """
-    for step in steps:
-        if step not in lines:
-            yield "killed", step, harness.new_case(), NotReached()
+def kill_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
+    """SIGKILL before, inside and after every step, then run to completion."""
+    for step in matrix.target_steps:
+        if step not in matrix.lines:
+            yield step, matrix.harness.new_case(), NotReached()
             continue
-        places: list[dict[str, Any]] = [{"at": "before"}]
-        places += [{"at": "inside", "line": line} for line in _spread_evenly(lines.get(step, 0), kill_points)]
-        places += [{"at": "after"}]
-        for moment in places:
-            case = harness.new_case()
-            label = f"line {moment['line']}" if moment["at"] == "inside" else str(moment["at"])
+        lines = _spread_evenly(matrix.lines[step], matrix.kill_points)
+        moments: list[dict[str, Any]] = [
+            {"at": "before"}, *({"at": "inside", "line": line} for line in lines), {"at": "after"},
+        ]  # fmt: skip
+        for moment in moments:
+            case = matrix.harness.new_case()
+            label = f"{step}, line {moment['line']}" if "line" in moment else f"{step}, {moment['at']}"
             problems = _run_until_killed(case, step, **moment)
             # The number of lines may differ between runs, but there is always a first one.
             if problems and moment.get("line", 1) > 1 and case.exit_codes[-1] == 0:
-                yield "killed", f"{step}, {label}", case, NotReached()
-                continue
-            yield "killed", f"{step}, {label}", case, problems + _run_to_completion(case)
+                yield label, case, NotReached()
+            else:
+                yield label, case, problems + _run_to_completion(case)
 
 
 def random_kill_cases(harness: CrashHarness, count: int, seconds: float, seed: int) -> Iterator[CaseResult]:
@@ -59,70 +184,66 @@ def random_kill_cases(harness: CrashHarness, count: int, seconds: float, seed: i
             killed = case.run(kill_after=rng.uniform(0, seconds)) < 0
             # Warm runs are faster: adjust the moments so that most of them hit a run.
             seconds *= 1.03 if killed else 0.9
-        yield "killed at random", f"random moments, {number + 1}", case, _run_to_completion(case)
+        yield f"random moments, {number + 1}", case, _run_to_completion(case)
 
 
-def torn_store_cases(harness: CrashHarness, steps: Sequence[str], seed: int) -> Iterator[CaseResult]:
+def torn_store_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
     """Truncate a file of the store, or flip a bit, after a kill."""
-    rng = random.Random(seed)  # noqa: S311  a script, not a secret
-    middle = steps[len(steps) // 2]
-    for suffix, flip in (("", False), ("", True), ("-wal", False), ("-wal", True), ("", None)):
-        case = harness.new_case()
-        problems = _run_until_killed(case, middle, at="after")
-        path = case.home / f"state.db{suffix}"
-        how = "emptied" if flip is None else "a bit flipped" if flip else "cut short"
+    rng = random.Random(matrix.seed)  # noqa: S311  a script, not a secret
+    for name, how in (
+        ("state.db", "cut short"),
+        ("state.db", "a bit flipped"),
+        ("state.db-wal", "cut short"),
+        ("state.db-wal", "a bit flipped"),
+        ("state.db", "emptied"),
+    ):
+        case = matrix.harness.new_case()
+        problems = _run_until_killed(case, matrix.middle_step)
+        path = case.home / name
         reached = path.exists() and path.stat().st_size > 0
         if reached:
-            _corrupt_file(path, flip, rng)
-        yield _case_result(
-            "torn store",
-            f"state.db{suffix} {how}",
-            case,
-            problems + _run_to_completion(case),
-            reached=reached,
-        )
+            _corrupt_file(path, how, rng)
+        problems += _run_to_completion(case)
+        yield f"{name} {how}", case, problems if problems or reached else NotReached()
 
 
-def full_disk_cases(harness: CrashHarness, steps: Sequence[str]) -> Iterator[CaseResult]:
+def full_disk_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
     """Limit file sizes while the store is created and while it is written."""
-    for limit in (1, 8_192, 24_576):
-        yield _limited_disk_case(harness.new_case(), f"at {limit:,} bytes", limit=limit)
-    for step in dict.fromkeys((steps[0], steps[len(steps) // 2])):
-        yield _limited_disk_case(harness.new_case(), f"in {step}", full_in=step)
+    jobs: list[tuple[str, dict[str, Any]]] = [
+        (f"at {limit:,} bytes", {"limit": limit}) for limit in (1, 8_192, 24_576)
+    ]
+    jobs += [
+        (f"in {step}", {"full_in": step}) for step in dict.fromkeys((matrix.steps[0], matrix.middle_step))
+    ]
+    for name, job in jobs:
+        case = matrix.harness.new_case()
+        code = case.run(**job)
+        problems = ["a traceback"] if code == TRACEBACK_EXIT_CODE else []
+        problems += _run_to_completion(case)
+        # A successful case whose fault did not happen proves nothing and does not count.
+        yield name, case, problems if problems or code != 0 else NotReached()
 
 
-def _limited_disk_case(case: CrashCase, name: str, **job: Any) -> CaseResult:
-    code = case.run(**job)
-    problems = ["a traceback"] if code == TRACEBACK_EXIT_CODE else []
-    return _case_result("disk full", name, case, problems + _run_to_completion(case), reached=code != 0)
-
-
-def _case_result(group: str, name: str, case: CrashCase, problems: list[str], *, reached: bool) -> CaseResult:
-    """A successful case whose fault did not happen proves nothing and does not count."""
-    return group, name, case, problems if problems or reached else NotReached()
-
-
-def read_only_cases(harness: CrashHarness, steps: Sequence[str]) -> Iterator[CaseResult]:
+def read_only_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
     """Make the store read-only: no step may run then."""
     for what in ("file", "directory"):
-        case = harness.new_case()
-        problems = _run_until_killed(case, steps[len(steps) // 2], at="before")
+        case = matrix.harness.new_case()
+        problems = _run_until_killed(case, matrix.middle_step, at="before")
         begun = case.effect_counts("enter")
         _set_modes(case.home, what, 0o400, 0o500)
         code = case.run(unprivileged=True)
         _set_modes(case.home, what, 0o600, 0o700)
-        problems += (
-            [] if code not in {0, TRACEBACK_EXIT_CODE} else [f"exit {code} in moment of a clear refusal"]
-        )
+        if code in {0, TRACEBACK_EXIT_CODE}:
+            problems += [f"exit code {code} instead of an error that names the store"]
         if case.effect_counts("enter") != begun:
             problems += ["an effect without a store"]
-        yield "read-only store", what, case, problems + _run_to_completion(case)
+        yield what, case, problems + _run_to_completion(case)
 
 
-def concurrent_run_cases(harness: CrashHarness, steps: Sequence[str]) -> Iterator[CaseResult]:
+def concurrent_run_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
     """Start a second run during the first, then kill the first and continue."""
-    case = harness.new_case()
-    pid = case.run_until_stopped(steps[0])
+    case = matrix.harness.new_case()
+    pid = case.run_until_stopped(matrix.steps[0])
     problems = []
     if pid is None:
         problems += ["the first run never reached its first step"]
@@ -131,52 +252,59 @@ def concurrent_run_cases(harness: CrashHarness, steps: Sequence[str]) -> Iterato
         if case.run() != LOCKED_EXIT_CODE:
             problems += [f"the second run ended with {case.exit_codes[-1]}, not {LOCKED_EXIT_CODE}"]
         if str(pid) not in case.log():
-            problems += ["the second run did not say who holds the lock"]
+            problems += ["the second run did not name the holder of the lock"]
         if case.effect_counts("enter") != begun:
             problems += ["the second run had an effect"]
         case.kill(pid)
-    yield "two runs at once", "the holder killed", case, problems + _run_to_completion(case)
+    yield "the holder killed", case, problems + _run_to_completion(case)
 
 
-def changed_input_cases(
-    harness: CrashHarness, steps: Sequence[str], changed_params: Any
-) -> Iterator[CaseResult]:
+def changed_input_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
     """Continue with changed parameters, after a kill and after completion."""
-    group = "changed input"
-    if changed_params is None:
-        yield group, "no other parameters were given", harness.new_case(), NotReached()
+    if matrix.changed_params is None:
+        yield "no other parameters were given", matrix.harness.new_case(), NotReached()
         return
-    for label, step in (("after a kill", steps[len(steps) // 2]), ("after a kill at the end", steps[-1])):
-        case = harness.new_case()
-        problems = _run_until_killed(case, step, at="after")
-        yield group, label, case, problems + _run_to_completion(case, params=changed_params)
-    case = harness.new_case()
-    problems = _run_to_completion(case)
-    yield group, "after a finished run", case, problems + _run_to_completion(case, params=changed_params)
+    for label, step in (
+        ("after a kill", matrix.middle_step),
+        ("after a kill at the end", matrix.steps[-1]),
+        ("after a finished run", ""),
+    ):
+        case = matrix.harness.new_case()
+        problems = _run_until_killed(case, step) if step else _run_to_completion(case)
+        yield label, case, problems + _run_to_completion(case, params=matrix.changed_params)
 
 
-def clock_jump_cases(harness: CrashHarness, steps: Sequence[str]) -> Iterator[CaseResult]:
+def clock_jump_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
     """Continue after a kill with the clock set back, and far ahead."""
-    middle = steps[len(steps) // 2]
     for label, jump in (("a day back", -86_400), ("ten years on", 315_360_000)):
-        case = harness.new_case()
-        problems = _run_until_killed(case, middle, at="after")
-        yield "clock jump", label, case, problems + _run_to_completion(case, clock=jump)
+        case = matrix.harness.new_case()
+        problems = _run_until_killed(case, matrix.middle_step)
+        yield label, case, problems + _run_to_completion(case, clock=jump)
 
 
-def changed_code_cases(
-    before: CrashHarness, after: CrashHarness, steps: Sequence[str]
-) -> Iterator[CaseResult]:
+def changed_code_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
     """Continue after a kill with edited steps."""
-    case = before.new_case()
-    problems = _run_until_killed(case, steps[len(steps) // 2], at="after")
-    moved = case.continue_with(after)
-    yield "changed code", "after a kill", moved, problems + _run_to_completion(moved)
+    case = matrix.harness.new_case()
+    problems = _run_until_killed(case, matrix.middle_step)
+    moved = case.continue_with(matrix.edited_harness)
+    yield "after a kill", moved, problems + _run_to_completion(moved)
 
 
-def _run_until_killed(case: CrashCase, step: str, **moment: Any) -> list[str]:
+SCENARIOS: dict[str, Callable[[CrashMatrix], Iterator[CaseResult]]] = {
+    "killed": kill_cases,
+    "torn store": torn_store_cases,
+    "disk full": full_disk_cases,
+    "read-only store": read_only_cases,
+    "two runs at once": concurrent_run_cases,
+    "changed input": changed_input_cases,
+    "changed code": changed_code_cases,
+    "clock jump": clock_jump_cases,
+}
+
+
+def _run_until_killed(case: CrashCase, step: str, at: str = "after", **moment: Any) -> list[str]:
     """Run until the kill; any other end is a problem, because nothing was tested."""
-    code = case.run(kill={"step": step, **moment})
+    code = case.run(kill={"step": step, "at": at, **moment})
     return [] if code == KILLED_EXIT_CODE else [f"it was not killed in {step}: the run ended with {code}"]
 
 
@@ -193,14 +321,12 @@ def _spread_evenly(count: int, wanted: int) -> list[int]:
     return sorted({1 + round(i * (count - 1) / (wanted - 1)) for i in range(wanted)}) if wanted > 1 else [1]
 
 
-def _corrupt_file(path: Path, flip: bool | None, rng: random.Random) -> None:
+def _corrupt_file(path: Path, how: str, rng: random.Random) -> None:
     data = bytearray(path.read_bytes())
-    if flip is None or not data:
-        data.clear()
-    elif flip:
+    if how == "a bit flipped":
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     else:
-        del data[rng.randrange(len(data)) :]
+        del data[0 if how == "emptied" else rng.randrange(len(data)) :]
     path.write_bytes(data)
 
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType, ModuleType
 
+# Exit code of a run that ended with an unexpected exception.
 TRACEBACK_EXIT_CODE = 70
-"""exit code of a run that ended with an unexpected exception"""
 
 
 def main() -> None:
@@ -196,19 +196,10 @@ def _drop_file_capabilities() -> None:
     """Drop the capabilities that let root ignore file modes."""
     import ctypes
 
-    class Header(ctypes.Structure):
-        _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
-
-    class Data(ctypes.Structure):
-        _fields_ = (
-            ("effective", ctypes.c_uint32),
-            ("permitted", ctypes.c_uint32),
-            ("inheritable", ctypes.c_uint32),
-        )
-
-    header, data = Header(0x20080522, 0), (Data * 2)()
+    # struct __user_cap_header_struct (version 3, this process), and two empty __user_cap_data_struct.
+    header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
     libc = ctypes.CDLL(None, use_errno=True)
-    if os.geteuid() == 0 and libc.capset(ctypes.byref(header), ctypes.byref(data)) != 0:
+    if os.geteuid() == 0 and libc.capset(header, data) != 0:
         raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
 
 

@@ -15,10 +15,15 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.crash import cases
-from holdfast.testing.crash.harness import CrashCase, CrashHarness
+from holdfast.testing.crash.cases import SCENARIOS, CrashCase, CrashHarness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from pathlib import Path
+
+    from holdfast.workflow import Workflow
+
+    BuildWorkflow = Callable[[Path], Workflow]
 
 
 @dataclass(frozen=True)
@@ -26,16 +31,15 @@ class CrashFinding:
     """One case and its result."""
 
     scenario: str
-    """such as killed, torn store, disk full"""
     case: str
+    # Exit codes of the runs, negative for a signal.
     exit_codes: tuple[int, ...]
-    """exit codes of the runs, negative for a signal"""
     problems: tuple[str, ...] = ()
+    # Steps that ran twice and are allowed to: idempotent or at-least-once.
     repeated: tuple[str, ...] = ()
-    """steps that ran twice and are allowed to: idempotent or at-least-once"""
     log: str = ""
+    # Whether the fault happened: a step without work cannot be killed.
     reached: bool = True
-    """whether the fault happened: a step without work cannot be killed"""
 
 
 @dataclass
@@ -120,25 +124,10 @@ def _log_tail(log: str, lines: int = 15) -> str:
     return "\n".join(f"    {line}" for line in log.splitlines()[-lines:])
 
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from holdfast.workflow import Workflow
-
-    BuildWorkflow = Callable[[Path], Workflow]
-
-
-SCENARIOS = (
-    "killed", "torn store", "disk full", "read-only store", "two runs at once", "changed input",
-    "changed code", "clock jump",
-)  # fmt: skip
-
-
 def _validate_scenarios(scenarios: Collection[str]) -> frozenset[str]:
     unknown = set(scenarios) - set(SCENARIOS)
     if unknown or isinstance(scenarios, str):
-        raise ValueError(f"scenarios must be among {SCENARIOS}, not {scenarios!r}")
+        raise ValueError(f"scenarios must be among {tuple(SCENARIOS)}, not {scenarios!r}")
     return frozenset(scenarios)
 
 
@@ -189,55 +178,52 @@ class CrashMatrix:
         steps: Collection[str] | None = None,
         seed: int = 1,
     ) -> None:
-        self._harness = CrashHarness(build, root / "runs", params=_require_json("params", params))
-        self._edited_harness = CrashHarness(edited_build or build, root / "edited", params=params)
-        self._changed_params = _require_json("changed_params", changed_params)
+        self.harness = CrashHarness(build, root / "runs", params=_require_json("params", params))
+        self.edited_harness = CrashHarness(edited_build or build, root / "edited", params=params)
+        self.changed_params = _require_json("changed_params", changed_params)
         self._observe = observe
         self._effects = effects
-        self._kill_points = kill_points
+        self.kill_points = kill_points
         self._scenarios = _validate_scenarios(scenarios)
-        self._seed = seed
+        self.seed = seed
         self._expected: Any = None
         self._expected_changed: Any = None
         self._baseline_seconds = 0.0
-        self._lines: dict[str, int] = {}
+        self.lines: dict[str, int] = {}
         workflow = build(root / "nowhere")
-        self._steps = [step.name for step in workflow.steps if step.repeat != "always"]
-        self._target_steps = _select_steps(self._steps, steps)
+        self._all_steps = [step.name for step in workflow.steps if step.repeat != "always"]
+        self.target_steps = _select_steps(self._all_steps, steps)
         self._repeatable = {step.name for step in workflow.steps if step.repeat is not None}
         self.report = CrashReport(
             workflow.name, tuple(step.name for step in workflow.steps if step.repeat == "at-least-once")
         )
 
+    @property
+    def steps(self) -> list[str]:
+        """The steps to test that had work in the run without faults."""
+        return [step for step in self.target_steps if step in self.lines]
+
+    @property
+    def middle_step(self) -> str:
+        return self.steps[len(self.steps) // 2]
+
     def run(self) -> CrashReport:
         """Run all scenarios except random kills."""
-        with self._harness as harness, self._edited_harness as edited:
+        with self.harness, self.edited_harness:
             self._run_baseline()
-            steps = [step for step in self._target_steps if step in self._lines]
-            if not steps:
+            if not self.steps:
                 raise AssertionError("no step of the workflow has work to do: nothing can be killed")
-            results = {
-                "killed": lambda: cases.kill_cases(
-                    harness, self._target_steps, self._lines, self._kill_points
-                ),
-                "torn store": lambda: cases.torn_store_cases(harness, steps, self._seed),
-                "disk full": lambda: cases.full_disk_cases(harness, steps),
-                "read-only store": lambda: cases.read_only_cases(harness, steps),
-                "two runs at once": lambda: cases.concurrent_run_cases(harness, steps),
-                "changed input": lambda: cases.changed_input_cases(harness, steps, self._changed_params),
-                "changed code": lambda: cases.changed_code_cases(harness, edited, steps),
-                "clock jump": lambda: cases.clock_jump_cases(harness, steps),
-            }
-            for scenario in SCENARIOS:
+            for scenario, case_results in SCENARIOS.items():
                 if scenario in self._scenarios:
-                    self._record_findings(results[scenario]())
+                    self._record_findings(scenario, case_results(self))
         return self.report
 
     def run_random(self, count: int) -> CrashReport:
         """Kill runs at random moments."""
-        with self._harness as harness:
+        with self.harness:
             self._run_baseline()
-            self._record_findings(cases.random_kill_cases(harness, count, self._baseline_seconds, self._seed))
+            results = cases.random_kill_cases(self.harness, count, self._baseline_seconds, self.seed)
+            self._record_findings("killed at random", results)
         return self.report
 
     def _run_baseline(self) -> None:
@@ -245,24 +231,24 @@ class CrashMatrix:
         started = time.monotonic()
         self._expected = self._final_state()
         self._baseline_seconds = time.monotonic() - started
-        if self._changed_params is not None and "changed input" in self._scenarios:
-            self._expected_changed = self._final_state(params=self._changed_params)
-        counted = self._harness.new_case()
+        if self.changed_params is not None and "changed input" in self._scenarios:
+            self._expected_changed = self._final_state(params=self.changed_params)
+        counted = self.harness.new_case()
         counted.run(count=True)
-        self._lines = counted.line_counts()
+        self.lines = counted.line_counts()
 
     def _final_state(self, **job: Any) -> Any:
         """Return the observed state after a run without faults."""
-        case = self._harness.new_case()
+        case = self.harness.new_case()
         code = case.run(**job)
         if code != 0:
             raise AssertionError(f"the workflow fails without faults: exit code {code}\n{case.log()}")
         return self._observe(case.home / "world") if self._observe else None
 
-    def _record_findings(self, results: Iterable[cases.CaseResult] | Iterator[cases.CaseResult]) -> None:
-        for scenario, name, case, case_problems in results:
+    def _record_findings(self, scenario: str, results: Iterable[cases.CaseResult]) -> None:
+        changed = scenario == "changed input"
+        for name, case, case_problems in results:
             problems = [*case_problems]
-            changed = scenario == "changed input"
             reached = not isinstance(case_problems, cases.NotReached)
             if reached and not problems:
                 problems += self._state_differences(
@@ -297,7 +283,9 @@ class CrashMatrix:
         If steps have to run again, only the counts of `effects` are compared.
         """
         counts = {
-            step: times for step, times in case.effect_counts().items() if step in self._steps and not reruns
+            step: times
+            for step, times in case.effect_counts().items()
+            if step in self._all_steps and not reruns
         }
         world = case.home / "world"
         if self._effects is not None and any(world.iterdir()):
