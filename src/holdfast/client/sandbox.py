@@ -88,13 +88,13 @@ class AsyncSandbox(AsyncClient):
 
     Attributes:
         name: name of the sandbox.
-        created: whether the last `create` created the sandbox; False if it existed already.
+        is_new: whether the last `create` created the sandbox; False if it existed already.
     """
 
     def __init__(self, name: str, transport: Transport, *, push_image: ImagePusher | None = None) -> None:
         super().__init__(transport, push_image=push_image)
         self.name = validate_name(name)
-        self.created = False
+        self.is_new = False
         self._path = f"/v1/sandboxes/{self.name}"
 
     async def create(self, /, image: str | None = None, **options: Any) -> SandboxView:
@@ -113,7 +113,7 @@ class AsyncSandbox(AsyncClient):
         """
         body = build_request(self.name, image=image, **options)
         status, view = await self._transport.call_with_status("POST", "/v1/sandboxes", SandboxView, body=body)
-        self.created = status == _HTTP_CREATED
+        self.is_new = status == _HTTP_CREATED
         return view
 
     async def get(self) -> SandboxView:

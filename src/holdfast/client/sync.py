@@ -190,9 +190,9 @@ class Sandbox(_SyncClient):
         return self._delegate.name
 
     @property
-    def created(self) -> bool:
+    def is_new(self) -> bool:
         """Whether the last `create` created the sandbox; False if it existed already."""
-        return self._delegate.created
+        return self._delegate.is_new
 
     create = _blocking(AsyncSandbox.create)
     get = _blocking(AsyncSandbox.get)

@@ -60,26 +60,13 @@ _PER_ENTRY_KEYS = {"path", "linkpath", "size"}
 
 
 class TarEntryKind(enum.Enum):
-    """Type of an entry."""
+    """Type of an entry; the value lists its type flags in tar headers."""
 
-    FILE = enum.auto()
-    DIRECTORY = enum.auto()
-    SYMLINK = enum.auto()
-    HARD_LINK = enum.auto()
-    DEVICE = enum.auto()
-
-
-_ENTRY_KINDS = {
-    b"\0": TarEntryKind.FILE,
-    b"0": TarEntryKind.FILE,
-    b"7": TarEntryKind.FILE,
-    b"1": TarEntryKind.HARD_LINK,
-    b"2": TarEntryKind.SYMLINK,
-    b"3": TarEntryKind.DEVICE,
-    b"4": TarEntryKind.DEVICE,
-    b"5": TarEntryKind.DIRECTORY,
-    b"6": TarEntryKind.DEVICE,
-}
+    FILE = b"\x0007"
+    HARD_LINK = b"1"
+    SYMLINK = b"2"
+    DEVICE = b"346"
+    DIRECTORY = b"5"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +187,7 @@ def _parse_entry(block: bytes, pax_headers: dict[str, str]) -> TarEntry:
         raise invalid_archive_error(f"a name is longer than {_MAX_NAME_BYTES} bytes")
     if not name or "\0" in name + link_target:
         raise invalid_archive_error("an entry has no name")
-    kind = _ENTRY_KINDS.get(block[156:157])
+    kind = next((kind for kind in TarEntryKind if block[156:157] in kind.value), None)
     if kind is None:
         raise invalid_archive_error("an entry is not a file, directory, link or device")
     if block[156:157] == b"\0" and name.endswith("/"):

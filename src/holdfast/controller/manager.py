@@ -127,12 +127,11 @@ def run_controller(options: ControllerOptions) -> None:
         TemporaryError: the Lease was lost, or a watch failed permanently.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    asyncio.run(run_manager(options))
+    asyncio.run(_run(options))
 
 
-async def run_manager(options: ControllerOptions, stop: asyncio.Event | None = None) -> None:
-    """Run in the current event loop, until `stop` is set or a signal arrives."""
-    stop = stop or _stop_event_on_signals()
+async def _run(options: ControllerOptions) -> None:
+    stop = _stop_event_on_signals()
     async with await _create_client(options) as api:
         await _Manager(api, options, stop).run()
 

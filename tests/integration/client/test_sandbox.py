@@ -25,13 +25,13 @@ def test_create_is_idempotent_and_waits_until_ready(sandboxes):
     box = sandboxes.sandbox("once")
     assert isinstance(box, Sandbox)
     first = box.create("app:1", env={"A": "b"}, workspace=False)
-    assert box.created
+    assert box.is_new
     heard = []
     view = box.wait(timeout=60, on_change=heard.append)
     assert (view.phase, view.pod_ip) == ("Ready", "10.9.0.1")
     assert heard[-1] == view
     assert box.create("app:1", env={"A": "b"}, workspace=False).id == first.id
-    assert not box.created
+    assert not box.is_new
     with pytest.raises(ObjectConflictError, match="env"):
         box.create("app:1", env={"A": "c"}, workspace=False)
 

@@ -122,8 +122,8 @@ def create(  # noqa: PLR0913 (one for each option)
     ):
         with progress_step(renderer, "create-sandbox", f"Sandbox {name}") as step:
             view = sandbox.create(image, **options)
-            step.note = "created" if sandbox.created else "exists with the same options"
-        min_ready_seconds = _MIN_READY_SECONDS if sandbox.created and (image or command) else 0.0
+            step.note = "created" if sandbox.is_new else "exists with the same options"
+        min_ready_seconds = _MIN_READY_SECONDS if sandbox.is_new and (image or command) else 0.0
         if wait:
             view = _wait_until_ready(renderer, sandbox, timeout, min_ready_seconds)
     state = str(view.phase).lower() if wait else "created"
@@ -232,7 +232,7 @@ def _wait_until_ready(
     try:
         return _wait_for_phase(renderer, sandbox, "Ready", timeout, min_ready_seconds)
     except WaitFailedError:
-        if sandbox.created or sandbox.get().phase != "Suspended":
+        if sandbox.is_new or sandbox.get().phase != "Suspended":
             raise
     sandbox.resume()
     return _wait_for_phase(renderer, sandbox, "Ready", timeout, min_ready_seconds)

@@ -137,7 +137,7 @@ class FakeGateway:
     """A gateway that is up and records the request for its sandbox."""
 
     name = "dev"
-    created = False
+    is_new = False
     request = None
 
     def sandbox(self, name):
