@@ -178,7 +178,7 @@ def test_retained_data_is_not_opened_by_other_minor_version(gateway, images):
     ended = gateway.holdfast.run(
         "up", gateway.name, "--image", images.build("next", kubernetes="v1.35.0"), "--json"
     )
-    assert "data is of Kubernetes v1.34.4" in assert_refused(ended, "image-unfit")["error"]
+    assert "the gateway's data has v1.34.4" in assert_refused(ended, "image-unfit")["error"]
     gateway.up("--image", images.build("other"))
     assert_data_intact(gateway)
 

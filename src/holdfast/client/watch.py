@@ -189,7 +189,7 @@ async def wait_for_phase(
     except (TimeoutError, DeadlineExceededError) as error:
         summary = evaluate(last[-1], target).summary if last else "its state is unknown"
         raise WaitTimeoutError(
-            f"sandbox {name} was not {target} within {timeout:g} s: {summary}",
+            f"sandbox {name}: not {target} within {timeout:g} s: {summary}",
             hint=f"Run `holdfast sandbox get {name}` to see its state, or `holdfast sandbox wait {name}` "
             "to keep waiting.",
             cause=error,
@@ -210,7 +210,7 @@ async def wait_until_gone(transport: Transport, name: str, *, timeout: float) ->
         await _repeat_within(timeout, transport, f"wait until sandbox {name} is gone", follow)
     except (TimeoutError, DeadlineExceededError) as error:
         raise WaitTimeoutError(
-            f"sandbox {name} was not gone within {timeout:g} s",
+            f"sandbox {name}: not deleted within {timeout:g} s",
             hint="The deletion continues in the background.",
             cause=error,
         ) from error
@@ -297,7 +297,7 @@ class _StateTimer:
 
 def _wait_failed_error(name: str, target: Phase, view: SandboxView) -> HoldfastError:
     return WaitFailedError(
-        f"sandbox {name} cannot become {target}: {evaluate(view, target).summary}",
+        f"sandbox {name}: cannot become {target}: {evaluate(view, target).summary}",
         hint=_HINTS.get(view.reason, "")
         or _PHASE_HINTS.get(view.phase, "").format(name=name)
         or f"Run `holdfast sandbox get {name}` and `holdfast sandbox logs {name}`.",

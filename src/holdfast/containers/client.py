@@ -83,9 +83,9 @@ class ContainerEngine:
         api_version = str(version.get("ApiVersion", "0.0"))
         if _version_tuple(api_version) < MIN_API_VERSION:
             raise ContainerEngineUnsupportedError(
-                f"the container engine has API version {api_version}, a node needs at least "
+                f"container engine: API version {api_version}, but a node needs at least "
                 f"{MIN_API_VERSION[0]}.{MIN_API_VERSION[1]}",
-                hint="Update the engine to Docker 20.10 or newer.",
+                hint="Update Docker to version 20.10 or newer.",
             )
         return EngineFacts(
             version=str(version.get("Version", "")),
@@ -150,7 +150,7 @@ def _context_endpoint() -> EngineEndpoint | None:
         if context is not None:
             return EngineEndpoint(address=str(context.Host), tls=context.TLSConfig)
     raise UsageError(
-        f"the Docker context {name!r} cannot be used",
+        f"Docker context {name!r}: cannot be used",
         hint="Choose one of `docker context ls`, or set DOCKER_HOST.",
     )
 

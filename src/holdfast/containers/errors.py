@@ -103,7 +103,7 @@ def _translate(error: Exception, operation: str, address: str) -> HoldfastError 
     chain = list(causes(error))
     text = " ".join(str(link) for link in chain)
     if is_disk_full(text):
-        return DiskFullError(f"no space left on the container engine's disk while {operation}")
+        return DiskFullError(f"container engine: no space left on its disk while {operation}")
     if _NO_GPU_DRIVER.search(text):
         return ContainerEngineUnsupportedError(
             f"{operation} failed: the container engine has no driver for GPUs",
@@ -128,15 +128,15 @@ def _translate_connection(
         return ContainerEngineError(f"{operation}: the container engine did not answer in time")
     if any(isinstance(link, PermissionError) for link in chain) or "permission denied" in text.lower():
         return ContainerEnginePermissionError(
-            f"this user has no permission for the container engine at {address}",
-            hint="Join its group (`sudo usermod -aG docker $USER`, then log in again), or run as root.",
+            f"container engine at {address}: permission denied",
+            hint="Run `sudo usermod -aG docker $USER` and log in again, or run the command as root.",
         )
     # A connection that breaks during a request does not mean that the engine is down; a refused one does.
     if any(isinstance(link, ConnectionResetError | BrokenPipeError | IncompleteRead) for link in chain):
         return ContainerEngineError(f"{operation}: the connection to the container engine was cut")
     if address:
         return ContainerEngineUnreachableError(
-            f"no container engine answers at {address}", hint=_start_hint(address)
+            f"container engine at {address}: no answer", hint=_start_hint(address)
         )
     return ContainerEngineError(f"{operation} failed: {error}")
 

@@ -41,7 +41,7 @@ def validate_reference(reference: str) -> str:
     if _REFERENCE.fullmatch(reference) or _IMAGE_ID.fullmatch(reference):
         return reference
     raise UsageError(
-        f"{reference!r} is not an image reference", hint="Write [registry/]name[:tag] in lower case."
+        f"{reference!r}: not an image reference", hint="Write [registry/]name[:tag] in lower case."
     )
 
 
@@ -112,7 +112,7 @@ def pull_image(
                 _raise_if_error(message, f"pulling {reference}")
                 _report_progress(message, layers, progress)
         except docker.errors.NotFound as error:
-            raise ImageNotFoundError(f"no registry has the image {reference}") from error
+            raise ImageNotFoundError(f"image {reference}: not found in its registry") from error
 
 
 def _report_progress(
@@ -131,5 +131,5 @@ def _raise_if_error(message: Mapping[str, Any], operation: str) -> None:
     if "error" not in message:
         return
     if is_disk_full(str(message["error"])):
-        raise DiskFullError(f"no space left on the container engine's disk while {operation}")
+        raise DiskFullError(f"container engine: no space left on its disk while {operation}")
     raise ContainerEngineError(f"{operation} failed: {message['error']}")

@@ -72,7 +72,7 @@ def free_port(
     for port in range(first, last + 1):
         if port not in taken and not is_port_taken(port):
             return port
-    raise PortInUseError(f"no free port between {first} and {last}", hint="Choose a port with --port.")
+    raise PortInUseError(f"ports {first} to {last}: none is free", hint="Choose a port with --port.")
 
 
 def is_port_taken(port: int, address: str = "127.0.0.1") -> bool:

@@ -95,7 +95,7 @@ class VolumeJob(msgspec.Struct, frozen=True, kw_only=True):
         if code == 0:
             return output
         if is_disk_full(output):
-            raise DiskFullError(f"no space left on the volume {self.volume}")
+            raise DiskFullError(f"volume {self.volume}: no space left")
         last_lines = "\n".join(output.splitlines()[-3:])
         raise ContainerEngineError(f"volume {self.volume}: a job failed (exit code {code}): {last_lines}")
 

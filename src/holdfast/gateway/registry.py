@@ -161,5 +161,5 @@ def resolve_gateway_name(name: str | None, *, for_up: bool = False) -> str:
     known = known_gateway_names()
     if len(known) == 1:
         return known[0]
-    hint = f"Name one of: {', '.join(known)}." if known else "Run `holdfast up` to create one."
-    raise GatewayNotFoundError("no gateway was named and none is active", hint=hint)
+    hint = f"Pass one of these names: {', '.join(known)}." if known else "Run `holdfast up` to create one."
+    raise GatewayNotFoundError("gateway: no name given and no gateway active", hint=hint)

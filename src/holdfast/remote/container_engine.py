@@ -90,7 +90,7 @@ class SshHost:
             )
         if facts.engine_state == "denied":
             raise ContainerEnginePermissionError(
-                f"{self.target}: user {facts.user} has no permission for the container engine",
+                f"{self.target}: permission denied to user {facts.user} for the container engine",
                 hint=f"Run `sudo usermod -aG docker {facts.user}` on that host.",
             )
 

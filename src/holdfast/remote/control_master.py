@@ -235,7 +235,7 @@ class ControlMaster:
             return None
         except FileNotFoundError as error:
             raise BuildToolNotFoundError(
-                "ssh is not installed on this machine", hint="Run `sudo apt-get install openssh-client`."
+                "ssh: not installed on this machine", hint="Run `sudo apt-get install openssh-client`."
             ) from error
 
     def lock(self, name: str = "lock") -> AbstractContextManager[None]:
@@ -281,7 +281,7 @@ def _ensure_private_directory(directory: Path) -> None:
         info = part.lstat()
         if part.is_symlink() or info.st_uid != os.getuid() or info.st_mode & 0o022:
             raise PermanentError(
-                f"{part} is not a private directory of this user", hint="Remove it, then rerun the command."
+                f"{part}: not a private directory of this user", hint="Remove it, then rerun the command."
             )
 
 

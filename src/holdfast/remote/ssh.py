@@ -81,7 +81,7 @@ def parse_target(text: str) -> SshTarget:
     port = int(match["port"] or 0) if match else 0
     if match is None or port > _MAX_PORT or (match["port"] and not port):
         raise UsageError(
-            f"{text!r} is not an ssh target",
+            f"{text!r}: not an ssh destination",
             hint="Write user@host, user@host:port, or a host of your ssh configuration.",
         )
     return SshTarget(host=match["host"], user=match["user"] or "", port=port)

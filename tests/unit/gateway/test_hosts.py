@@ -78,7 +78,7 @@ def test_started_gateway_is_found_without_metadata():
 
 
 def test_invalid_host_is_rejected():
-    with pytest.raises(UsageError, match="is not an ssh target"):
+    with pytest.raises(UsageError, match="not an ssh destination"):
         find(asked="")
 
 

@@ -36,7 +36,7 @@ def test_parse_target(text, destination, options, written):
     ],
 )  # fmt: skip
 def test_invalid_target_is_rejected(text):
-    with pytest.raises(UsageError, match="is not an ssh target"):
+    with pytest.raises(UsageError, match="not an ssh destination"):
         parse_target(text)
 
 

@@ -56,7 +56,8 @@ def check_version_skew(current: str, target: str, image: str) -> None:
         f"Upgrade to {next_series} first." if is_newer else f"Use an image of {old.series} or {next_series}."
     )
     raise ImageIncompatibleError(
-        f"the gateway has Kubernetes {old}, and {image} has {new}: {reason}; nothing was changed", hint=hint
+        f"image {image}: Kubernetes {new}, but the gateway has {old}: {reason}; nothing was changed",
+        hint=hint,
     )
 
 
@@ -70,7 +71,7 @@ def check_data_version(data: str, target: str, image: str) -> None:
     if old is None or new is None or (old.series == new.series and old <= new):
         return
     raise ImageIncompatibleError(
-        f"the gateway's data is of Kubernetes {old}, and {image} has {new}; nothing was changed",
+        f"image {image}: Kubernetes {new}, but the gateway's data has {old}; nothing was changed",
         hint=f"Repeat `up` with an image of {old.series} (--image), then upgrade the gateway.",
     )
 
