@@ -8,6 +8,7 @@ costs one clock read and one scope; a `CallState` is created only on failure.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
@@ -29,13 +30,9 @@ R = TypeVar("R")
 
 def wrap_sync(policy: Policy, operation: str, fn: Callable[P, R]) -> Callable[P, R]:
     """Wrap `fn` so that it is retried under a policy."""
-    span, until, guarded, stop, budget = (
-        policy.total_timeout,
-        policy.expires,
-        policy.is_gated,
-        policy.stop,
-        policy.budget,
-    )
+    # Local variables: each attribute that a successful call reads would cost it time.
+    span, until = policy.total_timeout, policy.expires
+    guarded, stop, budget = policy.is_gated, policy.stop, policy.budget
     enter, leave, around = CURRENT_SCOPE.set, CURRENT_SCOPE.reset, CURRENT_SCOPE.get
 
     def call_again(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -71,13 +68,9 @@ def wrap_async(
     policy: Policy, operation: str, fn: Callable[P, Awaitable[R]]
 ) -> Callable[P, Coroutine[Any, Any, R]]:
     """Wrap a coroutine function so that it is retried under a policy."""
-    span, until, guarded, stop, budget = (
-        policy.total_timeout,
-        policy.expires,
-        policy.is_gated,
-        policy.stop,
-        policy.budget,
-    )
+    # Local variables: each attribute that a successful call reads would cost it time.
+    span, until = policy.total_timeout, policy.expires
+    guarded, stop, budget = policy.is_gated, policy.stop, policy.budget
     enter, leave, around = CURRENT_SCOPE.set, CURRENT_SCOPE.reset, CURRENT_SCOPE.get
 
     async def call_again(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -227,9 +220,7 @@ class RetryContext:
         call, scope = self._begin()
         for delay in call.initial_waits():
             clock.sleep(delay, self._policy.stop)
-        number = 0
-        while True:
-            number += 1
+        for number in itertools.count(1):
             attempt = Attempt(call, scope, number)
             yield attempt
             if attempt.is_final():
@@ -241,9 +232,7 @@ class RetryContext:
         call, scope = self._begin()
         for delay in call.initial_waits():
             await clock.asleep(delay, self._policy.stop)
-        number = 0
-        while True:
-            number += 1
+        for number in itertools.count(1):
             attempt = Attempt(call, scope, number)
             yield attempt
             if attempt.is_final():
