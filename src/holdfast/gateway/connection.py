@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import home
 from holdfast.containers import find_image, labels, read_file
-from holdfast.errors import TemporaryError
+from holdfast.errors import ApiUnreachableError, TemporaryError
 from holdfast.gateway.base_steps import GatewayStep
 from holdfast.gateway.cluster import kubeconfig, kubernetes_get_with_credentials
 from holdfast.gateway.reconnect import ensure_tunnel, reopen_tunnel_on_retry
@@ -19,7 +19,6 @@ from holdfast.gateway.registry import (
     write_metadata,
 )
 from holdfast.gateway.teardown import REPLACE_OLD
-from holdfast.kube import is_api_unreachable
 from holdfast.retry import Policy, exponential
 from holdfast.workflow import ProbeResult, absent, done, partial
 
@@ -160,7 +159,7 @@ class WaitApiReady(GatewayStep):
             attempts=None,
             deadline=gateway.settings.timeouts.api,
             backoff=exponential(0.05, cap=1),
-            retry_on=is_api_unreachable,
+            retry_on=ApiUnreachableError,
             on_retry=reopen_tunnel_on_retry(gateway),
         )
 

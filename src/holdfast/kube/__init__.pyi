@@ -31,15 +31,13 @@ from holdfast.kube.failures import (
     parse_status as parse_status,
     write_outcome as write_outcome,
 )
-from holdfast.kube.https_get import (
-    HttpsResponse as HttpsResponse,
-    https_get_body as https_get_body,
-    https_get_response as https_get_response,
-    is_api_unreachable as is_api_unreachable,
-    mtls_context as mtls_context,
-)
 from holdfast.kube.idempotency import OPERATION_ID_ANNOTATION as OPERATION_ID_ANNOTATION
 from holdfast.kube.manifest_diff import differences as differences, parse_quantity as parse_quantity
+from holdfast.kube.mtls import (
+    HttpsResponse as HttpsResponse,
+    https_get as https_get,
+    mtls_context as mtls_context,
+)
 from holdfast.kube.objects import AsyncObjects as AsyncObjects, Objects as Objects
 from holdfast.kube.resilient_api import resilient as resilient
 from holdfast.kube.rest_client import ApiRequest as ApiRequest

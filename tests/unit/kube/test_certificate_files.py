@@ -12,7 +12,7 @@ import yaml
 
 from holdfast.errors import InvalidArgumentError
 from holdfast.kube import api_client, async_api_client
-from holdfast.kube.https_get import mtls_context
+from holdfast.kube.mtls import mtls_context
 from holdfast.testing.ephemeral_pki import EphemeralCA, write_kubeconfig
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no files in memory")

@@ -78,11 +78,11 @@ def ensure_gateway_up(gateway: str | None, renderer: ProgressRenderer, *, bootst
 def _is_gateway_api_reachable(name: str) -> bool:
     from holdfast.errors import ApiRefusedError, ApiUnreachableError
     from holdfast.gateway import api_access
-    from holdfast.kube import https_get_body
+    from holdfast.kube import https_get
 
     try:
         endpoint = api_access(name)
-        https_get_body(
+        https_get(
             endpoint.url, "/v1/gateway", ca=endpoint.ca, certificate=endpoint.certificate, key=endpoint.key,
             timeout=_API_CHECK_TIMEOUT,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.api import parse_timestamp
 from holdfast.errors import PermanentError
 from holdfast.gateway.cluster import kubeconfig
-from holdfast.kube import https_get_body, https_get_response
+from holdfast.kube import https_get
 
 if TYPE_CHECKING:
     from holdfast.gateway.cluster.kubeconfig import KubeCredentials
@@ -37,7 +37,7 @@ def kubernetes_get_with_credentials(
     credentials: KubeCredentials, gateway: GatewayContext, path: str
 ) -> HttpsResponse:
     """GET a path of the gateway's Kubernetes API with the given credentials."""
-    return https_get_response(
+    return https_get(
         credentials.server,
         path,
         ca=credentials.ca,
@@ -50,7 +50,7 @@ def kubernetes_get_with_credentials(
 
 def get_gateway_info(gateway: GatewayContext, identity: ClientIdentity) -> bytes:
     """GET the description of the gateway from its own API."""
-    return https_get_body(
+    response = https_get(
         gateway.gateway_api_url,
         "/v1/gateway",
         ca=identity.ca,
@@ -58,6 +58,7 @@ def get_gateway_info(gateway: GatewayContext, identity: ClientIdentity) -> bytes
         key=identity.client.key,
         timeout=gateway.settings.timeouts.glance,
     )
+    return response.body
 
 
 def utc_now() -> dt.datetime:

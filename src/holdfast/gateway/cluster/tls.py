@@ -11,11 +11,10 @@ import datetime as dt
 import ipaddress
 from typing import TYPE_CHECKING
 
-from holdfast.errors import PermanentError
+from holdfast.errors import ApiUnreachableError, PermanentError
 from holdfast.gateway.base_steps import ClusterStep
 from holdfast.gateway.cluster import api_requests
 from holdfast.gateway.cluster.manifests import MANAGED_LABELS, service_dns_names
-from holdfast.kube import is_api_unreachable
 from holdfast.workflow import ProbeResult, absent, done, partial
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class _TlsStep(ClusterStep):
             renew_below=settings.certificates.renew_below,
         )
         if not validation.is_valid:
-            policy = self.call_policy(ctx).replace(retry_on=is_api_unreachable)
+            policy = self.call_policy(ctx).replace(retry_on=ApiUnreachableError)
             skew = policy.call(api_requests.api_server_clock_skew, self.gateway)
             api_requests.check_clock_skew(self.gateway.name, skew)
         check_certificate_times(validation, settings.namespace)

@@ -28,7 +28,7 @@ from holdfast.containers import (
     run_in_container,
     translate_errors,
 )
-from holdfast.errors import CorruptFileError, HoldfastError
+from holdfast.errors import ApiUnreachableError, CorruptFileError, HoldfastError
 from holdfast.gateway.cluster import kubeconfig, kubernetes_get_with_credentials
 from holdfast.gateway.context import GatewayContext
 from holdfast.gateway.doctor.findings import Finding, note, problem
@@ -36,7 +36,6 @@ from holdfast.gateway.hosts import ssh_timeouts
 from holdfast.gateway.registry import active_gateway
 from holdfast.gateway.settings import ResolvedSettings, Settings, resolve_settings
 from holdfast.gateway.spec import check_name
-from holdfast.kube import is_api_unreachable
 from holdfast.retry import Policy, constant
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PAGE_SIZE = 100
-_READ_RETRY = Policy(attempts=3, backoff=constant(0.2), retry_on=is_api_unreachable)
+_READ_RETRY = Policy(attempts=3, backoff=constant(0.2), retry_on=ApiUnreachableError)
 """A busy machine may drop a single request; a server that is down is reported after two timeouts."""
 
 

@@ -25,19 +25,7 @@ class HttpsResponse(NamedTuple):
     date: str
 
 
-def https_get_body(
-    server: str, path: str, *, ca: bytes, certificate: bytes, key: bytes, timeout: float = 5.0
-) -> bytes:
-    """GET a path and return the body; client and server authenticate each other.
-
-    Raises:
-        ApiUnreachableError: No response, or a status other than 200, 401 and 403.
-        ApiRefusedError: The credentials or the server certificate are not accepted.
-    """
-    return https_get_response(server, path, ca=ca, certificate=certificate, key=key, timeout=timeout).body
-
-
-def https_get_response(
+def https_get(
     server: str,
     path: str,
     *,
@@ -47,7 +35,21 @@ def https_get_response(
     timeout: float = 5.0,
     max_bytes: int = 1 << 20,
 ) -> HttpsResponse:
-    """The same with the server's clock; no more than `max_bytes` bytes of the body are read."""
+    """GET a path once; client and server authenticate each other.
+
+    Args:
+        server: The URL of the server.
+        path: The path of the request.
+        ca: The CA certificate of the server, PEM.
+        certificate: The client certificate, PEM.
+        key: The key of the client certificate, PEM.
+        timeout: Seconds for the connection and for each wait for bytes.
+        max_bytes: The rest of a longer body is not read.
+
+    Raises:
+        ApiUnreachableError: No response, or a status other than 200, 401 and 403; a retry may succeed.
+        ApiRefusedError: The credentials or the server certificate are not accepted.
+    """
     import http.client  # imported here: `mtls_context` is part of the start-up of `sandbox exec`
 
     address = urlsplit(server)
@@ -86,11 +88,6 @@ def _verification_error(server: str, error: ssl.SSLCertVerificationError) -> Api
         f"{server}: the certificate {reason} according to the clock of this machine",
         hint="Correct the clock of this machine or of the server's host, then run the same command again.",
     )
-
-
-def is_api_unreachable(error: BaseException) -> bool:
-    """Whether a retry may succeed."""
-    return isinstance(error, ApiUnreachableError)
 
 
 def mtls_context(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from holdfast.errors import ApiRefusedError, ApiUnreachableError
-from holdfast.kube.https_get import https_get_response
+from holdfast.kube.mtls import https_get
 from holdfast.pki import CertificateAuthority
 
 NOWHERE = "https://127.0.0.1:1"
@@ -50,14 +50,14 @@ def pair():
 def test_valid_credentials_reach_server(pair):
     certificate, key, _ = pair
     with pytest.raises(ApiUnreachableError):
-        https_get_response(NOWHERE, "/", ca=certificate, certificate=certificate, key=key)
+        https_get(NOWHERE, "/", ca=certificate, certificate=certificate, key=key)
 
 
 @pytest.mark.parametrize("ca", [b"", b"\n", b"no PEM", b"\xff\xfe\x00", "ä".encode(), BROKEN])
 def test_invalid_ca(pair, ca):
     certificate, key, _ = pair
     with pytest.raises(ApiRefusedError, match="invalid CA certificate"):
-        https_get_response(NOWHERE, "/", ca=ca, certificate=certificate, key=key)
+        https_get(NOWHERE, "/", ca=ca, certificate=certificate, key=key)
 
 
 @pytest.mark.parametrize("bad", [b"", b"no PEM", b"\xff\xfe\x00", BROKEN])
@@ -65,7 +65,7 @@ def test_invalid_client_certificate_or_key(pair, bad):
     certificate, key, locked = pair
     for pair_of in ((bad, key), (certificate, bad), (certificate, locked)):
         with pytest.raises(ApiRefusedError, match="invalid client certificate and key"):
-            https_get_response(NOWHERE, "/", ca=certificate, certificate=pair_of[0], key=pair_of[1])
+            https_get(NOWHERE, "/", ca=certificate, certificate=pair_of[0], key=pair_of[1])
 
 
 @contextmanager
@@ -95,5 +95,5 @@ def test_server_certificate_outside_validity_is_a_clock_error(pair, days, why, t
     file.write_bytes(shown.certificate + shown.key)
     refused = pytest.raises(ApiRefusedError, match=f"the certificate {why} according to the clock")
     with tls_server(file) as server, refused as caught:
-        https_get_response(server, "/", ca=authority.certificate, certificate=certificate, key=key)
+        https_get(server, "/", ca=authority.certificate, certificate=certificate, key=key)
     assert "Correct the clock" in caught.value.hint
