@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -42,43 +42,35 @@ class LayerWriter:
 
     def add_file(self, target: str, source: Path, *, mode: int | None = None) -> None:
         """Add a file of this machine; an executable file stays executable."""
-        entry = self._new_entry(target)
-        entry.size = source.stat().st_size
-        executable = source.stat().st_mode & 0o111
-        entry.mode = mode if mode is not None else (0o755 if executable else 0o644)
+        status = source.stat()
+        if mode is None:
+            mode = 0o755 if status.st_mode & 0o111 else 0o644
         with source.open("rb") as content:
-            self._tar.addfile(entry, content)
+            self._add(target, content, size=status.st_size, mode=mode)
 
     def add_bytes(self, target: str, data: bytes, *, mode: int = 0o644) -> None:
         """Add a file with this content."""
-        entry = self._new_entry(target)
-        entry.size, entry.mode = len(data), mode
-        self._tar.addfile(entry, io.BytesIO(data))
+        self._add(target, io.BytesIO(data), size=len(data), mode=mode)
 
     def add_symlink(self, target: str, destination: str) -> None:
         """Add a symbolic link at `target` that points to `destination`."""
-        entry = self._new_entry(target)
-        entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, destination, 0o777
-        self._tar.addfile(entry)
+        self._add(target, type=tarfile.SYMTYPE, linkname=destination, mode=0o777)
 
-    def add_directory(self, target: str, *, mode: int = 0o755, owner: tuple[int, int] = (0, 0)) -> None:
+    def add_directory(self, target: str, *, owner: tuple[int, int] = (0, 0)) -> None:
         """Add an empty directory."""
         name = target.strip("/")
-        if not name or name in self._directories:
-            return
-        self._add_parents(name)
-        self._directories.add(name)
-        entry = tarfile.TarInfo(name)
-        entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, mode, _MTIME
-        entry.uid, entry.gid = owner
-        self._tar.addfile(entry)
+        if name and name not in self._directories:
+            self._directories.add(name)
+            self._add(name, type=tarfile.DIRTYPE, mode=0o755, uid=owner[0], gid=owner[1])
 
-    def _new_entry(self, target: str) -> tarfile.TarInfo:
+    def _add(self, target: str, content: IO[bytes] | None = None, **attributes: Any) -> None:
         name = target.strip("/")
         self._add_parents(name)
         entry = tarfile.TarInfo(name)
         entry.mtime = _MTIME
-        return entry
+        for attribute, value in attributes.items():
+            setattr(entry, attribute, value)
+        self._tar.addfile(entry, content)
 
     def _add_parents(self, name: str) -> None:
         """Add all parent directories: a container engine creates missing ones with access for root only."""

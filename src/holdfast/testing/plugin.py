@@ -113,14 +113,3 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "sandbox(**options): options of the sandbox that the `sandbox` fixture creates"
     )
-
-
-__all__ = [
-    "crash_matrix",
-    "faulty_kube",
-    "kube_namespace",
-    "kube_server",
-    "pytest_configure",
-    "sandbox",
-    "sandboxes",
-]

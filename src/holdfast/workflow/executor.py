@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.workflow.step import ProbeResult
 
 
-def to_holdfast_error(step: str, error: Exception, redactor: SecretRedactor) -> HoldfastError:
+def _to_holdfast_error(step: str, error: Exception, redactor: SecretRedactor) -> HoldfastError:
     """Return a `HoldfastError` as it is and any other error as `StepError`; secrets are masked in both."""
     if not isinstance(error, HoldfastError):
         message = f"step {step!r} failed: {type(error).__name__}: {str(error).strip() or 'no message'}"
@@ -67,7 +67,7 @@ class StepExecutor:
         try:
             return self._execute(task, started_at)
         except Exception as error:  # noqa: BLE001  a step may raise anything
-            return self._failure_outcome(task, error, started_at)
+            return self.failure_outcome(task, error, started_at)
 
     def produce_result(self, name: str, reader: str) -> None:
         """Produce the result of a step that was skipped without a known result.
@@ -102,7 +102,7 @@ class StepExecutor:
         try:
             outcome = self._run_step(task, f"its result is unknown and {reader!r} reads it", started_at)
         except Exception as error:  # noqa: BLE001  a step may raise anything
-            outcome = self._failure_outcome(task, error, started_at)
+            outcome = self.failure_outcome(task, error, started_at)
         self._journal.record_outcome(outcome)
         self._journal.flush()
         if outcome.error is not None:
@@ -225,9 +225,10 @@ class StepExecutor:
             task.context.note(f"the failed attempt had its effect: {probe_result.reason or 'probe confirms'}")
         return True
 
-    def _failure_outcome(self, task: StepTask, error: Exception, started_at: float) -> StepOutcome:
+    def failure_outcome(self, task: StepTask, error: Exception, started_at: float) -> StepOutcome:
+        """Report and return the failure of a step, as a `HoldfastError` without secrets."""
         step, seconds = task.step, round(time.monotonic() - started_at, 6)
-        failure = to_holdfast_error(step.name, error, self._run_context.redactor)
+        failure = _to_holdfast_error(step.name, error, self._run_context.redactor)
         if isinstance(failure, OperationCancelledError) and not task.context.attempt:
             return _not_started_outcome(task, failure)
         text = str(failure)

@@ -14,16 +14,16 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from holdfast.events import StepFailed, StepSkipped
-from holdfast.workflow.executor import StepExecutor, to_holdfast_error
+from holdfast.events import StepSkipped
+from holdfast.workflow.inspector import StepTask
 from holdfast.workflow.journal import Journal, StepOutcome
-from holdfast.workflow.step import StepContext, display_title
-from holdfast.workflow.store import StepLog
+from holdfast.workflow.step import StepContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.workflow.inspector import StepInspector, StepTask
+    from holdfast.workflow.executor import StepExecutor
+    from holdfast.workflow.inspector import StepInspector
 
 _NO_INPUTS: Mapping[str, Any] = {}
 _SIGNAL_CHECK_SECONDS = 0.2
@@ -111,7 +111,9 @@ class Scheduler:
             try:
                 self._tasks.append(self._inspector.prepare(name))
             except Exception as error:  # noqa: BLE001  `inputs` is the author's code
-                self._fail_before_start(name, error)
+                step = self._graph.steps[name]
+                task = StepTask(step, StepContext(self._run_context, step), "", {}, None)
+                self._handle_outcome(self._executor.failure_outcome(task, error, time.monotonic()))
 
     def _try_skip_by_record(self, name: str) -> bool:
         """Skip a step without probe if its record is still valid."""
@@ -141,15 +143,6 @@ class Scheduler:
         reason = f"done in run {run}"
         self._skips_by_run[run] = reason, self._journal.run.skipped.setdefault(reason, [])
         return self._skips_by_run[run]
-
-    def _fail_before_start(self, name: str, error: Exception) -> None:
-        failure = to_holdfast_error(name, error, self._run_context.redactor)
-        log = StepLog(step=name, outcome="failed", at=time.time(), error=str(failure), code=failure.code)
-        title = display_title(self._graph.steps[name])
-        self._run_context.bus.emit(
-            StepFailed(step=name, title=title, seconds=0.0, code=failure.code, error=str(failure))
-        )
-        self._handle_outcome(StepOutcome(name, log=log, error=failure))
 
     def _start_tasks(self) -> None:
         """Write intents and pending outcomes to disk in one commit, then start the tasks."""

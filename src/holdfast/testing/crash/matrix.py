@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.output import format_table
 from holdfast.testing.crash import cases
 from holdfast.testing.crash.cases import SCENARIOS, CrashCase, CrashHarness
 
@@ -60,12 +61,7 @@ class CrashReport:
         ]
         for scenario, findings in groupby(self.findings, key=lambda finding: finding.scenario):
             rows += [_table_row(scenario, finding) for finding in _fold_findings(list(findings))]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-        lines.insert(1, "  ".join("-" * width for width in widths))
+        lines = format_table(rows)
         tried = [finding for finding in self.findings if finding.reached]
         passed = len(tried) - len(self.failures)
         lines += [

@@ -30,18 +30,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_UPSERT_STEPS = (
-    "INSERT INTO steps (scope, name, body, digest) VALUES {rows}"
+_UPSERT_STEP = (
+    "INSERT INTO steps (scope, name, body, digest) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (scope, name) DO UPDATE SET body=excluded.body, digest=excluded.digest"
 )
-_UPSERT_STEP = _UPSERT_STEPS.format(rows="(?, ?, ?, ?)")
-_UPSERT_TWO_STEPS = _UPSERT_STEPS.format(rows="(?, ?, ?, ?), (?, ?, ?, ?)")
 _UPSERT_RUN = (
     "INSERT INTO runs (id, running, body, digest) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (id) DO UPDATE SET running=excluded.running, body=excluded.body, digest=excluded.digest"
 )
 _FILE_CHECK_SECONDS = 0.005  # stat() on every write would cost more than the rest of our code around SQLite
-_CHAIN_RECORDS = 2  # the outcome of one step and the intent of the next
 _WAL_AUTOCHECKPOINT = "PRAGMA wal_autocheckpoint=128"  # a short WAL is reused: fsync need not write its size
 _EARLIER_DAMAGE = "an earlier command found it damaged, and no run has started since"
 _decode_record = msgspec.json.Decoder(StepRecord).decode
@@ -225,24 +222,9 @@ class SQLiteStore:
         for name, record in records.items():
             body = _encode(record)
             rows.append((scope, name, body.decode(), row_digest(scope, name, body)))
-        if len(rows) == _CHAIN_RECORDS and not (forget or runs):
-            con.execute(_UPSERT_TWO_STEPS, (*rows[0], *rows[1]))  # one statement is one transaction
-        else:
-            self._write_all(con, scope, rows, forget, runs)
-        self.commit_count += 1
-
-    def _write_all(
-        self,
-        con: sqlite3.Connection,
-        scope: str,
-        rows: Sequence[tuple[str, str, str, bytes]],
-        forget: Sequence[str],
-        runs: Sequence[RunRecord],
-    ) -> None:
         con.execute("BEGIN IMMEDIATE")
         try:
-            if rows:
-                con.executemany(_UPSERT_STEP, rows)
+            con.executemany(_UPSERT_STEP, rows)
             if forget:
                 con.executemany(
                     "DELETE FROM steps WHERE scope = ? AND name = ?", [(scope, name) for name in forget]
@@ -256,6 +238,7 @@ class SQLiteStore:
             with suppress(sqlite3.Error):
                 con.execute("ROLLBACK")
             raise
+        self.commit_count += 1
 
     def _create(self, replaced: Sequence[str]) -> Path:
         """Put a complete new store in place of the files with these suffixes; return where those went.
