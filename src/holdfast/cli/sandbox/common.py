@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holdfast.cli.click_extensions import json_option
 from holdfast.errors import GatewayNotFoundError, HoldfastError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from holdfast.cli.output import ProgressRenderer
     from holdfast.client import Sandbox
     from holdfast.events import Event, EventBus
     from holdfast.gateway import Gateway
 
-gateway_option = click.option(
+F = TypeVar("F", bound=Callable[..., Any])
+
+_gateway_option = click.option(
     "--gateway", "-g", metavar="GATEWAY", help="Name of the gateway; default: the active one."
 )
 container_option = click.option(
@@ -33,6 +37,12 @@ timeout_option = click.option(
     metavar="SECONDS",
     help="Time limit for waiting; the wait ends earlier if the sandbox cannot reach the phase.",
 )
+
+
+def sandbox_options(command: F) -> F:
+    """The options of every sandbox command: `--gateway` and `--json`."""
+    return _gateway_option(json_option(command))
+
 
 _API_CHECK_TIMEOUT = 3.0
 _REPORT_INTERVAL = 0.25

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import json_option
 from holdfast.cli.output import print_result
-from holdfast.cli.sandbox.common import gateway_option, open_sandbox, progress_step
+from holdfast.cli.sandbox.common import open_sandbox, progress_step, sandbox_options
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,8 +24,7 @@ _KIB = 1024.0
 @click.command("cp")
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", metavar="TARGET")
-@gateway_option
-@json_option
+@sandbox_options
 @click.pass_context
 def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> None:
     """Copy the file or directory SOURCE to TARGET. One of the two is NAME:PATH, a path in sandbox NAME.

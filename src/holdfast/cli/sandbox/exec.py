@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import flag_option, is_json_requested, json_option
-from holdfast.cli.sandbox.common import container_option, gateway_option, open_gateway, sandbox_argument
+from holdfast.cli.click_extensions import flag_option, is_json_requested
+from holdfast.cli.sandbox.common import container_option, open_gateway, sandbox_argument, sandbox_options
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ class _ExecCommand(click.Command):
     help="Send stdin to the command; default: with --tty, or if stdin is a pipe or a file.",
 )
 @container_option
-@gateway_option
-@json_option
+@sandbox_options
 @sandbox_argument
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
@@ -89,8 +88,7 @@ def exec_command(
 @click.command()
 @click.option("--shell", metavar="PATH", help="Path of the shell in the sandbox; default: bash, or else sh.")
 @container_option
-@gateway_option
-@json_option
+@sandbox_options
 @sandbox_argument
 @click.pass_context
 def connect(

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import MAX_PORT, is_json_requested, json_option
+from holdfast.cli.click_extensions import MAX_PORT, is_json_requested
 from holdfast.cli.output import print_error, print_result, progress_renderer
-from holdfast.cli.sandbox.common import gateway_option, open_gateway, sandbox_argument
+from holdfast.cli.sandbox.common import open_gateway, sandbox_argument, sandbox_options
 
 if TYPE_CHECKING:
     from holdfast.client import Sandbox
@@ -36,8 +36,7 @@ class PortMappingType(click.ParamType["tuple[int, int]"]):
 @click.command()
 @sandbox_argument
 @click.argument("ports", nargs=-1, required=True, type=PortMappingType(), metavar="LOCAL:REMOTE…")
-@gateway_option
-@json_option
+@sandbox_options
 @click.pass_context
 def forward(ctx: click.Context, name: str, ports: tuple[tuple[int, int], ...], gateway: str | None) -> None:
     """Forward ports on 127.0.0.1 to ports in sandbox NAME until Ctrl-C.

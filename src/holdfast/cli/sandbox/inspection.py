@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.api import parse_timestamp
-from holdfast.cli.click_extensions import flag_option, is_json_requested, json_option
+from holdfast.cli.click_extensions import flag_option, is_json_requested
 from holdfast.cli.output import format_table, print_result, progress_renderer
 from holdfast.cli.sandbox.common import (
     container_option,
-    gateway_option,
     open_gateway,
     open_sandbox,
     sandbox_argument,
+    sandbox_options,
 )
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 @click.command("list")
 @click.option("--label", "-l", metavar="KEY=VALUE", help="List only sandboxes with this label.")
-@gateway_option
-@json_option
+@sandbox_options
 def list_sandboxes(label: str | None, gateway: str | None) -> None:
     """List the sandboxes of a gateway."""
     with (
@@ -52,8 +51,7 @@ def list_sandboxes(label: str | None, gateway: str | None) -> None:
 
 @click.command()
 @sandbox_argument
-@gateway_option
-@json_option
+@sandbox_options
 def get(name: str, gateway: str | None) -> None:
     """Show the current state of sandbox NAME."""
     with open_sandbox(name, gateway) as (sandbox, _):
@@ -67,8 +65,7 @@ def get(name: str, gateway: str | None) -> None:
 @click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Number of lines from the end.")
 @flag_option("--previous", "-p", text="Print the logs of the previous container.")
 @container_option
-@gateway_option
-@json_option
+@sandbox_options
 @click.pass_context
 def logs(
     ctx: click.Context,

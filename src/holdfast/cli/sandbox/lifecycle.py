@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import flag_option, json_option
+from holdfast.cli.click_extensions import flag_option
 from holdfast.cli.output import print_result, progress_renderer
 from holdfast.cli.sandbox.common import (
     ensure_gateway_up,
-    gateway_option,
     open_sandbox,
     progress_step,
     sandbox_argument,
+    sandbox_options,
     timeout_option,
 )
 from holdfast.errors import UsageError, WaitFailedError
@@ -74,8 +74,7 @@ def _seconds_option(name: str, text: str) -> Callable[[Any], Any]:
 @_wait_option("the sandbox is ready")
 @flag_option("--no-bootstrap", text="Fail if the gateway is not up, instead of bringing it up.")
 @timeout_option
-@gateway_option
-@json_option
+@sandbox_options
 def create(  # noqa: PLR0913 (one for each option)
     name: str,
     *,
@@ -135,8 +134,7 @@ def create(  # noqa: PLR0913 (one for each option)
 @sandbox_argument
 @_wait_option("the pod has stopped")
 @timeout_option
-@gateway_option
-@json_option
+@sandbox_options
 def suspend(name: str, wait: bool, timeout: float, gateway: str | None) -> None:
     """Stop the pod of sandbox NAME and keep its workspace; `resume` starts it."""
     with open_sandbox(name, gateway) as (sandbox, renderer):
@@ -150,8 +148,7 @@ def suspend(name: str, wait: bool, timeout: float, gateway: str | None) -> None:
 @sandbox_argument
 @_wait_option("the sandbox is ready")
 @timeout_option
-@gateway_option
-@json_option
+@sandbox_options
 def resume(name: str, wait: bool, timeout: float, gateway: str | None) -> None:
     """Start a new pod for sandbox NAME with its workspace and its current image."""
     with open_sandbox(name, gateway) as (sandbox, renderer):
@@ -168,8 +165,7 @@ def resume(name: str, wait: bool, timeout: float, gateway: str | None) -> None:
     help="Phase to wait for.",
 )  # fmt: skip
 @timeout_option
-@gateway_option
-@json_option
+@sandbox_options
 def wait(name: str, phase: str, timeout: float, gateway: str | None) -> None:
     """Wait until sandbox NAME reaches a phase; fail as soon as it can no longer reach it."""
     with open_sandbox(name, gateway) as (sandbox, renderer):
@@ -189,8 +185,7 @@ def wait(name: str, phase: str, timeout: float, gateway: str | None) -> None:
 @_wait_option("the sandbox is deleted")
 @flag_option("--yes", "-y", text="Do not ask for confirmation.")
 @timeout_option
-@gateway_option
-@json_option
+@sandbox_options
 def delete(
     name: str,
     *,

@@ -97,7 +97,7 @@ class KubeServer:
 
     def _launch(self, binary: Path, files: ServerFiles) -> None:
         etcd_port, peer_port, self._port, manager_port = free_ports(4)
-        files.write_kubeconfig(self.url)
+        write_kubeconfig(files.kubeconfig, url=self.url, ca=files.ca.certificate, client=files.admin)
         self._spawn(binary, processes.etcd_command(files, client_port=etcd_port, peer_port=peer_port))
         self._spawn(
             binary,

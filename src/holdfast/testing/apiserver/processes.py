@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast.errors import TemporaryError, UsageError
 from holdfast.home import write_atomic
-from holdfast.testing.ephemeral_pki import EphemeralCA, write_key_pair, write_kubeconfig
+from holdfast.testing.ephemeral_pki import EphemeralCA, write_key_pair
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -142,9 +142,6 @@ class ServerFiles:
         self.token_key = root / "service-account.key"
         write_atomic(self.token_key, _new_signing_key())
         self.kubeconfig = root / "kubeconfig"
-
-    def write_kubeconfig(self, url: str) -> None:
-        write_kubeconfig(self.kubeconfig, url=url, ca=self.ca.certificate, client=self.admin)
 
 
 def _new_signing_key() -> bytes:

@@ -58,19 +58,14 @@ class ClientConnection:
         self.disconnected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def on_lost(self) -> None:
-        """Handle a lost connection: watches end, other requests continue so that their outcome is known."""
-        self.disconnected.set()
-        if self._task is not None:
-            self._task.cancel()
-
-    def on_eof(self) -> None:
-        """Handle the end of the client's data: a client that only reads a stream is gone."""
+    def end_stream(self) -> None:
+        """End the response that is streamed, if any; other requests continue, so their outcome is known."""
         if self._task is not None:
             self._task.cancel()
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
+        """Let the end of the client's connection, or of its data, end the block: nobody reads the stream."""
         if self.disconnected.is_set() or self.reader.at_eof():
             raise ConnectionResetError
         self._task = asyncio.current_task()
@@ -263,10 +258,11 @@ class ClientProtocol(asyncio.StreamReaderProtocol):
     def eof_received(self) -> bool | None:
         keep_open = super().eof_received()
         if self._client is not None:
-            self._client.on_eof()
+            self._client.end_stream()
         return keep_open
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         if self._client is not None:
-            self._client.on_lost()
+            self._client.disconnected.set()
+            self._client.end_stream()
