@@ -6,11 +6,9 @@ finding; all others that need the fact are skipped.
 
 from __future__ import annotations
 
-import os
-import threading
-import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -32,20 +30,26 @@ from holdfast.errors import ApiUnreachableError, CorruptFileError, HoldfastError
 from holdfast.gateway.cluster import kubeconfig, kubernetes_get_with_credentials
 from holdfast.gateway.context import GatewayContext
 from holdfast.gateway.doctor.findings import Finding, note, problem
-from holdfast.gateway.hosts import ssh_timeouts
+from holdfast.gateway.hosts import LocalHost
 from holdfast.gateway.registry import active_gateway
 from holdfast.gateway.settings import ResolvedSettings, Settings, resolve_settings
 from holdfast.gateway.spec import check_name
 from holdfast.retry import Policy, constant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from holdfast.containers import ContainerEngine
     from holdfast.gateway.cluster import KubeCredentials
+    from holdfast.kube import HttpsResponse
 
 T = TypeVar("T")
 
+OBJECT_FINDERS: dict[str, Callable[[ContainerEngine, str], Any]] = {
+    "container": find_container,
+    "network": find_network,
+    "volume": find_volume,
+}
 _PAGE_SIZE = 100
 _READ_RETRY = Policy(attempts=3, backoff=constant(0.2), retry_on=ApiUnreachableError)
 """A busy machine may drop a single request; a server that is down is reported after two timeouts."""
@@ -53,15 +57,6 @@ _READ_RETRY = Policy(attempts=3, backoff=constant(0.2), retry_on=ApiUnreachableE
 
 class FactUnavailable(Exception):  # noqa: N818 (not an error of the product: it skips a check)
     """The object that a check inspects does not exist or cannot be read; another check reports why."""
-
-
-class TimedResponse(NamedTuple):
-    """A response of the API server, with the local time before the request and after the response."""
-
-    body: bytes
-    date: str
-    sent_at: float
-    received_at: float
 
 
 class cached_fact(Generic[T]):  # noqa: N801 (used like functools.cached_property)
@@ -87,7 +82,6 @@ class GatewayFacts:
         self.initial_findings = initial_findings
         self.resolved = resolved or ResolvedSettings(settings=Settings(), origins={})
         self._cache: dict[str, Future[Any]] = {}
-        self._cache_lock = threading.Lock()
 
     @cached_fact
     def gateway(self) -> GatewayContext:
@@ -112,44 +106,34 @@ class GatewayFacts:
     @cached_fact
     def connected_engine(self) -> ContainerEngine:
         """The container engine; raises the error of a failed connection."""
-        if self.name is not None:
-            return self.gateway.engine
-        from holdfast.remote import connect
-
-        settings = self.resolved.settings
-        return connect(timeout=settings.timeouts.engine, ssh_timeouts=ssh_timeouts(settings))
+        if self.name is None:
+            return LocalHost(self.resolved.settings).engine()
+        return self.gateway.engine
 
     @cached_fact
     def engine_info(self) -> dict[str, Any]:
-        """The engine's description of itself and its host, with `sent_at` and `received_at`."""
-        engine, sent_at = self.engine, time.time()
-        with translate_errors("reading the container engine's info", engine.address):
-            info: dict[str, Any] = engine.client.info()
-        return {**info, "sent_at": sent_at, "received_at": time.time()}
+        """The engine's description of itself and its host."""
+        with translate_errors("reading the container engine's info", self.engine.address):
+            info: dict[str, Any] = self.engine.client.info()
+        return info
 
     @property
     def container(self) -> ContainerView | None:
-        return self._find_owned("container", find_container)
+        return self._find_owned("container")  # type: ignore[no-any-return]
 
     @property
     def network(self) -> NetworkView | None:
-        return self._find_owned("network", find_network)
+        return self._find_owned("network")  # type: ignore[no-any-return]
 
     @property
     def volume(self) -> VolumeView | None:
-        return self._find_owned("volume", find_volume)
+        return self._find_owned("volume")  # type: ignore[no-any-return]
 
     @cached_fact
     def parked_container(self) -> ContainerView | None:
         """The old container of an unfinished upgrade."""
         _ = self.engine
         return self.gateway.parked_container()
-
-    @property
-    def is_known_locally(self) -> bool:
-        """Whether this machine has metadata of the gateway, readable or not."""
-        gateway = self.gateway
-        return gateway.metadata is not None or os.path.lexists(gateway.files.metadata)
 
     @property
     def running_container(self) -> ContainerView:
@@ -190,13 +174,21 @@ class GatewayFacts:
         """The API credentials of the node's kubeconfig, not of the copy on this machine."""
         return kubeconfig.parse_credentials(self.expected_kubeconfig)
 
+    @cached_fact
+    def local_credentials(self) -> KubeCredentials | None:
+        """The API credentials of this machine's kubeconfig; None if it is missing or damaged."""
+        try:
+            return kubeconfig.parse_credentials(self.gateway.files.kubeconfig.read_bytes())
+        except (OSError, CorruptFileError):
+            return None
+
     def run_in_node(self, *argv: str) -> str:
         """Run a command in the node and return its output; empty if it failed."""
         _ = self.running_container
         result = run_in_container(self.engine, self.gateway.object_name, argv)
         return result.output if result.exit_code == 0 else ""
 
-    def api_get(self, path: str, credentials: KubeCredentials | None = None) -> TimedResponse:
+    def api_get(self, path: str, credentials: KubeCredentials | None = None) -> HttpsResponse:
         """Send a GET request to the API server.
 
         Raises:
@@ -205,7 +197,9 @@ class GatewayFacts:
         """
         self.require_connection()
         policy = _READ_RETRY.replace(deadline=2 * self.gateway.settings.timeouts.glance)
-        return policy.call(self._timed_get, credentials or self.credentials, path)
+        return policy.call(
+            kubernetes_get_with_credentials, credentials or self.credentials, self.gateway, path
+        )
 
     def require_connection(self) -> None:
         """Raise `FactUnavailable` unless the container runs and the tunnel is open."""
@@ -213,50 +207,50 @@ class GatewayFacts:
         if not self.is_tunnel_open:
             raise FactUnavailable("the tunnel to the gateway is down")
 
-    def list_objects(self, path: str, **query: str) -> list[dict[str, Any]]:
+    def list_objects(self, path: str) -> list[dict[str, Any]]:
         """List Kubernetes objects, page by page, if the API server answers."""
         try:
             self.cached("readyz", lambda: self.api_get("/readyz"))
         except HoldfastError as error:
             raise FactUnavailable("the API server does not answer") from error
-        return self.cached(f"{path}?{urlencode(query)}", lambda: self._list_pages(path, query))
+        return self.cached(path, lambda: self._list_pages(path))
+
+    def find_object(self, kind: str) -> Any:
+        """The container, network or volume with the gateway's name, whoever created it; None without one."""
+        return self.cached(kind, lambda: OBJECT_FINDERS[kind](self.engine, self.gateway.object_name))
+
+    def is_foreign(self, view: Any) -> bool:
+        """Whether an object exists, but does not have the gateway's label."""
+        return view is not None and view.labels.get(GATEWAY) != self.name
 
     def cached(self, key: str, compute: Callable[[], T]) -> T:
         """Return the value under a key; the first caller computes it, concurrent callers wait for it."""
-        with self._cache_lock:
-            future = self._cache.get(key)
-            is_first = future is None
-            if future is None:
-                future = self._cache[key] = Future()
-        if is_first:
+        future: Future[T] = Future()
+        # `setdefault` is atomic: of several threads, only the one that stored its future computes the value.
+        stored: Future[T] = self._cache.setdefault(key, future)
+        if stored is future:
             try:
                 future.set_result(compute())
             except BaseException as error:  # noqa: BLE001 (every waiting thread gets it)
                 future.set_exception(error)
-        return future.result()  # type: ignore[no-any-return]
+        return stored.result()
 
-    def _list_pages(self, path: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
+    def _list_pages(self, path: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
         token = ""
         while True:
-            page = {**query, "limit": str(_PAGE_SIZE), **({"continue": token} if token else {})}
-            answer = msgspec.json.decode(self.api_get(f"{path}?{urlencode(page)}").body, type=dict[str, Any])
-            items += answer.get("items") or []
-            token = (answer.get("metadata") or {}).get("continue") or ""
+            query = urlencode({"limit": _PAGE_SIZE, "continue": token})
+            page = msgspec.json.decode(self.api_get(f"{path}?{query}").body)
+            items += page["items"] or ()
+            token = page["metadata"].get("continue", "")
             if not token:
                 return items
 
-    def _find_owned(self, kind: str, find: Callable[[ContainerEngine, str], T | None]) -> T | None:
-        engine, gateway = self.engine, self.gateway
-        view: Any = self.cached(kind, lambda: find(engine, gateway.object_name))
-        if view is not None and view.labels.get(GATEWAY) != gateway.name:
+    def _find_owned(self, kind: str) -> Any:
+        view = self.find_object(kind)
+        if self.is_foreign(view):
             raise FactUnavailable(f"holdfast did not create the {kind} of that name")
-        return view  # type: ignore[no-any-return]
-
-    def _timed_get(self, credentials: KubeCredentials, path: str) -> TimedResponse:
-        sent_at = time.time()
-        answer = kubernetes_get_with_credentials(credentials, self.gateway, path)
-        return TimedResponse(answer.body, answer.date, sent_at, time.time())
+        return view
 
 
 def load_facts(requested: str | None) -> GatewayFacts:
@@ -268,19 +262,14 @@ def load_facts(requested: str | None) -> GatewayFacts:
         UsageError: The requested name is not a valid gateway name.
     """
     findings: list[Finding] = []
-    resolved = _resolve_settings(findings)
+    resolved = None
+    try:
+        resolved = resolve_settings()
+    except HoldfastError as error:
+        cause = f"{error.message}."
+        findings.append(problem("settings-bad", "settings", cause, fixed_by="person", repair=error.hint))
     name = check_name(requested) if requested is not None else _resolve_name(findings)
     return GatewayFacts(name, resolved, tuple(findings))
-
-
-def _resolve_settings(findings: list[Finding]) -> ResolvedSettings | None:
-    try:
-        return resolve_settings()
-    except HoldfastError as error:
-        findings.append(
-            problem("settings-bad", "settings", f"{error.message}.", fixed_by="person", repair=error.hint)
-        )
-        return None
 
 
 def _resolve_name(findings: list[Finding]) -> str | None:
@@ -288,12 +277,15 @@ def _resolve_name(findings: list[Finding]) -> str | None:
         active = active_gateway()
         if active is not None:
             return check_name(active)
-    except (HoldfastError, OSError, ValueError) as error:
+    except HoldfastError as error:
         path = str(home.config_dir() / "active")
         cause = f"The file that names the active gateway is not valid: {error}."
         repair = "Run `holdfast up NAME`: it rewrites the file."
         findings.append(problem("active-damaged", path, cause, fixed_by="command", repair=repair))
-    names = _known_gateways()
+    names = []
+    for directory in sorted((home.config_dir() / "gateways").glob("*/")):  # with or without metadata
+        with suppress(HoldfastError):
+            names.append(check_name(directory.name))
     if len(names) == 1:
         return names[0]
     if names:
@@ -303,20 +295,3 @@ def _resolve_name(findings: list[Finding]) -> str | None:
     repair = "holdfast doctor NAME" if names else "holdfast up"
     findings.append(note("no-gateway", "this machine", cause, repair=repair))
     return None
-
-
-def _known_gateways() -> list[str]:
-    """The gateways that have a directory on this machine, with or without readable metadata."""
-    try:
-        entries = sorted(path.name for path in (home.config_dir() / "gateways").iterdir() if path.is_dir())
-    except OSError:
-        return []
-    return [name for name in entries if _is_valid_name(name)]
-
-
-def _is_valid_name(name: str) -> bool:
-    try:
-        check_name(name)
-    except HoldfastError:
-        return False
-    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -48,9 +49,6 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     skipped: dict[str, str] = {}
 
-    def with_severity(self, severity: Severity) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.severity == severity)
-
     @property
     def codes(self) -> frozenset[str]:
         return frozenset(finding.code for finding in self.findings)
@@ -58,10 +56,10 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> int:
         """0: no problems; 1: `--fix` or the named commands repair all of them; 3: manual action required."""
-        problems = self.with_severity("problem")
-        if any(finding.fixed_by in ("person", "none") for finding in problems):
+        needed = {finding.fixed_by for finding in self.findings if finding.severity == "problem"}
+        if needed & {"person", "none"}:
             return _EXIT_MANUAL_ACTION
-        return _EXIT_REPAIRABLE if problems else 0
+        return _EXIT_REPAIRABLE if needed else 0
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,23 +82,16 @@ def sort_findings(findings: list[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda f: (_SEVERITY_ORDER[f.severity], f.code, f.subject)))
 
 
-def problem(code: str, subject: str, cause: str, *, fixed_by: FixedBy, repair: str) -> Finding:
-    return new_finding("problem", code, subject, cause, fixed_by=fixed_by, repair=repair)
-
-
-def warning(code: str, subject: str, cause: str, *, fixed_by: FixedBy = "none", repair: str = "") -> Finding:
-    return new_finding("warning", code, subject, cause, fixed_by=fixed_by, repair=repair)
-
-
-def note(code: str, subject: str, cause: str, *, repair: str = "") -> Finding:
-    return new_finding("note", code, subject, cause, fixed_by="none", repair=repair)
-
-
 def new_finding(
-    severity: Severity, code: str, subject: str, cause: str, *, fixed_by: FixedBy, repair: str
+    severity: Severity, code: str, subject: str, cause: str, *, fixed_by: FixedBy = "none", repair: str = ""
 ) -> Finding:
     """Create a finding; the cause starts with a capital letter, also where it is an error message."""
     cause = cause[:1].upper() + cause[1:]
     return Finding(
         code=code, severity=severity, subject=subject, cause=cause, fixed_by=fixed_by, repair=repair
     )
+
+
+problem = partial(new_finding, "problem")
+warning = partial(new_finding, "warning")
+note = partial(new_finding, "note")

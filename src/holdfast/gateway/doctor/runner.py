@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from holdfast.errors import HoldfastError
 from holdfast.events import StepFinished, StepProgress, StepStarted
-from holdfast.gateway.doctor.checks import cluster, connectivity, engine_host, gateway_container, local_state
+from holdfast.gateway.doctor.checks import cluster, engine_host, gateway_container, local_state
 from holdfast.gateway.doctor.facts import FactUnavailable, GatewayFacts, load_facts
 from holdfast.gateway.doctor.findings import (
     CHECK_FAILED,
@@ -47,16 +47,16 @@ CHECKS: dict[str, Check] = {
     "folders": local_state.check_folders,
     "store": local_state.check_store,
     "lock": local_state.check_lock,
-    "tunnel": connectivity.check_tunnel,
+    "tunnel": cluster.check_tunnel,
     "API": cluster.check_kubernetes_api,
-    "gateway API": connectivity.check_gateway_api,
+    "gateway API": cluster.check_gateway_api,
     "node": cluster.check_node,
     "stale nodes": cluster.check_stale_nodes,
     "volumes": cluster.check_persistent_volumes,
     "pods": cluster.check_pods,
     "network policies": cluster.check_network_policies,
-    "certificates": connectivity.check_certificates,
-    "client files": connectivity.check_client_files,
+    "certificates": cluster.check_certificates,
+    "client files": cluster.check_client_files,
     "disk": engine_host.check_disk,
     "clocks": engine_host.check_clocks,
     "kernel": engine_host.check_kernel_limits,

@@ -1,6 +1,5 @@
 from holdfast.gateway.doctor.checks import (
     cluster as cluster,
-    connectivity as connectivity,
     engine_host as engine_host,
     gateway_container as gateway_container,
     local_state as local_state,

@@ -1,14 +1,17 @@
-"""Checks of the gateway's Kubernetes: API server, nodes, PersistentVolumes, pods and network policies."""
+"""Checks of the gateway's APIs, its certificates, and the objects of its cluster."""
 
 from __future__ import annotations
 
 import datetime as dt
+import ssl
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from holdfast.api import parse_optional_timestamp
-from holdfast.errors import CorruptFileError, HoldfastError
-from holdfast.gateway.cluster import kubeconfig, permanent_failure
-from holdfast.gateway.doctor.findings import Finding, new_finding, note, problem, warning
+from holdfast.errors import HoldfastError
+from holdfast.gateway.cluster import get_gateway_info, permanent_failure
+from holdfast.gateway.doctor.facts import FactUnavailable
+from holdfast.gateway.doctor.findings import Finding, FixedBy, Severity, new_finding, note, problem, warning
 from holdfast.gateway.pv_migration import (
     LOCAL_PATH_DIR,
     Membership,
@@ -24,11 +27,24 @@ if TYPE_CHECKING:
 
     from holdfast.gateway.doctor.facts import GatewayFacts
 
-_PRESSURE_CONDITIONS = ("MemoryPressure", "DiskPressure", "PIDPressure")
+_PEM_END = b"-----END CERTIFICATE-----\n"
+_EXPIRY_WARNING_FRACTION = 0.1
+"""The node renews its certificates long before only this part of their lifetime remains."""
 _STUCK_AFTER_SECONDS = 120.0
 """How long a pod may be pending or terminating before it is reported."""
 _MAX_LISTED_POLICIES = 5
 _NO_REASON = "no reason given"
+
+
+def check_tunnel(facts: GatewayFacts) -> Iterator[Finding]:
+    """The tunnel to a gateway on a remote host is open while the gateway runs."""
+    if facts.gateway.host.tunnel is None:
+        return
+    _ = facts.running_container
+    if not facts.is_tunnel_open:
+        cause = "The gateway runs, but the ssh tunnel to its ports is down."
+        remote = facts.gateway.host.remote
+        yield problem("tunnel-down", remote, cause, fixed_by="fix", repair="--fix reopens it.")
 
 
 def check_kubernetes_api(facts: GatewayFacts) -> Iterator[Finding]:
@@ -41,22 +57,100 @@ def check_kubernetes_api(facts: GatewayFacts) -> Iterator[Finding]:
         repair = f"--fix waits until the API server is ready. Its log: `{logs}`"
         yield problem(error.code, facts.credentials.server, cause, fixed_by="fix", repair=repair)
         return
-    path = facts.gateway.files.kubeconfig
+    if facts.local_credentials in (None, facts.credentials):
+        return  # the kubeconfig check reports a missing or damaged file
     try:
-        local_credentials = kubeconfig.parse_credentials(path.read_bytes())
-        if local_credentials != facts.credentials:
-            facts.api_get("/readyz", local_credentials)
-    except (OSError, CorruptFileError):
-        return  # reported by the kubeconfig check
+        facts.api_get("/readyz", facts.local_credentials)
     except HoldfastError as error:
+        path = str(facts.gateway.files.kubeconfig)
         cause = f"The API server answers, but rejects this machine's kubeconfig: {error.message}."
         repair = "--fix writes the kubeconfig from the node's."
-        yield problem("api-refused", str(path), cause, fixed_by="fix", repair=repair)
+        yield problem("api-refused", path, cause, fixed_by="fix", repair=repair)
+
+
+def check_gateway_api(facts: GatewayFacts) -> Iterator[Finding]:
+    """The holdfast API on the gateway accepts this machine's client certificate."""
+    from holdfast.pki import ClientCertificateStore
+
+    if not facts.gateway.settings.workloads:
+        raise FactUnavailable("holdfast's workloads are disabled (workloads = false)")
+    facts.require_connection()
+    directory = facts.gateway.files.mtls
+    identity = ClientCertificateStore(directory).read().value
+    if identity is None:
+        cause = "This machine has no usable client certificate for the gateway's holdfast API."
+        repair = f"--fix writes one, as `holdfast up {facts.name}` does."
+        yield problem("client-files-bad", str(directory), cause, fixed_by="fix", repair=repair)
+        return
+    try:
+        get_gateway_info(facts.gateway, identity)
+    except HoldfastError as error:
+        url, cause = facts.gateway.gateway_api_url, f"The gateway's holdfast API: {error.message}."
+        repair = f"--fix applies its workloads and waits for them, as `holdfast up {facts.name}` does."
+        yield problem("gateway-api-unreachable", url, cause, fixed_by="fix", repair=repair)
+
+
+def check_client_files(facts: GatewayFacts) -> Iterator[Finding]:
+    """The client certificate for the holdfast API is complete, private and not about to expire."""
+    from holdfast.pki import ClientCertificateStore, validate_client_identity
+
+    directory, settings = facts.gateway.files.mtls, facts.gateway.settings
+    if not directory.exists():
+        return
+    validation = validate_client_identity(
+        ClientCertificateStore(directory).read(),
+        at=dt.datetime.now(dt.UTC),
+        renew_below=settings.certificates.renew_below,
+    )
+    if not validation.is_valid and validation.codes != {"absent"}:
+        fixed_by: FixedBy = "fix" if settings.workloads else "command"
+        repair = f"--fix replaces it, as `holdfast up {facts.name}` does."
+        yield problem("client-files-bad", str(directory), f"{validation}.", fixed_by=fixed_by, repair=repair)
+
+
+def check_certificates(facts: GatewayFacts) -> Iterator[Finding]:
+    """Neither the kubeconfig's client certificate nor the API server's certificate is about to expire."""
+    if facts.local_credentials is not None:  # otherwise reported by the kubeconfig check
+        path, pem = str(facts.gateway.files.kubeconfig), facts.local_credentials.certificate
+        repair = "--fix writes the kubeconfig from the node's, which the node renews."
+        yield from _check_expiry("The certificate in the kubeconfig", pem, path, "fix", repair)
+    _ = facts.running_container
+    server = urlsplit(facts.credentials.server)
+    address = (server.hostname or "", server.port or 443)
+    try:
+        pem = ssl.get_server_certificate(address, timeout=facts.gateway.settings.timeouts.glance).encode()
+    except OSError:
+        return  # reported by the API check
+    repair = f"The node renews it at its start: holdfast restart {facts.name}"
+    yield from _check_expiry("The API server's certificate", pem, server.netloc, "command", repair)
+
+
+def _check_expiry(what: str, pem: bytes, subject: str, fixed_by: FixedBy, repair: str) -> Iterator[Finding]:
+    from holdfast.pki import CertificateProblem, parse_certificate
+
+    leaf = b"".join(pem.partition(_PEM_END)[:2])  # a chain may follow the leaf certificate
+    certificate, now = parse_certificate(leaf, what), dt.datetime.now(dt.UTC)
+    is_usable = False
+    if isinstance(certificate, CertificateProblem):
+        cause = f"{certificate.message}."
+    elif certificate.not_after <= now:
+        cause = f"{what} expired on {certificate.not_after:%Y-%m-%d %H:%M} UTC."
+    elif certificate.not_before > now:
+        start = f"{certificate.not_before:%Y-%m-%d %H:%M} UTC"
+        cause = f"{what} is not valid before {start}: one of the clocks is wrong."
+    else:
+        is_usable = True
+        lifetime = certificate.not_after - certificate.not_before
+        if certificate.not_after - now >= lifetime * _EXPIRY_WARNING_FRACTION:
+            return
+        cause = f"{what} expires on {certificate.not_after:%Y-%m-%d %H:%M} UTC."
+    severity: Severity = "warning" if is_usable else "problem"
+    yield new_finding(severity, "certificates-expiring", subject, cause, fixed_by=fixed_by, repair=repair)
 
 
 def check_node(facts: GatewayFacts) -> Iterator[Finding]:
     """The gateway's own node is registered, ready, schedulable and not under resource pressure."""
-    control_plane = node_membership(facts).control_plane
+    control_plane = _node_membership(facts).control_plane
     if control_plane is None:
         cause = "The API server answers, but the gateway's node is not registered."
         repair = "--fix waits until it is registered."
@@ -70,9 +164,9 @@ def check_node(facts: GatewayFacts) -> Iterator[Finding]:
         cause = f"The node is not ready: {ready.get('message') or ready.get('reason') or _NO_REASON}."
         repair = "--fix waits until it is ready and reports what it waits for."
         yield problem("node-not-ready", name, cause, fixed_by="fix", repair=repair)
-    for kind in _PRESSURE_CONDITIONS:
-        if conditions.get(kind, {}).get("status") == "True":
-            cause = f"{kind}: {conditions[kind].get('message', '')}. Pods may be evicted."
+    for kind, condition in conditions.items():
+        if kind.endswith("Pressure") and condition["status"] == "True":
+            cause = f"{kind}: {condition.get('message', '')}. Pods may be evicted."
             repair = "Free that resource on the engine's host."
             yield warning("node-pressure", name, cause, fixed_by="person", repair=repair)
     if node.get("spec", {}).get("unschedulable"):
@@ -85,13 +179,13 @@ def check_stale_nodes(facts: GatewayFacts) -> Iterator[Finding]:
     """Every node in the cluster is a member of this gateway."""
     cause = "The node is not a member of this gateway; pods on it never terminate."
     repair = "--fix removes it from the cluster and pins its volumes to the current node."
-    for stale in node_membership(facts).stale:
+    for stale in _node_membership(facts).stale:
         yield problem("stale-nodes", stale.name, cause, fixed_by="fix", repair=repair)
 
 
 def check_persistent_volumes(facts: GatewayFacts) -> Iterator[Finding]:
     """No PersistentVolume is pinned to a node that does not exist."""
-    node_names = node_membership(facts).node_names
+    node_names = _node_membership(facts).node_names
     directory = f"{facts.gateway.contract.state_path}/{LOCAL_PATH_DIR}"
     for volume in facts.list_objects("/api/v1/persistentvolumes"):
         if not is_stranded(volume, node_names):
@@ -107,7 +201,7 @@ def check_persistent_volumes(facts: GatewayFacts) -> Iterator[Finding]:
             yield problem("volumes-unpinned", _object_name(volume), cause, fixed_by="fix", repair=repair)
 
 
-def node_membership(facts: GatewayFacts) -> Membership:
+def _node_membership(facts: GatewayFacts) -> Membership:
     nodes = [NodeView.from_object(obj) for obj in facts.list_objects("/api/v1/nodes")]
     return classify_nodes(nodes, gateway=facts.gateway.name, hostname=facts.running_container.hostname)
 

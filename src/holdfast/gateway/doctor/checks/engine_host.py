@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from holdfast.containers import (
     GATEWAY,
     HELPER,
-    find_container,
-    find_network,
-    find_volume,
     is_transient,
     list_containers,
     run_in_container,
@@ -19,10 +18,10 @@ from holdfast.containers import (
 )
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.gateway.cluster import clock_skew_seconds
-from holdfast.gateway.doctor.facts import FactUnavailable
+from holdfast.gateway.doctor.facts import OBJECT_FINDERS, FactUnavailable
 from holdfast.gateway.doctor.findings import Finding, Severity, new_finding, note, problem
 from holdfast.gateway.node import check_engine
-from holdfast.gateway.registry import read_metadata
+from holdfast.gateway.registry import known_gateway_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.gateway.doctor.facts import GatewayFacts
 
 _CGROUP_V1 = "1"
+_DF_ROW = re.compile(r"\s(?P<total>\d+)\s+\d+\s+(?P<free>\d+)\s+\d+%")
 _LOW_DISK_FRACTION, _FULL_DISK_FRACTION = 0.15, 0.05
 """The kubelet removes images below 15 % free disk space and evicts pods below 10 %."""
 _SKEW_WARNING_SECONDS, _SKEW_PROBLEM_SECONDS = 30.0, 300.0
@@ -62,10 +62,8 @@ def check_container_engine(facts: GatewayFacts) -> Iterator[Finding]:
 def check_foreign_objects(facts: GatewayFacts) -> Iterator[Finding]:
     """No container, network or volume of another program has the gateway's name."""
     name = facts.gateway.object_name
-    finders: dict[str, Any] = {"container": find_container, "network": find_network, "volume": find_volume}
-    for kind, find in finders.items():
-        view = find(facts.engine, name)
-        if view is not None and view.labels.get(GATEWAY) != facts.name:
+    for kind in OBJECT_FINDERS:
+        if facts.is_foreign(facts.find_object(kind)):
             cause = f"holdfast did not create the {kind} {name} and does not change it."
             repair = f"Rename or remove that {kind}, or choose another name for the gateway."
             yield problem("foreign-object", f"{kind} {name}", cause, fixed_by="person", repair=repair)
@@ -79,14 +77,9 @@ def check_orphans(facts: GatewayFacts) -> Iterator[Finding]:
             cause = "An earlier command left this helper container; it does no harm."
             repair = f"The next command that needs a helper removes it, or run: docker rm {name}"
             yield note("orphans", f"container {name}", cause, repair=repair)
-    orphans: dict[str, list[str]] = {}
-    for kind, gateway in _labeled_objects(facts):
-        if gateway != facts.name and not _has_metadata(gateway):
-            orphans.setdefault(gateway, []).append(kind)
+    orphans = _orphaned_gateways(facts)
     if orphans:
-        listed = "; ".join(
-            f"{gateway} ({', '.join(sorted(orphans[gateway]))})" for gateway in sorted(orphans)
-        )
+        listed = "; ".join(f"{gateway} ({', '.join(kinds)})" for gateway, kinds in sorted(orphans.items()))
         yield note(
             "orphans",
             f"{len(orphans)} gateways" if len(orphans) > 1 else f"gateway {next(iter(orphans))}",
@@ -96,24 +89,19 @@ def check_orphans(facts: GatewayFacts) -> Iterator[Finding]:
         )
 
 
-def _labeled_objects(facts: GatewayFacts) -> Iterator[tuple[str, str]]:
-    """Yield kind and gateway of every object with holdfast's label."""
-    engine = facts.engine
-    for container in list_containers(engine, label=GATEWAY):
-        if HELPER not in container["Labels"]:
-            yield "container", container["Labels"][GATEWAY]
+def _orphaned_gateways(facts: GatewayFacts) -> dict[str, list[str]]:
+    """The kinds of objects of each gateway that this machine has no metadata of."""
+    engine, labeled = facts.engine, {"label": GATEWAY}
+    containers = [row for row in list_containers(engine, label=GATEWAY) if HELPER not in row["Labels"]]
     with translate_errors("listing networks and volumes", engine.address):
-        networks = engine.client.networks(filters={"label": GATEWAY})
-        volumes = engine.client.volumes(filters={"label": GATEWAY})["Volumes"] or []
-    yield from (("network", network["Labels"][GATEWAY]) for network in networks)
-    yield from (("volume", volume["Labels"][GATEWAY]) for volume in volumes)
-
-
-def _has_metadata(gateway: str) -> bool:
-    try:
-        return read_metadata(gateway) is not None
-    except HoldfastError:
-        return True  # corrupt metadata is reported by the metadata check
+        networks = engine.client.networks(filters=labeled)
+        volumes = engine.client.volumes(filters=labeled)["Volumes"] or []
+    known, orphans = {facts.name, *known_gateway_names()}, dict[str, list[str]]()
+    for kind, rows in (("container", containers), ("network", networks), ("volume", volumes)):
+        for gateway in (row["Labels"][GATEWAY] for row in rows):
+            if gateway not in known:
+                orphans.setdefault(gateway, []).append(kind)
+    return orphans
 
 
 def check_disk(facts: GatewayFacts) -> Iterator[Finding]:
@@ -129,15 +117,15 @@ def check_disk(facts: GatewayFacts) -> Iterator[Finding]:
 
 def check_clocks(facts: GatewayFacts) -> Iterator[Finding]:
     """The clocks of this machine, the engine's host and the API server agree."""
-    info = facts.engine_info
-    skew = clock_skew_seconds(str(info.get("SystemTime", "")), info["sent_at"], info["received_at"])
-    yield from _skew_findings("the engine's host", skew)
-    try:
-        response = facts.api_get("/readyz")
-    except (HoldfastError, FactUnavailable):
-        return
-    skew = clock_skew_seconds(response.date, response.sent_at, response.received_at)
-    yield from _skew_findings("the API server", skew)
+    _ = facts.engine  # connect before the time is taken: the two times limit the skew that can be measured
+    sent_at = time.time()
+    timestamp = str(facts.engine_info.get("SystemTime", ""))
+    yield from _skew_findings("the engine's host", clock_skew_seconds(timestamp, sent_at, time.time()))
+    with suppress(HoldfastError, FactUnavailable):
+        _ = facts.credentials
+        sent_at = time.time()
+        timestamp = facts.api_get("/readyz").date
+        yield from _skew_findings("the API server", clock_skew_seconds(timestamp, sent_at, time.time()))
 
 
 def _skew_findings(owner: str, seconds: float) -> Iterator[Finding]:
@@ -154,10 +142,10 @@ def _skew_findings(owner: str, seconds: float) -> Iterator[Finding]:
 def check_kernel_limits(facts: GatewayFacts) -> Iterator[Finding]:
     """The host's inotify limits, which all nodes and pods share, are high enough."""
     paths = [f"{_INOTIFY_SYSCTL_DIR}/max_user_{limit}" for limit in ("instances", "watches")]
-    values = facts.run_in_node("cat", *paths).split()
-    if len(values) != len(paths) or not all(value.isdigit() for value in values):
+    output = facts.run_in_node("cat", *paths)
+    if not output:
         return
-    instances, watches = map(int, values)
+    instances, watches = map(int, output.split())
     where, limits = "kernel of the engine's host", f"{instances} inotify instances and {watches} watches"
     repair = (
         f"On that host: sysctl fs.inotify.max_user_instances={max(2 * instances, _MIN_INOTIFY_INSTANCES)}"
@@ -181,11 +169,10 @@ def _is_inotify_exhausted(facts: GatewayFacts) -> bool:
 
 def _disk_space(facts: GatewayFacts) -> tuple[str, int, int]:
     """Return where the data is, and free and total bytes: from the node, else from this machine's disk."""
-    if facts.name is not None and facts.container is not None and facts.container.state == "running":
-        lines = facts.run_in_node("df", "-Pk", facts.gateway.contract.state_path).splitlines()[-1:]
-        columns = lines[0].split() if lines else []
-        if len(columns) >= 6 and columns[1].isdigit() and columns[3].isdigit():  # noqa: PLR2004 (POSIX columns)
-            return f"volume {facts.gateway.object_name}", int(columns[3]) * 1024, int(columns[1]) * 1024
+    with suppress(FactUnavailable):
+        row = _DF_ROW.search(facts.run_in_node("df", "-Pk", facts.gateway.contract.state_path))
+        if row is not None:
+            return f"volume {facts.gateway.object_name}", int(row["free"]) * 1024, int(row["total"]) * 1024
     root = str(facts.engine_info.get("DockerRootDir", ""))
     if not facts.engine.is_local or not root:
         raise FactUnavailable("the disk of the engine's host is not visible from this machine")

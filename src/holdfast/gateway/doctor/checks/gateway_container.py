@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from typing import TYPE_CHECKING
 
 from holdfast.api import parse_optional_timestamp
@@ -68,7 +69,9 @@ def check_network(facts: GatewayFacts) -> Iterator[Finding]:
 
 def check_volume(facts: GatewayFacts) -> Iterator[Finding]:
     """The volume with the gateway's data exists."""
-    if facts.volume is not None or (facts.container is None and not facts.is_known_locally):
+    # The file counts even if it is damaged: this machine knows the gateway.
+    is_known = facts.container is not None or os.path.lexists(facts.gateway.files.metadata)
+    if facts.volume is not None or not is_known:
         return
     cause = "The volume with the gateway's data is not on this container engine."
     repair = (
