@@ -276,6 +276,7 @@ def _write_hard_link(root: int, source: tuple[str, ...], directory: int, name: s
 
 def _write_file(directory: int, name: str, unpacking: _Unpacking, entry: TarEntry) -> int:
     short = os.fsencode(name)[:_MAX_PARTIAL_NAME].decode("utf-8", "ignore")
+    # The final name appears with the complete content: an interrupted copy never looks like a finished file.
     partial = f".{short}.holdfast-partial"
     _unlink_if_exists(directory, partial)
     written = 0
@@ -305,6 +306,7 @@ def _open_directory(root: int, parts: tuple[str, ...], *, create: bool = False) 
     """Open a directory below the root component by component, without following links."""
     current = os.dup(root)
     try:
+        # O_NOFOLLOW for each component: the archive may contain a link and then a path through it.
         for part in parts:
             if create:
                 with suppress(FileExistsError):

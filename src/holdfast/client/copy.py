@@ -79,7 +79,7 @@ async def upload(
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> CopyResult:
-    """Copy a local path to exactly `target` in the sandbox."""
+    """Copy a local path to exactly `target` in the sandbox; see `AsyncSandbox.upload`."""
     resolved = await asyncio.to_thread(_resolve_source, source)
     left_out: list[str] = []
 
@@ -106,7 +106,7 @@ async def download(
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> CopyResult:
-    """Copy `source` out of the sandbox to `directory`, with the name `target_name`."""
+    """Copy `source` to `directory`, with the name `target_name`; see `AsyncSandbox.download`."""
     if not source.name:
         raise UsageError("the root directory of a sandbox cannot be copied", hint="Name a directory in it.")
     await asyncio.to_thread(_require_directory, directory)

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.api import DeletionResult, Phase, SandboxView
 from holdfast.client.exec import AsyncExecSession, ExecResult
-from holdfast.client.watch import wait_for_phase, wait_until_gone, watch_sandbox
+from holdfast.client.watch import (
+    ImageMissingError,
+    stop_at_missing_image,
+    wait_for_phase,
+    wait_until_gone,
+    watch_sandbox,
+)
 from holdfast.errors import (
     ApiRequestRejectedError,
     SandboxMaybeDeletedError,
@@ -37,30 +43,9 @@ if TYPE_CHECKING:
 
 DEFAULT_WAIT_TIMEOUT = 180.0
 _HTTP_CREATED = 201
-_IMAGE_PULL_REASONS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull")
 
 ImagePusher: TypeAlias = Callable[[str], bool]
 """Pushes an image from the local container engine into the gateway; False if it cannot. May block."""
-
-
-class ImageMissingError(Exception):
-    """The node cannot pull the sandbox's image, and the client has not tried to push it yet."""
-
-    def __init__(self, image: str) -> None:
-        super().__init__(f"{image}: the gateway cannot pull this image")
-        self.image = image
-
-
-def stop_at_missing_image(on_change: Callable[[SandboxView], None] | None) -> Callable[[SandboxView], None]:
-    """Extend a listener of `wait` so that it raises ImageMissingError at the first failed pull."""
-
-    def check(view: SandboxView) -> None:
-        if on_change is not None:
-            on_change(view)
-        if view.reason in _IMAGE_PULL_REASONS and view.image:
-            raise ImageMissingError(view.image)
-
-    return check
 
 
 class AsyncClient:
@@ -133,11 +118,22 @@ class AsyncSandbox(AsyncClient):
         return True
 
     async def suspend(self) -> SandboxView:
-        """Delete the pod and keep the workspace. Returns before the pod is gone; see `wait`."""
+        """Delete the pod and keep the workspace. Returns before the pod is gone; see `wait`.
+
+        Returns:
+            The state of the sandbox; a suspended one stays as it is.
+
+        Raises:
+            SandboxNotFoundError: no sandbox has this name.
+            ObjectConflictError: its SandboxClaim has no sandbox yet.
+        """
         return await self._transport.call("POST", f"{self._path}/suspend", SandboxView)
 
     async def resume(self) -> SandboxView:
-        """Start a new pod on the same workspace. Returns before it is ready; see `wait`."""
+        """Start a new pod on the same workspace. Returns before it is ready; see `wait`.
+
+        Returns and raises the same as `suspend`.
+        """
         return await self._transport.call("POST", f"{self._path}/resume", SandboxView)
 
     async def delete(self, *, keep_workspace: bool = False, ignore_missing: bool = False) -> DeletionResult:
@@ -149,6 +145,9 @@ class AsyncSandbox(AsyncClient):
 
         Returns:
             Whether the sandbox existed, and what happened to its data.
+
+        Raises:
+            SandboxNotFoundError: no sandbox has this name, and `ignore_missing` is not set.
         """
         try:
             return await self._transport.call(
@@ -162,7 +161,12 @@ class AsyncSandbox(AsyncClient):
             return DeletionResult(deleted=False, workspace="none")
 
     def watch(self) -> AsyncIterator[SandboxView]:
-        """Iterate over the current state and each change, until the sandbox is deleted."""
+        """Iterate over the current state and each change, until the sandbox is deleted.
+
+        Raises:
+            SandboxNotFoundError: no sandbox has this name.
+            ResponseLostError: the stream was interrupted; watch again to continue.
+        """
         return watch_sandbox(self._transport, self.name)
 
     async def wait(
@@ -181,7 +185,11 @@ class AsyncSandbox(AsyncClient):
             min_ready_seconds: seconds that the phase must last, for programs that may exit immediately.
             on_change: called with each new state.
 
+        Returns:
+            The state in that phase.
+
         Raises:
+            SandboxNotFoundError: the sandbox does not exist, or was deleted during the wait.
             WaitFailedError: the sandbox cannot reach the phase without manual action.
             WaitTimeoutError: the timeout passed.
         """
@@ -233,7 +241,11 @@ class AsyncSandbox(AsyncClient):
             timeout: seconds to wait; the command keeps running after that.
             container: container to run it in; the first one if omitted.
 
+        Returns:
+            Exit code and output.
+
         Raises:
+            ObjectConflictError: the sandbox has no running pod.
             ApiRequestRejectedError: the command cannot be started, or `check` is set and it failed.
             ResponseLostError: the connection was lost, so that the exit code is unknown.
             DeadlineExceededError: the timeout passed.
@@ -258,6 +270,10 @@ class AsyncSandbox(AsyncClient):
             tty: allocate a terminal.
             stdin: attach standard input.
             container: container to run it in; the first one if omitted.
+
+        Raises:
+            UsageError: no command was given.
+            ObjectConflictError: the sandbox has no running pod.
         """
         if not command:
             raise UsageError("no command given", hint="Name the program to run.")
@@ -277,6 +293,10 @@ class AsyncSandbox(AsyncClient):
             target: path in the sandbox, relative to `/sandbox`; as with `cp`, an existing directory or a
                 trailing `/` means to copy into it.
             progress: called with the number of bytes of each chunk.
+
+        Raises:
+            UsageError: a local file cannot be read, or the target contains `..`.
+            ObjectConflictError: the sandbox has no running pod or no `tar`, or its disk is full.
         """
         from holdfast.client import copy
 
@@ -294,6 +314,11 @@ class AsyncSandbox(AsyncClient):
             source: path in the sandbox, relative to `/sandbox`.
             target: local path, with the rules of `upload`.
             progress: called with the number of bytes of each chunk.
+
+        Raises:
+            UsageError: a local file cannot be written, or the source contains `..`.
+            ApiRequestRejectedError: the source does not exist, or the archive tries to leave the copy.
+            DiskFullError: the local disk is full.
         """
         from holdfast.client import copy
 

@@ -34,6 +34,9 @@ class AsyncSandboxes(AsyncClient):
         Args:
             label: only sandboxes with this label, as `key=value`.
             page_size: sandboxes per request.
+
+        Raises:
+            UsageError: the label has another form.
         """
         query = {"limit": str(page_size)} | ({"label": label} if label else {})
         while True:
@@ -67,6 +70,11 @@ class AsyncSandboxes(AsyncClient):
             prefix: start of the generated name.
             timeout: seconds to wait until it is ready.
             **options: other fields of `holdfast.api.SandboxRequest`.
+
+        Raises:
+            UsageError: an option is invalid.
+            WaitFailedError: the sandbox cannot become ready without manual action.
+            WaitTimeoutError: it was not ready within the timeout.
         """
         sandbox = self.sandbox(f"{prefix}-{uuid4().hex[:8]}")
         try:

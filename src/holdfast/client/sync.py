@@ -21,14 +21,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from holdfast.api import Phase
 from holdfast.client import portal
 from holdfast.client.exec import AsyncExecSession
-from holdfast.client.sandbox import (
-    DEFAULT_WAIT_TIMEOUT,
-    AsyncSandbox,
-    ImageMissingError,
-    stop_at_missing_image,
-)
+from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT, AsyncSandbox
 from holdfast.client.sandboxes import AsyncSandboxes
 from holdfast.client.transport import Transport
+from holdfast.client.watch import ImageMissingError, stop_at_missing_image
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -167,7 +163,18 @@ def _close_transport(transport: Transport) -> None:
 
 
 class Sandbox(_SyncClient):
-    """Client for one sandbox, which may not exist yet. Sends no request until a method is called."""
+    """Client for one sandbox, which may not exist yet. Sends no request until a method is called.
+
+    Args:
+        name: name of the sandbox.
+        resolve_endpoint: returns the address and client certificate of the gateway.
+        on_retry: called for every retried request.
+        push_image: pushes a local image that the gateway cannot pull; `wait` calls it.
+        transport: connection to share with another client.
+
+    Raises:
+        UsageError: the name is not valid.
+    """
 
     def __init__(
         self,
@@ -234,7 +241,10 @@ class Sandbox(_SyncClient):
 
 
 class Sandboxes(_SyncClient):
-    """Client for the sandboxes of one gateway. Iterate over it for all of them."""
+    """Client for the sandboxes of one gateway. Iterate over it for all of them.
+
+    The arguments are those of `Sandbox`.
+    """
 
     def __init__(
         self,

@@ -255,6 +255,7 @@ class Transport:
         return errors.error_from_exception(error, self._endpoint)
 
     async def _get_session(self) -> aiohttp.ClientSession:
+        # Concurrent first requests must share one session: a second one would never be closed.
         async with self._lock:
             if self._session is None:
                 self._session = _new_session(await self._get_endpoint())

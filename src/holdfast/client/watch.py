@@ -63,6 +63,7 @@ _UNREACHABLE_FROM = {
 
 # Provisioning a volume may take a while; this does not count as suspect.
 _VOLUME_PENDING = "unbound immediate PersistentVolumeClaims"
+_IMAGE_PULL_REASONS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull")
 _PERMANENT_PULL_ERRORS = ("not found", "denied", "unauthorized", "manifest unknown", "invalid reference")
 
 
@@ -194,6 +195,26 @@ async def wait_for_phase(
             "to keep waiting.",
             cause=error,
         ) from error
+
+
+class ImageMissingError(Exception):
+    """The node cannot pull the sandbox's image, and the client has not tried to push it yet."""
+
+    def __init__(self, image: str) -> None:
+        super().__init__(f"{image}: the gateway cannot pull this image")
+        self.image = image
+
+
+def stop_at_missing_image(on_change: Callable[[SandboxView], None] | None) -> Callable[[SandboxView], None]:
+    """Extend a listener of `wait` so that it raises ImageMissingError at the first failed pull."""
+
+    def check(view: SandboxView) -> None:
+        if on_change is not None:
+            on_change(view)
+        if view.reason in _IMAGE_PULL_REASONS and view.image:
+            raise ImageMissingError(view.image)
+
+    return check
 
 
 async def wait_until_gone(transport: Transport, name: str, *, timeout: float) -> None:  # noqa: ASYNC109

@@ -47,6 +47,7 @@ class ObjectCache:
         Returns:
             Whether the cache changed.
         """
+        # A response to a write can arrive after a newer watch event, so the version decides, not the order.
         key, version = object_key(obj), resource_version(obj)
         known = self._objects.get(key)
         uid = obj["metadata"]["uid"]

@@ -100,6 +100,8 @@ class ActionExecutor:
     async def execute(self, actions: Sequence[Action], reconciled: dict[str, Any]) -> bool:
         """Execute actions in order; returns whether the cache has changed since the decision."""
         changed = False
+        # In order, and an error ends the sequence: after a crash or an error, the next reconciliation decides
+        # from what exists then.
         for action in actions:
             self._count_write(type(action).__name__.lower())
             match action:

@@ -38,6 +38,7 @@ class WatchedResource(NamedTuple):
 
     @property
     def group(self) -> str:
+        """API group; empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
 

@@ -69,6 +69,7 @@ class HealthServer:
             ) from error
 
     async def stop(self) -> None:
+        """Close the port."""
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -177,6 +178,7 @@ class _Manager:
 
     async def _run_as_leader(self) -> None:
         informer = Informer(self._objects, self._controller, self._options.namespaces, self._stop)
+        # Renew during the list too: with many objects it can take longer than the Lease.
         renewal = asyncio.create_task(self._elector.renew_until_lost())
         await informer.list_all()
         log.info("leading: %d objects in the cache", len(self._controller.cache))

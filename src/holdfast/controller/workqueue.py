@@ -54,6 +54,7 @@ class WorkQueue:
             return
         self._cancel_timer(key)
         if key in self._processing:
+            # A change during the reconciliation may have come after its read: run once more afterwards.
             self._dirty.add(key)
         elif key not in self._queued:
             self._queued.add(key)

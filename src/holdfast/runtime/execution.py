@@ -34,11 +34,13 @@ class CapturedOutput:
         self.dropped = 0
 
     def append(self, data: bytes) -> None:
+        """Keep data up to the limit, and count the rest."""
         room = self._limit - len(self._buffer)
         self._buffer += data[:room]
         self.dropped += max(0, len(data) - room)
 
     def text(self) -> str:
+        """The kept data as text."""
         return self._buffer.decode("utf-8", "replace")
 
 

@@ -88,6 +88,7 @@ def sandbox_address(head: MessageHead) -> tuple[str, int]:
     port = head.get("X-Sandbox-Port", "8888")
     if not (port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT):
         raise HTTPError(400, "X-Sandbox-Port is not a port")
+    # A client must not reach the router's own pod or the cloud's metadata service through it.
     address = head.get("X-Sandbox-Pod-IP")
     if address:
         return _check_pod_address(address), int(port)
@@ -131,6 +132,7 @@ class RouterConnection(socketserver.BaseRequestHandler):
     request: socket.socket
 
     def handle(self) -> None:
+        """Read one request head, connect to the sandbox it names, and copy data both ways."""
         self.request.settimeout(_IDLE_SECONDS)
         try:
             raw, rest = _read_head(self.request)

@@ -28,6 +28,7 @@ class ActionTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_object(cls, obj: Mapping[str, Any]) -> ActionTarget:
+        """The target for an object that was observed."""
         metadata = obj["metadata"]
         return cls(
             api_version=obj.get("apiVersion") or "v1",
@@ -52,6 +53,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     @classmethod
     def of(cls, obj: Mapping[str, Any], patch: dict[str, Any]) -> Patch:
+        """Patch an object, but not a later one of the same name."""
         return cls(target=ActionTarget.from_object(obj), patch=patch)
 
 
@@ -63,8 +65,10 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     @classmethod
     def of(cls, obj: Mapping[str, Any], sandbox: Mapping[str, Any]) -> Adopt:
+        """Adopt an object for a sandbox."""
         metadata = obj["metadata"]
         patch = {
+            # Two sandboxes may adopt at the same time: the API server accepts only the first.
             "resourceVersion": metadata.get("resourceVersion"),
             "ownerReferences": [*(metadata.get("ownerReferences") or ()), owner_reference(sandbox)],
             "labels": tracking_labels(sandbox["metadata"]["name"]),
@@ -81,6 +85,7 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     @classmethod
     def of(cls, obj: Mapping[str, Any], *, propagation: str | None = None) -> Delete:
+        """Delete an object, but not a later one of the same name."""
         return cls(target=ActionTarget.from_object(obj), propagation=propagation)
 
     @classmethod

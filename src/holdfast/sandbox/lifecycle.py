@@ -94,6 +94,7 @@ def count_annotation(obj: Mapping[str, Any], annotation: str) -> int:
 
 def replacement_actions(pod: dict[str, Any], sandbox: Mapping[str, Any]) -> tuple[Action, ...]:
     """Count the failure on the sandbox, then delete the pod; the next reconciliation creates the new one."""
+    # Count first: a crash between the writes counts the failure twice, but never skips the backoff.
     count = {FAILURE_COUNT_ANNOTATION: str(previous_failures(pod, sandbox) + 1)}
     return (Patch.of(sandbox, {"metadata": {"annotations": count}}), Delete.of(pod))
 

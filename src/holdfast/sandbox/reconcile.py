@@ -176,6 +176,7 @@ def _reconcile_expired(observed: ObservedSandbox) -> Decision:
     owned, suspended = _owned_pods(observed), _NOT_SUSPENDED
     if _is_suspend_requested(observed.sandbox):
         suspended = _suspended_condition(observed, owned[0] if owned else _find_pod_by_name(observed))
+    # Report first: clients must see why the pod disappears, also after a crash between the writes.
     if not lifecycle.is_marked_expired(observed.sandbox):
         decision = _build_decision(observed, (), ready, suspended)
         return msgspec.structs.replace(decision, requeue_after=0.0)

@@ -119,6 +119,7 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
             return
         client: PeerIdentity | None = (scope.get("state") or {}).get("client")
+        # For every request, not only in the handshake: the CA may be replaced while a connection is open.
         if client is None or not self._is_trusted(client):
             await send_problem(scope, send, _certificate_not_trusted())
             return

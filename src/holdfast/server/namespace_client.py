@@ -59,6 +59,7 @@ class NamespaceClient:
         self._session = open_session(api_client)
 
     async def close(self) -> None:
+        """Close all connections to the cluster."""
         await self._client.close()
 
     async def list_page(

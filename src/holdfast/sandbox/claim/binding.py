@@ -115,6 +115,7 @@ def _reconcile_missing_sandbox(observed: ObservedSandboxClaim, name: str) -> Dec
     decision = _not_ready_decision(observed, SandboxClaimReason.SANDBOX_MISSING, message)
     if find_condition(observed.sandbox_claim, ConditionType.FINISHED):
         return decision
+    # With this status, the next reconciliation finds the SandboxClaim unbound and gets another sandbox.
     status = {key: value for key, value in (decision.status or {}).items() if key != "sandbox"}
     return msgspec.structs.replace(decision, status=status, requeue_after=0.0)
 
@@ -137,6 +138,7 @@ def _reconcile_unbound(observed: ObservedSandboxClaim) -> Decision:
     if warm is None:
         return _create_cold_sandbox(observed, observed.template)
     name = warm["metadata"]["name"]
+    # Adopt first: the annotation never names a sandbox that another SandboxClaim got.
     actions = (
         _adopt_warm_sandbox(observed.sandbox_claim, warm, observed.template),
         _record_sandbox_name(observed.sandbox_claim, name),

@@ -140,6 +140,7 @@ async def _create_network_policy(cluster: NamespaceClient, policy: dict[str, Any
 
 
 def owner_uids(obj: dict[str, Any]) -> set[str]:
+    """Return the UIDs of an object's owners."""
     return {str(owner.get("uid")) for owner in obj["metadata"].get("ownerReferences") or ()}
 
 

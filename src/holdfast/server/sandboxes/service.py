@@ -185,6 +185,7 @@ class SandboxService:
         pvcs = [] if sandbox is None else await dependents.list_pvcs(self.cluster, sandbox)
         owned = [pvc for pvc in pvcs if sandbox is not None and dependents.owns_pvc(sandbox, pvc)]
         if keep_workspace and sandbox is not None:
+            # Before the deletion: the garbage collector deletes what the sandbox still owns.
             for pvc in owned:
                 await dependents.release_pvc(self.cluster, sandbox, pvc)
         # Without its SandboxClaim, the controller does not create the sandbox again.
