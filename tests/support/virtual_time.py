@@ -1,10 +1,17 @@
-"""An event loop whose clock jumps to the next timer instead of waiting, for code that only uses loop time."""
+"""An event loop whose clock jumps to the next timer instead of waiting.
+
+For code that waits only through asyncio and `holdfast.retry`: not for code that uses sockets or threads.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
 from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.retry import clock
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -32,7 +39,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 def run_virtual(coroutine):
     """Run a coroutine like `asyncio.run`, without waiting for its timers."""
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "monotonic", runner.get_loop().time)
         return runner.run(coroutine)
 
 

@@ -27,6 +27,12 @@ class PodConnection:
     def __init__(self, socket: web.WebSocketResponse, transport: asyncio.Transport) -> None:
         self.socket, self.transport = socket, transport
 
+    async def wait_received(self) -> None:
+        """Wait until the peer has read all frames: it answers a ping after them."""
+        await self.socket.ping()
+        while (await self.socket.receive()).type is not aiohttp.WSMsgType.PONG:
+            pass
+
 
 @asynccontextmanager
 async def fake_pod(handler):
@@ -34,7 +40,7 @@ async def fake_pod(handler):
     over = asyncio.Event()
 
     async def serve(request):
-        opened = web.WebSocketResponse()
+        opened = web.WebSocketResponse(autoping=False)
         await opened.prepare(request)
         await handler(PodConnection(opened, request.transport), over)
         return opened

@@ -1,5 +1,6 @@
-"""The unit tests mirror the source tree, and every source module is within reach of a test."""
+"""The unit tests mirror the source tree, every source module is within reach of a test, and none sleeps."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -57,3 +58,30 @@ def test_every_module_has_a_unit_test_or_is_imported():
         if not any(use.search(text) for other, text in texts.items() if other != path):
             orphans.append(str(path.relative_to(ROOT)))
     assert orphans == []
+
+
+def sleeps(source: str) -> list[int]:
+    """The lines that wait for a fixed time; asyncio.sleep is allowed on an event loop with virtual time."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    forbidden = ["time.sleep", "threading.Event().wait"]
+    if "run_virtual" not in source:
+        forbidden.append("asyncio.sleep")
+    return [
+        call.lineno
+        for call in calls
+        if ast.unparse(call.func) in forbidden and [ast.unparse(argument) for argument in call.args] != ["0"]
+    ]
+
+
+def test_unit_tests_do_not_sleep():
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in sorted(UNIT.rglob("*.py"))
+        if (lines := sleeps(path.read_text()))
+    }
+    assert found == {}, "use run_virtual, testing_mode, eventually or an event"
+
+
+def test_sleeps_are_found():
+    assert sleeps("import time\ntime.sleep(1)\nasyncio.sleep(0)\nawait asyncio.sleep(0.1)") == [2, 4]
+    assert sleeps("run_virtual(x)\nawait asyncio.sleep(0.1)\nthreading.Event().wait(0.5)") == [3]

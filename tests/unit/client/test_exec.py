@@ -23,6 +23,10 @@ def ended(code):
     ).encode()
 
 
+SILENCE = object()
+"""In place of a frame: the server keeps the connection open and sends nothing more."""
+
+
 def speaking(*frames, echo=False, heard=None):
     """Sends frames; with `echo` first gives back all input until that is closed."""
 
@@ -38,10 +42,9 @@ def speaking(*frames, echo=False, heard=None):
             if message.data[0] == Channel.STDIN:
                 await socket.send_bytes(encode_frame(Channel.STDOUT, message.data[1:]))
         for each in frames:
-            if isinstance(each, float):
-                await asyncio.sleep(each)
-            else:
-                await socket.send_bytes(each)
+            if each is SILENCE:
+                await asyncio.Event().wait()
+            await socket.send_bytes(each)
         return socket
 
     return answer
@@ -120,7 +123,7 @@ def test_cut_session_is_not_a_success(fake_server, sandbox):
 
 
 def test_timeout_is_an_error(fake_server, sandbox):
-    fake_server.answers[EXEC] = speaking(30.0)
+    fake_server.answers[EXEC] = speaking(SILENCE)
     with pytest.raises(DeadlineExceededError, match=r"within 0\.2 s"):
         sandbox.exec("sleep", "60", timeout=0.2)
 

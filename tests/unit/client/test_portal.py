@@ -20,9 +20,10 @@ from holdfast.client import portal
 async def work():
     print("begun", flush=True)
     try:
-        await asyncio.sleep(600)
+        await asyncio.Event().wait()
     finally:
-        await asyncio.sleep(0.2)
+        for _ in range(10):
+            await asyncio.sleep(0)
         print("cleaned up", flush=True)
 
 try:
@@ -136,7 +137,7 @@ def test_ctrl_c_during_submit_leaves_nothing_running(monkeypatch, handed_over):
     async def waits():
         try:
             begun.set()
-            await asyncio.sleep(600)
+            await asyncio.Event().wait()
             yield 1
         finally:
             closed.append(True)

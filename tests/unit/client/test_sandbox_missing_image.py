@@ -47,7 +47,7 @@ class FakeSandbox:
         await response.prepare(request)
         for state in self.streams.pop(0):
             await response.write(f"event: sandbox\ndata: {msgspec.json.encode(state).decode()}\n\n".encode())
-        await asyncio.sleep(30)
+        await asyncio.Event().wait()
         return response
 
 

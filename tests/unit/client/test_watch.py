@@ -2,11 +2,14 @@
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from aiohttp import web
 from hypothesis import given, strategies as st
+from tests.support.virtual_time import run_virtual
 
 from holdfast.api import Phase, SandboxClaimReason, SandboxView
 from holdfast.client import AsyncSandbox, watch
@@ -109,17 +112,20 @@ def test_events_are_reassembled_from_any_chunks(cuts):
     assert found == [ServerSentEvent("sandbox", b"one"), ServerSentEvent("deleted", b"two\nlines")]
 
 
+SILENCE = object()
+"""In place of a view: the server keeps the stream open and sends nothing more."""
+
+
 def telling(*scripts):
-    """One script for each stream: views, event names with them, or seconds of silence; then it is cut."""
+    """One script for each stream: views, event names with them, or SILENCE; then it is cut."""
     left = list(scripts)
 
     async def answer(request):
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for step in left.pop(0) if len(left) > 1 else left[0]:
-            if isinstance(step, float):
-                await asyncio.sleep(step)
-                continue
+            if step is SILENCE:
+                await asyncio.Event().wait()
             name, seen = step if isinstance(step, tuple) else ("sandbox", step)
             await response.write(f"event: {name}\ndata: {msgspec.json.encode(seen).decode()}\n\n".encode())
         return response
@@ -137,7 +143,7 @@ def wait(peer, phase="Ready", **options):
 
 def test_wait_reports_each_change_and_ends_at_target(fake_server):
     fake_server.answers[EVENTS] = telling(
-        [view("Pending"), view("Pending", "ContainerCreating"), view("Ready"), 30.0]
+        [view("Pending"), view("Pending", "ContainerCreating"), view("Ready"), SILENCE]
     )
     heard = []
     assert wait(fake_server, on_change=heard.append).phase == "Ready"
@@ -146,19 +152,19 @@ def test_wait_reports_each_change_and_ends_at_target(fake_server):
 
 
 def test_cut_stream_is_reopened(fake_server, no_sleep):
-    fake_server.answers[EVENTS] = telling([view("Pending")], [], [view("Ready"), 30.0])
+    fake_server.answers[EVENTS] = telling([view("Pending")], [], [view("Ready"), SILENCE])
     assert wait(fake_server).phase == "Ready"
     assert len(fake_server.seen) == 3
 
 
 def test_problem_in_stream_is_retried(fake_server, no_sleep):
     trouble = ("problem", {"code": "x", "message": "the watch ended", "hint": ""})
-    fake_server.answers[EVENTS] = telling([view("Pending"), trouble], [view("Ready"), 30.0])
+    fake_server.answers[EVENTS] = telling([view("Pending"), trouble], [view("Ready"), SILENCE])
     assert wait(fake_server).phase == "Ready"
 
 
 def test_missing_image_ends_wait_immediately_with_reason(fake_server):
-    fake_server.answers[EVENTS] = telling([view("Pending", "ErrImagePull", "x:1 not found"), 30.0])
+    fake_server.answers[EVENTS] = telling([view("Pending", "ErrImagePull", "x:1 not found"), SILENCE])
     began = time.monotonic()
     with pytest.raises(WaitFailedError, match="ErrImagePull: x:1 not found") as raised:
         wait(fake_server)
@@ -166,67 +172,93 @@ def test_missing_image_ends_wait_immediately_with_reason(fake_server):
     assert "image" in raised.value.hint
 
 
-def test_persistent_suspect_state_ends_wait(fake_server, monkeypatch):
-    monkeypatch.setattr("holdfast.client.watch.SUSPECT_GRACE_SECONDS", 0.2)
-    fake_server.answers[EVENTS] = telling([view("Pending", "Unschedulable", "no room"), 30.0])
+class ScriptedTransport:
+    """A transport whose event stream sends views, or pauses for seconds of virtual time."""
+
+    on_retry = None
+
+    def __init__(self, *script):
+        self._script = script
+
+    @asynccontextmanager
+    async def stream(self, method, path):
+        assert (method, path) == ("GET", EVENTS)
+        yield SimpleNamespace(content=self)
+
+    async def iter_any(self):
+        for step in self._script:
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+            else:
+                yield f"event: sandbox\ndata: {msgspec.json.encode(step).decode()}\n\n".encode()
+        await asyncio.Event().wait()
+
+
+def wait_virtual(*script, min_ready_seconds=0.0):
+    """Wait for Ready; return the last view and the virtual seconds that it took."""
+
+    async def run():
+        view = await watch.wait_for_phase(
+            ScriptedTransport(*script), "a", Phase.READY, timeout=600, min_ready_seconds=min_ready_seconds
+        )
+        return view, asyncio.get_running_loop().time()
+
+    return run_virtual(run())
+
+
+GRACE = watch.SUSPECT_GRACE_SECONDS
+
+
+def test_persistent_suspect_state_ends_wait():
     with pytest.raises(WaitFailedError, match="no room"):
-        wait(fake_server)
+        wait_virtual(view("Pending", "Unschedulable", "no room"))
 
 
-def test_changed_message_does_not_reset_suspect_state(fake_server, monkeypatch):
-    monkeypatch.setattr("holdfast.client.watch.SUSPECT_GRACE_SECONDS", 0.5)
-    told = [each for n in range(100) for each in (view("Pending", "Error", f"started {n} times"), 0.2)]
-    fake_server.answers[EVENTS] = telling([*told, 30.0])
-    began = time.monotonic()
-    with pytest.raises(WaitFailedError, match="started"):
-        wait(fake_server)
-    assert time.monotonic() - began < 10
+def test_changed_message_does_not_reset_suspect_state():
+    told = [each for n in range(9) for each in (view("Pending", "Error", f"started {n} times"), GRACE * 0.3)]
+    with pytest.raises(WaitFailedError, match="started 3 times"):
+        wait_virtual(*told)
 
 
-def test_passing_suspect_state_is_tolerated(fake_server, monkeypatch):
-    monkeypatch.setattr("holdfast.client.watch.SUSPECT_GRACE_SECONDS", 5)
+def test_passing_suspect_state_is_tolerated():
     doubt = view("Pending", "Unschedulable", "no room")
-    fake_server.answers[EVENTS] = telling([doubt, 0.1, view("Pending"), 0.1, view("Ready"), 30.0])
-    assert wait(fake_server).phase == "Ready"
+    assert wait_virtual(doubt, GRACE / 2, view("Pending"), GRACE, view("Ready"))[0].phase == "Ready"
 
 
-def test_failed_pod_is_awaited_while_it_is_recreated_soon(fake_server, monkeypatch):
-    monkeypatch.setattr("holdfast.client.watch.SUSPECT_GRACE_SECONDS", 0.5)
+def test_failed_pod_is_awaited_while_it_is_recreated_soon():
     failed = view("Failed", "PodFailed", "container main exited with code 3")
-    often = [each for pause in (0.1, 0.2, 0.3) for each in (failed, pause, view("Pending"), 0.1)]
-    fake_server.answers[EVENTS] = telling([*often, view("Ready"), 30.0])
-    assert wait(fake_server).phase == "Ready"
-    fake_server.answers[EVENTS] = telling([*often, failed, 30.0])
+    often = [each for n in (1, 2, 3) for each in (failed, GRACE * n / 4, view("Pending"), GRACE / 4)]
+    assert wait_virtual(*often, view("Ready"))[0].phase == "Ready"
     with pytest.raises(WaitFailedError, match="exited with code 3"):
-        wait(fake_server)
+        wait_virtual(*often, failed)
 
 
 def test_kept_failed_pod_ends_wait_immediately(fake_server):
-    fake_server.answers[EVENTS] = telling([view("Failed", "PodFailed", "Evicted", failed_pods="Keep"), 30.0])
+    fake_server.answers[EVENTS] = telling(
+        [view("Failed", "PodFailed", "Evicted", failed_pods="Keep"), SILENCE]
+    )
     began = time.monotonic()
     with pytest.raises(WaitFailedError, match="Evicted"):
         wait(fake_server)
     assert time.monotonic() - began < watch.SUSPECT_GRACE_SECONDS
 
 
-def test_briefly_ready_does_not_satisfy_min_ready_seconds(fake_server, monkeypatch):
-    monkeypatch.setattr("holdfast.client.watch.SUSPECT_GRACE_SECONDS", 0.2)
+def test_briefly_ready_does_not_satisfy_min_ready_seconds():
     ended = view("Pending", "Error", "exited with code 3")
-    fake_server.answers[EVENTS] = telling([view("Ready"), 0.1, ended, 30.0])
-    assert wait(fake_server).phase == "Ready"
+    assert wait_virtual(view("Ready"), 1.0, ended)[0].phase == "Ready"
     with pytest.raises(WaitFailedError, match="exited with code 3"):
-        wait(fake_server, min_ready_seconds=2.0)
+        wait_virtual(view("Ready"), 1.0, ended, min_ready_seconds=2.0)
 
 
-def test_continuously_ready_satisfies_min_ready_seconds(fake_server):
-    fake_server.answers[EVENTS] = telling([view("Ready"), 0.3, view("Ready", message="other words"), 30.0])
-    began = time.monotonic()
-    assert wait(fake_server, min_ready_seconds=0.6).message == "other words"
-    assert 0.6 <= time.monotonic() - began < 10
+def test_continuously_ready_satisfies_min_ready_seconds():
+    found, seconds = wait_virtual(
+        view("Ready"), 3.0, view("Ready", message="other words"), min_ready_seconds=6.0
+    )
+    assert (found.message, seconds) == ("other words", 6.0)
 
 
 def test_timeout_reports_last_state(fake_server):
-    fake_server.answers[EVENTS] = telling([view("Pending", "ContainerCreating"), 30.0])
+    fake_server.answers[EVENTS] = telling([view("Pending", "ContainerCreating"), SILENCE])
     with pytest.raises(WaitTimeoutError, match=r"within 0.3 s: Pending \(ContainerCreating\)"):
         wait(fake_server, timeout=0.3)
 

@@ -5,7 +5,8 @@ import socket
 import time
 
 import pytest
-from tests.unit.runtime.conftest import is_running, wait_until
+from tests.support.eventually import eventually
+from tests.unit.runtime.conftest import is_running
 
 JSON = {"Content-Type": "application/json"}
 
@@ -58,7 +59,7 @@ def test_timeout_kills_process_group(sandbox):
     assert ended["stdout"] == "started\n"
     assert "terminated after 0.5 seconds" in ended["stderr"]
     child = int((sandbox.root / "child").read_text())
-    wait_until(lambda: not is_running(child))
+    eventually(lambda: not is_running(child))
 
 
 def test_process_ignoring_sigterm_is_killed(sandbox):
@@ -72,7 +73,7 @@ def test_child_ignoring_sigterm_is_killed_with_shell(sandbox):
     ended = run(sandbox, script, timeout_seconds=0.5)
     assert ended["timed_out"] is True
     child = int((sandbox.root / "child").read_text())
-    wait_until(lambda: not is_running(child))
+    eventually(lambda: not is_running(child))
 
 
 def test_command_within_timeout_is_not_marked_timed_out(sandbox):
@@ -94,9 +95,9 @@ def test_client_disconnect_kills_command(sandbox, capsys):
         body = b'{"command": "echo $$ > own; exec sleep 600"}'
         head = b"POST /execute HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        wait_until(lambda: (sandbox.root / "own").exists() and (sandbox.root / "own").read_text())
+        eventually(lambda: (sandbox.root / "own").exists() and (sandbox.root / "own").read_text())
     own = int((sandbox.root / "own").read_text())
-    wait_until(lambda: not is_running(own))
+    eventually(lambda: not is_running(own))
     assert capsys.readouterr().err == ""
 
 

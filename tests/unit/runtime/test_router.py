@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import requests
-from tests.unit.runtime.conftest import is_running, serving, wait_until
+from tests.support.eventually import eventually
+from tests.unit.runtime.conftest import is_running, serving
 
 from holdfast.runtime.http_request import HTTPError
 from holdfast.runtime.http_server import RuntimeServer
@@ -127,11 +128,11 @@ def test_client_disconnect_closes_sandbox_connection(running_router):
     head = "\r\n".join(["POST /execute HTTP/1.1", *lines, "", ""])
     with socket.create_connection(("127.0.0.1", running_router.entry)) as client:
         client.sendall(head.encode() + body)
-        wait_until(
+        eventually(
             lambda: (running_router.root / "own").exists() and (running_router.root / "own").read_text()
         )
     own = int((running_router.root / "own").read_text())
-    wait_until(lambda: not is_running(own))
+    eventually(lambda: not is_running(own))
 
 
 def test_unreachable_sandbox_is_reported(running_router):

@@ -167,9 +167,12 @@ def test_leftovers_of_killed_seeding_are_removed(image, claim):
 def kill_after(image, claim, seconds, **options):
     """Start a seeding and SIGKILL all of it; return whether it was still running then."""
     running = start(image, claim, **options)
-    time.sleep(seconds)
-    killed = running.poll() is None
-    os.killpg(running.pid, signal.SIGKILL) if killed else None
+    try:
+        running.wait(seconds)
+        killed = False
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)
+        killed = True
     running.communicate()
     return killed
 

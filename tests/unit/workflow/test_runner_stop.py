@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import OperationCancelledError, StoreError, StoreFullError
 from holdfast.events import StepFailed
-from holdfast.retry import Policy, constant
+from holdfast.retry import Policy, constant, testing_mode
 from holdfast.workflow import (
     FileLock,
     MemoryStore,
@@ -194,10 +194,10 @@ def test_removed_store_is_detected_before_next_effect(tmp_path, world: World):
     def remove(ctx):
         for each in path.parent.glob("s.db*"):
             each.unlink()
-        threading.Event().wait(0.05)  # the store checks its file only every few milliseconds
+        clock.advance(1)  # the store checks its file only every few milliseconds
 
     steps = [Step("remove", repeat="safe", run=remove), Make(world, "after", ("remove",))]
-    with pytest.raises(StoreError, match="was removed or replaced during a run"):
+    with testing_mode() as clock, pytest.raises(StoreError, match="was removed or replaced during a run"):
         Workflow("w", steps).run(store=SQLiteStore(path))
     assert world.made == []
     assert Workflow("w", [steps[1].__class__(world, "after")]).run(store=SQLiteStore(path)).changed == (

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 from contextlib import closing, suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -19,6 +18,7 @@ import msgspec
 from holdfast import __version__
 from holdfast.errors import StoreError
 from holdfast.events import StoreDamaged
+from holdfast.retry import clock
 from holdfast.workflow.store import schema, sqlite_file
 from holdfast.workflow.store.base import RunRecord, StepRecord
 from holdfast.workflow.store.schema import DIGEST_SIZE, CorruptStoreError, row_digest
@@ -213,7 +213,7 @@ class SQLiteStore:
         forget: Sequence[str],
         runs: Sequence[RunRecord],
     ) -> None:
-        now = time.monotonic()
+        now = clock.monotonic()
         if runs or now >= self._next_file_check:
             self._next_file_check = now + _FILE_CHECK_SECONDS
             if sqlite_file.file_identity(self.path) != self._file_id:

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 
 import pytest
+from tests.support.eventually import eventually
 
 from holdfast.errors import BuildToolNotFoundError, HoldfastError, TemporaryError, UsageError
 from holdfast.testing.apiserver import KubeServer
@@ -25,11 +25,8 @@ def alive(pid):
         return False
 
 
-def gone(pid, within=10.0):
-    deadline = time.monotonic() + within
-    while alive(pid) and time.monotonic() < deadline:
-        threading.Event().wait(0.02)
-    return not alive(pid)
+def gone(pid):
+    return eventually(lambda: not alive(pid))
 
 
 def test_child_runs_writes_log_and_is_killed(tmp_path):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
-import threading
 import time
 
 import pytest
+from tests.support.eventually import eventually
 
+from holdfast.retry import Policy, constant
 from holdfast.testing.faults import rule
 
 POST = {"method": "POST", "body": {"name": "a"}}
@@ -98,10 +99,7 @@ def test_slow_responses_arrive(proxy, call):
 def test_slow_request_is_forwarded_after_client_disconnect(proxy, call, upstream):
     with proxy.faults(rule("slow", seconds=0.3)), pytest.raises(TimeoutError):
         call(**POST, timeout=0.1)
-    deadline = time.monotonic() + 5
-    while not upstream.objects and time.monotonic() < deadline:
-        threading.Event().wait(0.02)
-    assert upstream.objects == [{"name": "a"}]
+    assert eventually(lambda: upstream.objects) == [{"name": "a"}]
 
 
 def test_refuse_closes_port_temporarily(proxy, call):
@@ -109,14 +107,8 @@ def test_refuse_closes_port_temporarily(proxy, call):
         call()
     with pytest.raises(ConnectionRefusedError):
         call()
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        try:
-            answer, _ = call()
-        except ConnectionRefusedError:
-            threading.Event().wait(0.02)
-        else:
-            break
+    listening = Policy(attempts=None, deadline=20, backoff=constant(0.02), retry_on=ConnectionRefusedError)
+    answer, _ = listening.call(call)
     assert answer.status == 200
 
 
@@ -145,9 +137,10 @@ def test_outage_with_resets_records_every_attempt(proxy, call):
 def test_outages_may_overlap(proxy, call):
     proxy.outage(0.05)
     proxy.outage(30, "reset")
-    threading.Event().wait(0.2)
-    with pytest.raises(OSError):
-        call()
+    end_of_first = time.monotonic() + 0.2
+    while time.monotonic() < end_of_first:
+        with pytest.raises(OSError):
+            call()
     proxy.up()
     assert call()[0].status == 200
 

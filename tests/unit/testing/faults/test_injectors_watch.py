@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
-import time
 
 import pytest
+from tests.support.eventually import eventually
 
 from holdfast.testing.faults import rule
 
@@ -29,10 +28,7 @@ def test_watch_of_disconnected_client_is_closed_upstream(proxy, open_connection,
     with open_connection() as caller:
         caller.connection.request("GET", "/watch?watch=true&forever")
         caller.connection.getresponse().readline()
-    deadline = time.monotonic() + 5
-    while not upstream.watchers and time.monotonic() < deadline:
-        threading.Event().wait(0.02)
-    assert upstream.watchers == ["left"]
+    assert eventually(lambda: upstream.watchers) == ["left"]
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
