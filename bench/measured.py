@@ -22,7 +22,7 @@ def claim(
     at_least: float | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """One claim; a target is a bound on the ratio, or on the value where there is no baseline."""
+    """One claim; a target is a bound on the ratio, or on the value if it has no baseline."""
     ratio = value / baseline[1] if baseline and baseline[1] else None
     judged = value if ratio is None else ratio
     ok = (at_most is None or judged <= at_most) and (at_least is None or judged >= at_least)

@@ -1,4 +1,4 @@
-"""For all tests: Ctrl-C means Ctrl-C, a busy machine is no wrong result, and who runs which file."""
+"""Configuration of all tests: Ctrl-C, hypothesis without deadlines, and the distribution of test files."""
 
 import signal
 
@@ -11,7 +11,7 @@ settings.load_profile("no clock")
 
 @pytest.fixture(scope="session", autouse=True)
 def enable_sigint():
-    """A shell that runs pytest in the background has it ignore SIGINT, and its children with it."""
+    """Restore SIGINT, which a shell makes pytest and its children ignore in the background."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -21,7 +21,7 @@ def enable_sigint():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Files as a whole, those with gateways on few workers at a time."""
+    """Assign whole files; few workers run files with gateways at the same time."""
     from tests.support.xdist_scheduler import GatewayScheduling
 
     return GatewayScheduling(config, log) if config.getvalue("dist") == "loadfile" else None

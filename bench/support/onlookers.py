@@ -16,7 +16,7 @@ class Onlooker(threading.Thread):
 
     def __init__(self, server, path, saw) -> None:
         super().__init__(daemon=True)
-        layout, host = server._running_files, server.url.rpartition(":")  # noqa: SLF001 - the files of its own making
+        layout, host = server._running_files, server.url.rpartition(":")  # noqa: SLF001 - the files that it wrote
         context = ssl.create_default_context(cafile=str(layout.ca_file))
         context.load_cert_chain(*layout.admin_files)
         self._connection = http.client.HTTPSConnection(LOOPBACK, int(host[2]), timeout=600, context=context)

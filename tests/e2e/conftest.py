@@ -1,4 +1,4 @@
-"""Real gateways for end-to-end tests, of each file's own; one that several files share is in shared/."""
+"""Real gateways for end-to-end tests, separate for each file; shared/ has one for several files."""
 
 import uuid
 
@@ -12,13 +12,13 @@ from holdfast.remote import connect
 
 @pytest.fixture(scope="session")
 def holdfast(tmp_path_factory):
-    """The command line with a home of its own."""
+    """The command line with a separate HOLDFAST_HOME."""
     return HoldfastCli(tmp_path_factory.mktemp("home"), HOLDFAST_WORKLOADS="false")
 
 
 @pytest.fixture(scope="module")
 def new_gateway(holdfast):
-    """Makes gateways and takes them away when the file is done, data and all: a host has room for few."""
+    """Create gateways; destroy them with their data after the file, because a host has resources for few."""
     made = []
 
     def make(label, **options):
@@ -33,7 +33,7 @@ def new_gateway(holdfast):
 
 @pytest.fixture(scope="session")
 def small_images():
-    """Makes small images on this machine's engine and removes them at the end."""
+    """Build small images on this machine's engine; remove them at the end."""
     made = SmallImages(connect())
     yield made
     made.remove_all()

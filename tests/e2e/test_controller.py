@@ -166,7 +166,7 @@ def scenario_ns(ns):
 
 @pytest.fixture(scope="module")
 def scenario_futures(scenario_ns):
-    """All situations, begun at once."""
+    """All situations, started concurrently."""
     with ThreadPoolExecutor(len(sandbox_scenarios.SCENARIOS)) as beside:
         yield {each.__name__: beside.submit(each, scenario_ns) for each in sandbox_scenarios.SCENARIOS}
 

@@ -9,7 +9,7 @@ from tests.support.private_container_engine import PrivateContainerEngine
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.skipif(os.geteuid() != 0, reason="a container engine of its own needs root"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="a private container engine needs root"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""A full disk under the gateway's data, in real: a volume whose size the test decides."""
+"""A full disk under the gateway's data: the test sets the size of a real volume."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from holdfast.remote import connect
 
 pytestmark = [
     pytest.mark.engine,
-    # Minutes of waits: the kubelet looks at the disk now and then.
+    # Waits for minutes: the kubelet checks the disk periodically.
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the size of a mount"),
 ]
@@ -25,7 +25,7 @@ MEGABYTE = 1 << 20
 
 
 class SmallDisk:
-    """A gateway's volume in memory, made before the gateway itself."""
+    """A volume in memory, created before its gateway."""
 
     def __init__(self, gateway):
         self.name = gateway.container
@@ -85,7 +85,7 @@ def test_full_disk_is_reported_and_rerun_continues(new_gateway, holdfast, small_
 
 
 def assert_disk_pressure_reported(gateway, impatient):
-    """A node that came up and is short of disk by now is not called ready: what is wrong is said."""
+    """`up` reports DiskPressure of a node that was ready before."""
     gateway.kubectl("wait", "--for=condition=DiskPressure", f"node/{gateway.container}", "--timeout=90s")
     assert_refused(
         impatient.run("up", gateway.name, "--json"), "Kubernetes starts no pod on it (DiskPressure since"
@@ -93,9 +93,9 @@ def assert_disk_pressure_reported(gateway, impatient):
 
 
 def restart_kubelet(gateway):
-    """End the kubelet: a new one looks at the disk at once, while this one keeps its word for five minutes.
+    """Kill the kubelet: a new one checks the disk immediately, the old one only after five minutes.
 
-    A `restart` is what a person would do, but a volume in memory does not outlive that.
+    A user would run `restart`, but a volume in memory does not survive that.
     """
     listed = connect().client.top(gateway.container, ps_args="-eo pid,args")
     for pid, words in listed["Processes"]:

@@ -34,7 +34,7 @@ def test_node_name_is_stable_across_host_names(gateway):
 
 
 def test_moved_image_tag_is_used_only_on_request(gateway, images):
-    """Nobody asked for another version: not even a container that is made anew gets one by accident."""
+    """The user requested no other version: a recreated container keeps its version, too."""
     before = gateway.inspect()["Image"]
     images.build("moves")
     moved = images.id_of(gateway.image)

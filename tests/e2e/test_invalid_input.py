@@ -42,7 +42,7 @@ def test_missing_engine_and_wrong_docker_host(tmp_path):
         assert_refused(lost.run(*command), 3, "engine-unreachable", "DOCKER_HOST")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a socket that belongs to somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can create a socket of another user")
 def test_engine_socket_permission_denied(tmp_path):
     guarded = tmp_path / "docker.sock"
     without_root_rights = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
@@ -137,7 +137,7 @@ def interrupt_at(gateway, moment):
         if (event["event"], event.get("step")) == ("step.started", moment):
             running.send_signal(signal.SIGINT)
             break
-    # Far less than any of the waits: what is under way is let go of.
+    # Much less than any of the waits: the command abandons its current request.
     _, rest = running.communicate(timeout=15)
     assert running.returncode == 130, rest
     assert "Traceback" not in rest
@@ -152,7 +152,7 @@ def test_node_exit_during_image_load_is_reported_with_log(new_gateway, holdfast)
 
     words = ("up", gateway.name)
     code, told = run_and_act_at(gateway.holdfast, "push-gateway-image", kill, *words, moment="step.progress")
-    # The engine starts it again by itself, so that it may come up all the same.
+    # The engine restarts the container, so the node may still become ready.
     assert code in (0, 1), told
     if code == 1:
         assert "node-stopped" in told

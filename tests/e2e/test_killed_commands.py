@@ -32,7 +32,7 @@ def gateway_with_data(new_gateway):
 
 @pytest.fixture(scope="module")
 def disposable_gateway(new_gateway):
-    """A gateway that each test brings up anew, and destroys with its data."""
+    """A gateway that each test creates, and destroys with its data."""
     return new_gateway("doomed")
 
 
@@ -88,14 +88,14 @@ def test_killed_start_can_be_rerun(gateway_with_data, step, moment):
 def test_killed_recreate_can_be_rerun(gateway_with_data, step, moment):
     before = gateway_with_data.inspect()["Id"]
     kill_at(gateway_with_data, step, moment, "up", gateway_with_data.name, "--recreate")
-    # In between the new container is there for sure: all was not yet done, so that nothing is asked for anew.
+    # The new container exists by then, and the run is unfinished: a rerun must not recreate it.
     at = (RECREATE.index(step), MOMENTS.index(moment))
     is_made = (RECREATE.index("ensure-container"), 0) < at < (RECREATE.index("run-probe"), 1)
     made = gateway_with_data.inspect()["Id"] if is_made else None
     gateway_with_data.up("--recreate")
     after = gateway_with_data.inspect()["Id"]
     assert after != before
-    assert made in (None, after), "what the killed run had made anew was made a second time"
+    assert made in (None, after), "the rerun repeated a recreation of the killed run"
     gateway_with_data.assert_test_file_intact()
 
 

@@ -151,7 +151,7 @@ def assert_volumes(gateway, place):
 
 
 def is_running_sandbox(found):
-    """Ready, and that is said of what is asked for now."""
+    """Whether Ready is true for the current generation."""
     ready = next(row for row in found["status"]["conditions"] if row["type"] == "Ready")
     current = ready["observedGeneration"] == found["metadata"]["generation"]
     return current and condition_summary(found, "Ready") == "True DependenciesReady"

@@ -1,4 +1,4 @@
-"""More ways of doing it wrong: refused in one clear line, before anything is made, changed or removed."""
+"""Invalid requests are refused with one error, before anything is created, changed or removed."""
 
 import http.server
 import json
@@ -23,7 +23,7 @@ YEAR = 365 * 24 * 3600
 
 
 def assert_refused(ended, exit_code, code, *words):
-    """One error of that code, in the words of a user, and no trace of a library."""
+    """One error of that code without a traceback."""
     assert ended.returncode == exit_code, ended.stderr
     assert "Traceback" not in ended.stderr
     assert f"[{code}]" in ended.stderr

@@ -1,4 +1,4 @@
-"""A gateway made anew, with and without its data, again and again, and with certificates that ran out."""
+"""A gateway recreated with and without its data, repeatedly, and with expired certificates."""
 
 import base64
 import json
@@ -37,9 +37,9 @@ def network(gateway):
 
 
 def pods_started_since_restart(gateway):
-    """All pods, once the kubelet has told of each that it runs since the node was started the last time.
+    """Return all pods after the kubelet has reported each of them since the last start of the node.
 
-    Until then their restarts are those of before, and go up by themselves.
+    Earlier restart counts are outdated and still increase.
     """
     since = gateway.inspect()["State"]["StartedAt"][:19]
 
@@ -190,7 +190,7 @@ def test_killed_wipe_continues_without_wiping_new_data(gateway):
     gateway.holdfast(*wipe)
     assert mark.exists()
     assert gateway.get("pvc", "--all-namespaces")["items"] == []
-    # That one is finished: another one begins anew.
+    # That recreation is finished; the next command starts another one.
     kill_after_wipe(gateway, wipe)
     assert not mark.exists()
     gateway.destroy()

@@ -1,6 +1,6 @@
-"""A gateway on another host: a real sshd, a real engine of its own, and laptops that reach them by ssh.
+"""A gateway on a remote host with a real sshd and a real engine; laptops connect to it by ssh.
 
-One host serves all tests, in the order they are written in.
+All tests share one host and run in the order of the file.
 """
 
 import json
@@ -139,7 +139,7 @@ def test_remote_host_without_engine(host, laptop):
 
 
 def test_up_succeeds_after_connection_was_cut_during_image_transfer(host, laptop):
-    """From an engine without any image: it is streamed from this machine's. Nobody runs it again."""
+    """The remote engine has no image: the first `up` streams it from this machine."""
     running = laptop.start("up", NAME, "--remote", "far", "--json")
     for line in running.stderr:
         event = json.loads(line)
@@ -247,12 +247,12 @@ def test_logs_show_remote_node(host, laptop):
 
 @pytest.fixture(scope="module")
 def gateway(laptop):
-    """The gateway over there, with a pod that has written a file into its workspace."""
+    """The remote gateway with a pod that has written a file into its workspace."""
     return TestGateway(NAME, laptop).write_test_file()
 
 
 def test_killed_command_releases_remote_lock_and_rerun_continues(host, laptop, gateway):
-    """SIGKILL ends nobody but holdfast: its ssh session over there has to notice by itself."""
+    """SIGKILL ends only the holdfast process: its ssh session on the host has to detect that."""
     before = host.inspect(f"holdfast-{NAME}")["Id"]
     words = ("up", NAME, "--recreate", "--remote", "far")
     kill_at(gateway, "ensure-container", STARTED, *words)
@@ -314,7 +314,7 @@ def test_wipe_removes_remote_data_and_gateway_works(host, laptop, gateway):
 
 
 def test_stop_start_and_destroy_use_remembered_host(host, laptop):
-    """Killed in a step that only gateways over there have, each goes on when it is run again."""
+    """A command killed in a step of remote gateways continues when it is rerun."""
     gateway, pid = TestGateway(NAME, laptop), tunnel_pid(laptop)
     kill_at(gateway, "close-tunnel", STARTED, "stop", NAME)
     assert listeners(pid), "it was closed before its step"

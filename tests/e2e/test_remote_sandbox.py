@@ -37,7 +37,7 @@ def test_sandbox_lifecycle_on_remote_gateway(laptop, tmp_path):
     laptop("up", NAME, "--remote", "far", timeout=900)
     made = laptop.run("sandbox", "create", "one", "-g", NAME, timeout=600)
     assert made.returncode == 0, made.stderr
-    assert "Images: 1 image" in made.stderr  # ours was not over there, and is sent through the same way
+    assert "Images: 1 image" in made.stderr  # the host did not have our image
     assert laptop("sandbox", "exec", "-g", NAME, "one", "--", "sh", "-c", "echo $((6*7)); pwd") == (
         "42\n/sandbox\n"
     )

@@ -31,7 +31,7 @@ def host():
 
 @pytest.fixture(scope="module")
 def gateway(host, tmp_path_factory):
-    """A gateway over there, with a pod that has written a file into its workspace."""
+    """A remote gateway with a pod that has written a file into its workspace."""
     laptop = host.laptop(tmp_path_factory.mktemp("one"))
     made = TestGateway(NAME, laptop)
     made.up("--remote", "far")
@@ -87,7 +87,7 @@ def test_push_succeeds_after_connection_was_cut(host, gateway, small_images):
     words = ("image", "push", image, "--gateway", NAME)
     running = gateway.holdfast.start(*words, "--json")
     for line in running.stderr:
-        if (json.loads(line).get("fraction") or 0) > 0:  # some of it is on its way, the rest is not
+        if (json.loads(line).get("fraction") or 0) > 0:  # the transfer has started and is not finished
             assert host.kill_ssh_sessions() >= 1
             break
     else:

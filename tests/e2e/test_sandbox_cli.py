@@ -1,4 +1,4 @@
-"""`holdfast sandbox …` as a person uses it: real pods, a real terminal, the API and the controller."""
+"""`holdfast sandbox …` with real pods, a real terminal, the API and the controller."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def sandbox_gateway(new_gateway, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sandbox(sandbox_gateway):
-    """The words after `holdfast sandbox`."""
+    """Run `holdfast sandbox` with these arguments."""
 
     def run(*words, **options):
         return subprocess.run(
@@ -80,7 +80,7 @@ def sandbox(sandbox_gateway):
 
 @pytest.fixture(scope="module")
 def uppercase_server(sandbox):
-    """A sandbox that prints a line each second, and that looks for programs in /tmp first."""
+    """A sandbox that prints a line each second; /tmp is first in its PATH."""
     made = sandbox(
         "create", "talks", "--no-bootstrap", "--no-workspace",
         "--env", "PATH=/tmp:/usr/local/bin:/usr/bin:/bin",
@@ -117,7 +117,7 @@ def test_terminal_forwards_keys_size_and_exit(sandbox_gateway):
     terminal.resize(31, 101)
     terminal.wait_for(rb"begun")
     assert terminal.is_raw()
-    terminal.type("until stty size | grep 101; do :; done\r")  # a size takes a way of its own
+    terminal.type("until stty size | grep 101; do :; done\r")  # the size arrives on another channel
     terminal.wait_for(rb"31 101\r\n")
     terminal.resize(42, 142)
     terminal.wait_for(rb"\$ ")
@@ -201,7 +201,7 @@ def test_port_forward_serves_concurrent_connections_on_loopback_only(sandbox_gat
             until = time.monotonic() + 60
             while answers.get(number, b"") == b"" and time.monotonic() < until:
                 with (
-                    suppress(ConnectionError),  # so is told that nothing listens yet
+                    suppress(ConnectionError),  # no program listens yet
                     socket.create_connection(("127.0.0.1", port), timeout=30) as one,
                 ):
                     one.sendall(text)

@@ -48,7 +48,7 @@ def node(new_gateway, seeded_image, tmp_path_factory):
     with api_client(made.kubeconfig) as api, pytest.MonkeyPatch.context() as patch:
         install_crds(api)
         made.ns = SandboxNamespace(Objects(api), "default")
-        # The client starts a kubectl of its own, and so does the test for the router.
+        # The client starts kubectl, and so does the test of the router.
         patch.setenv("KUBECONFIG", str(made.kubeconfig))
         patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         try:
@@ -139,7 +139,7 @@ def test_published_async_client_works_unmodified(node, pool, router):
         way = SandboxDirectConnectionConfig(api_url=router)
         api = await config.new_client_from_config(str(node.kubeconfig))
         async with api, AsyncSandboxClient(connection_config=way, api_client=api) as client:
-            # A variable forces a sandbox of its own, made cold for this claim.
+            # An environment variable requires a new sandbox for this SandboxClaim.
             sandbox = await client.create_sandbox(pool, env={"COLOUR": "blue"})
             ended = await sandbox.commands.run("echo $COLOUR; id -u; exit 4")
             assert (ended.stdout, ended.exit_code) == ("blue\n1000\n", 4)
@@ -169,7 +169,7 @@ def init_status(pod):
 
 
 def test_killed_seeding_is_completed_by_next_start(node, seeded_image):
-    # So little of a processor makes the copy last for seconds: it is met in its middle, and held there.
+    # With so little CPU the copy takes seconds: the test interrupts it in the middle.
     rest = "trap 'exit 0' TERM; tail -f /dev/null & wait"
     create_sandbox(node, "killed", image=seeded_image.name, command=["/bin/sh", "-c", rest], cpu="40m")
     box = SimpleNamespace(name="killed", gateway=node, engine=SimpleNamespace(connect=connect))
@@ -185,7 +185,7 @@ def test_killed_seeding_is_completed_by_next_start(node, seeded_image):
 
 
 def test_workspace_survives_pod_and_is_not_seeded_again(node, seeded_image):
-    """Goes on with the sandbox of the test before."""
+    """Uses the sandbox of the previous test."""
     node.exec_in_pod("killed", "sh", "-c", "cd /sandbox && rm -r 'folder 1' && touch 'folder 2/mine'")
     before = node.exec_in_pod("killed", "sh", "-c", LISTING)
     first = node.ns.get("Pod", "killed")["metadata"]["uid"]
@@ -208,7 +208,7 @@ def test_default_image_is_unprivileged_with_writable_workspace(node):
     assert re.search(r"Seccomp:\s*2\n", status)
     pod = node.ns.get("Pod", "own")
     assert "serviceaccount" not in str(pod["spec"]["containers"][0].get("volumeMounts"))
-    # Nobody but who may forward a port gets at its runtime: another pod does not.
+    # Only clients that may forward a port reach the runtime; other pods do not.
     ask = "curl --silent --max-time 5 http://{}:8888/ || echo failed $?"
     assert "failed 7" in node.exec_in_pod("own", "sh", "-c", ask.format(pod["status"]["podIP"]))
     assert '"ok"' in node.exec_in_pod("own", "sh", "-c", ask.format("127.0.0.1"))

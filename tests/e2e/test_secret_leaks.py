@@ -29,7 +29,7 @@ pytestmark = [
 
 STATE = "/var/lib/holdfast"
 SAMPLES_PER_PROCESS = 10
-"""How often each process is looked at: after its first half second it has become what it is."""
+"""Number of checks per process: after half a second its arguments no longer change."""
 
 KINDS = "pods,deployments,daemonsets,configmaps,events,nodes,services,crd"
 

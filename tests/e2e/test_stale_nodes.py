@@ -64,7 +64,7 @@ def test_pvcs_are_unchanged_and_volumes_change_only_node(legacy_gateway):
 
 
 def test_bare_pod_must_be_recreated_by_owner_and_finds_its_files(legacy_gateway):
-    """Nobody makes it again by itself: the claim is free for the one that does."""
+    """No controller recreates the pod; its PVC is free for a new one."""
     legacy_gateway.kubectl("delete", "pod", "loose", "--ignore-not-found", "--force", "--grace-period=0")
     legacy_gateway.apply(pod_manifest("loose", claim="loose"))
     legacy_gateway.wait_ready("loose")
@@ -83,7 +83,7 @@ def test_repeated_up_has_nothing_to_do(legacy_gateway):
 
 
 def test_deleted_pvc_still_deletes_its_files(legacy_gateway):
-    """The provisioner finds the node of a volume that was pinned anew, and cleans up there."""
+    """The provisioner finds the node of a re-pinned volume and cleans up there."""
     (name,) = (n for n, each in legacy_gateway.volumes.items() if each["spec"]["claimRef"]["name"] == "loose")
     path = legacy_gateway.volumes[name]["spec"]["hostPath"]["path"]
     legacy_gateway.kubectl("delete", "pod", "loose", "--force", "--grace-period=0")

@@ -1,4 +1,4 @@
-"""`up` as a whole on one real gateway: from nothing to a pod that wrote, and every bad certificate mended."""
+"""`up` on one real gateway: from nothing to a pod that has written, and repair of invalid certificates."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RunningGateway:
         return [one["step"] for one in self.events if one["event"] in ("step.finished", "step.skipped")]
 
     def connect(self, pair=ON_DISK, ca: bytes = b"") -> http.client.HTTPSConnection:
-        """A way to the API, whose certificate was found good; the API has not said yet what it thinks."""
+        """Connect to the API and verify its certificate; the API has not verified the client yet."""
         metadata = json.loads((self.files.folder.parent / "metadata.json").read_text())
         context = ssl.create_default_context(cadata=(ca or self.files.ca.read_bytes()).decode())
         if pair is ON_DISK:
@@ -110,7 +110,7 @@ class RunningGateway:
         EVENTUALLY.call(change_and_ask)
 
     def put(self, bundle, *names: str) -> None:
-        """Write Secrets as somebody else would."""
+        """Write Secrets as another client."""
         for name, data in to_secret_data(bundle).items():
             if not names or name in names:
                 patch = json.dumps({"data": data})

@@ -1,4 +1,4 @@
-"""Another image on the same data: it gets there, or back by itself; killed anywhere, it goes on."""
+"""An upgrade succeeds or is rolled back; after a kill at any point, a rerun continues it."""
 
 import json
 import signal
@@ -38,7 +38,7 @@ def gateway(new_gateway, tmp_path_factory):
 
 
 def assert_data_intact(gateway):
-    """The very same pod, with its data, and one container without anything beside it."""
+    """The same pod with its data, and exactly one container."""
     gateway.wait_ready("keeper")
     assert gateway.exec_in_pod("keeper", "sha256sum", "/data/blob") == gateway.checksum
     assert gateway.get("pod", "keeper")["metadata"]["uid"] == gateway.uid
@@ -51,9 +51,9 @@ def image_of(gateway):
 
 
 def kill_after_step(gateway, step, *words):
-    """Start a command and kill it as soon as it says that a step has ended, or had ended before.
+    """Start a command and kill it after the event that a step is finished or skipped.
 
-    A command that was to be killed after one step may come through the next before the signal reaches it.
+    The command may finish the next step before the signal arrives.
     """
     process = gateway.holdfast.start(*words, "--json", start_new_session=True)
     told = []
@@ -71,7 +71,7 @@ def kill_after_step(gateway, step, *words):
 
 
 def assert_refused(ended: subprocess.CompletedProcess, code: str) -> dict:
-    """The error of a command that needs a person."""
+    """Return the error of a command that requires manual action."""
     last = json.loads(ended.stderr.splitlines()[-1])
     assert (ended.returncode, last["code"]) == (3, code), ended.stderr
     return last

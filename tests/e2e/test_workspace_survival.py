@@ -145,7 +145,7 @@ def remove_container(keeper):
 
 
 def remove_network(keeper):
-    """A node that gets another address boots again by itself: only after that it is over."""
+    """A node with a new address restarts once; wait until that is finished."""
     client, name = keeper.engine.connect().client, keeper.gateway.container
     before, old = client.inspect_network(name)["Id"], address_of(keeper)
     restarted = _NodeRestart(keeper)
@@ -191,7 +191,7 @@ def kill_controller(keeper):
 
 
 def kill_engine(keeper):
-    """Its container comes back by itself, and everything in it: no command is needed."""
+    """The engine restarts the container and everything in it without a command."""
     before = keeper.engine.pid
     with _NodeRestart(keeper):
         keeper.engine.stop(signal.SIGKILL)

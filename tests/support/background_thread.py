@@ -1,11 +1,11 @@
-"""Something that goes on beside a test until its block ends."""
+"""A thread that runs until the end of a `with` block."""
 
 import threading
 from abc import ABC, abstractmethod
 
 
 class BackgroundThread(ABC):
-    """A thread with an end: `work` looks at `stop` between any two things that it does."""
+    """A thread whose `run` checks `stop` between its actions."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -21,4 +21,4 @@ class BackgroundThread(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """What goes on."""
+        """The work; returns after `stop` is set."""

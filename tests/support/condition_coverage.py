@@ -1,7 +1,7 @@
-"""Every condition and reason of the published API, and what the tests of a file have heard of them.
+"""Which conditions and reasons of the published API the tests of a file have observed.
 
-A row counts when a test made its situation real, and then waited for those words in the object's status on a
-real API server: what no test waits for is not heard, whatever its source says.
+A reason counts when a test created its situation and then waited for it in the object's status on a real API
+server.
 """
 
 from __future__ import annotations
@@ -37,6 +37,6 @@ def observed_conditions_of_file(ns, request):
     written = {name for name in vars(request.module) if name.startswith("test_")}
     if asked != written:
         pytest.skip(
-            f"only some tests of this file were asked for: without {', '.join(sorted(written - asked))}"
+            f"only some tests of this file were selected: without {', '.join(sorted(written - asked))}"
         )
     return ns.observed_conditions

@@ -1,10 +1,10 @@
-"""SIGKILL of a gateway's controller at random moments, each one proven: exit code, restart count, log.
+"""SIGKILL of a gateway's controller at random times, verified by exit code, restart count and log.
 
-A kubelet starts a container that died once at once, and one that died again after 10 s, 20 s and so on up to
-5 min; it forgets that after ten minutes, or with the pod. So each pod is killed three times: the first time
-its container is back at once with the Lease that it held, the second time after 10 s; after the third the
-dead pod is deleted, and another pod has to wait until the Lease of the dead one is over. Some die while they
-start, most at any moment of their work. Not here: what goes on meanwhile.
+A kubelet restarts a container immediately after its first exit, then after 10 s, 20 s and so on up to 5 min.
+It resets this backoff after ten minutes or with a new pod. So each pod is killed three times. After the first
+kill the container restarts immediately with the Lease that it held, after the second in 10 s. After the third
+kill the pod is deleted, and another pod waits until the Lease expires. Some kills hit a start, most of them
+the normal work.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ControllerKiller(BackgroundThread):
         while len(self.kills) < self._kill_count:
             if not self._wait_random_time(objects, pod, taken):
                 return
-            # Read before: the next one may be there as soon as this one is seen to be dead.
+            # Read it before the kill: the next container may start before the exit is observed.
             taken = lease_spec(objects).get("acquireTime")
             self._kill(objects, pod)
             pod = self._wait_replacement(objects, pod)

@@ -1,4 +1,4 @@
-"""A controller as a process of its own, and a stand-in for the kubelet that runs what it makes."""
+"""A controller as a separate process, and a fake kubelet that runs its pods."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ControllerProcess:
             return error.read().decode()
 
     def kill(self) -> None:
-        """As the kernel would: nothing is let go of, nothing is said."""
+        """SIGKILL: the controller releases and reports nothing."""
         self.child.kill()
 
     def stop(self) -> int:
@@ -167,7 +167,7 @@ class SandboxNamespace:
         return found
 
     def wait_ready_transitions(self, kind, name, last, began):
-        """Watch what `Ready` says, each once and in order, until it says the last; `began` is set at once."""
+        """Record each change of the Ready condition until the last; set `began` after the first."""
         told = []
 
         def until(found):
@@ -228,7 +228,7 @@ def terminated_pod_status(phase, code, finished=None):
 
 
 class FakeKubelet(BackgroundThread):
-    """Runs every pod of a namespace as soon as it is there."""
+    """Runs every pod of a namespace as soon as it exists."""
 
     def __init__(self, kubeconfig, namespace) -> None:
         super().__init__()

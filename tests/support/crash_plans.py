@@ -1,7 +1,4 @@
-"""Loads the plan that a crash matrix kills: a file beside the tests, which its own processes load too.
-
-Not here: what is in the plans.
-"""
+"""Load the plan of a crash matrix: a file next to the tests, which child processes load too."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ PLAN_DIRECTORY = Path(__file__).resolve().parents[1] / "chaos" / "gateway"
 
 
 def load_plan(name: str) -> ModuleType:
-    """A plan as a module of its own: two tests that load it share nothing."""
+    """Load a plan as a new module: two tests that load it share nothing."""
     spec = importlib.util.spec_from_file_location(name, PLAN_DIRECTORY / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""Pools and claims before a stand-in for the API server: it keeps versions, tells watches, and refuses."""
+"""A fake API server for warm pools and SandboxClaims, with versions, watch events and refusals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def warm_sandbox(name, owner):
 
 
 class FakeApiServer:
-    """Keeps objects with their versions, takes merge patches, and tells a watch of all that changes."""
+    """Stores objects with versions, applies merge patches, and sends a watch event for each change."""
 
     def __init__(self, *, notify_before_response):
         self.notify_before_response, self.controller = notify_before_response, None
@@ -92,7 +92,7 @@ class FakeApiServer:
         return OperationResult("deleted", found)
 
     def remove(self, found):
-        """Delete it, and tell of that as a watch does: in a version of its own."""
+        """Delete an object and send the watch event, with a new version."""
         del self.objects[found["kind"], found["metadata"]["name"]]
         self.version += 1
         metadata = {**found["metadata"], "resourceVersion": str(self.version)}

@@ -1,8 +1,7 @@
-"""A bad connection to the engine: a socket in front of the real one that cuts calls, by number or by seed.
+"""A bad connection to the container engine: a socket in front of the real one cuts calls by number or seed.
 
-Every call gets a connection of its own, so that each can be cut alone: before it is forwarded, after the
-engine has done it but before its answer, or in the middle of the answer. What was forwarded, and how it was
-answered, is kept.
+Each call uses a separate connection and can be cut alone: before it is forwarded, after the engine has
+executed it but before the response, or in the middle of the response. Requests and responses are recorded.
 """
 
 from __future__ import annotations

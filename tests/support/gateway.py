@@ -1,4 +1,4 @@
-"""One gateway in a test: its commands, kubectl from the host, and pods on it."""
+"""A gateway for a test: its commands, kubectl on the host, and pods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELPER_IMAGE = "holdfast.dev/helper:1"
 
 
 class TestGateway:
-    """A gateway of a test's own, reached as a user reaches it."""
+    """A gateway that a test uses through the command line and kubectl."""
 
     __test__ = False
 
@@ -35,7 +35,7 @@ class TestGateway:
         self.holdfast("destroy", self.name, "--data", "--yes", self.name)
 
     def force_destroy(self, engine: ContainerEngine | None = None) -> None:
-        """With all it has, whatever is left of it. Nobody looks any more: its node need not end in order."""
+        """Destroy the gateway with its data in any state; kill the node, which is faster."""
         from docker.errors import APIError
 
         with suppress(APIError):
@@ -69,7 +69,7 @@ class TestGateway:
         return self.kubectl("exec", pod, "--", *command)
 
     def write_test_file(self) -> TestGateway:
-        """Run a pod that writes a file into its workspace; `assert_kept` finds it again."""
+        """Run a pod that writes a file into its workspace; `assert_test_file_intact` checks it."""
         self.apply(pvc_manifest("work"), pod_manifest("keeper", claim="work"))
         self.wait_ready("keeper")
         self.exec_in_pod("keeper", "sh", "-c", "head -c 300000 /dev/urandom > /data/blob && sync")
@@ -77,7 +77,7 @@ class TestGateway:
         return self
 
     def assert_test_file_intact(self) -> None:
-        """The pod is back with its file, bit by bit, on the one node of the right name."""
+        """The pod is ready with an unchanged file, on the only node, which has the right name."""
         self.wait_ready("keeper")
         assert self.exec_in_pod("keeper", "sha256sum", "/data/blob") == self.checksum
         (node,) = self.get("nodes")["items"]
@@ -107,7 +107,7 @@ def pod_manifest(
 
 
 def pvc_manifest(name: str, size: str = "16Mi") -> dict:
-    """A claim for the default storage class."""
+    """A PVC of the default storage class."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",

@@ -1,4 +1,4 @@
-"""The gateway's own API as a real process on loopback, and a client of it with certificates of its own."""
+"""The gateway's API as a real process on loopback, and a client with its own certificates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def free_ports(count):
 
 
 class GatewayApiServer:
-    """A server with the certificates of one bundle; without a kubeconfig its cluster is nowhere."""
+    """A server with the certificates of one bundle; without a kubeconfig its cluster is unreachable."""
 
     def __init__(self, folder: Path, bundle, *, kubeconfig: Path | None = None, **options: str) -> None:
         self.folder, self.bundle, self.options = folder, bundle, options
@@ -48,7 +48,7 @@ class GatewayApiServer:
         self.url = f"https://{LOOPBACK}:{self.port}"
 
     def install_bundle(self, bundle) -> None:
-        """Put a bundle's files in place, as a Secret's volume would: at once, each."""
+        """Replace the certificate files atomically, as a Secret volume does."""
         for name, content in {
             "crt": bundle.server.certificate,
             "key": bundle.server.key,

@@ -1,4 +1,4 @@
-"""The `holdfast` command as a user runs it: a process of its own with a home of its own."""
+"""The `holdfast` command as a user runs it: a separate process with a separate HOLDFAST_HOME."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 OTHER_HOSTNAME_PREFIX = ("unshare", "--uts", "sh", "-c", 'hostname renamed-since && exec "$@"', "sh")
-"""In front of a command: this machine under another host name, for that command alone."""
+"""Prefix that runs one command under another host name."""
 
 
 class HoldfastCli:
@@ -24,14 +24,14 @@ class HoldfastCli:
         return [*self.prefix, str(Path(sys.executable).parent / "holdfast"), *words]
 
     def run(self, *words: str, timeout: float = 300, **options) -> subprocess.CompletedProcess[str]:
-        """Run to the end, whatever the exit code."""
+        """Run the command; return any exit code."""
         return subprocess.run(
             self.argv(*words), env=self.environment, capture_output=True, text=True, timeout=timeout,
             check=False, stdin=subprocess.DEVNULL, **options,
         )  # fmt: skip
 
     def __call__(self, *words: str, timeout: float = 300) -> str:
-        """Run and return stdout; anything but success fails the test with what was printed."""
+        """Run the command and return stdout; a failure fails the test with the output."""
         ended = self.run(*words, timeout=timeout)
         assert ended.returncode == 0, (
             f"holdfast {' '.join(words)}: {ended.returncode}\n{ended.stdout}{ended.stderr}"
@@ -42,7 +42,7 @@ class HoldfastCli:
         return json.loads(self(*words, "--json"))
 
     def events(self, *words: str) -> list[dict]:
-        """The JSON lines of progress that a command wrote."""
+        """Return the JSON progress events of a command."""
         ended = self.run(*words, "--json")
         assert ended.returncode == 0, ended.stderr
         return [json.loads(line) for line in ended.stderr.splitlines()]

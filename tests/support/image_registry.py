@@ -109,7 +109,7 @@ class ImageRegistry:
 
 
 class TokenServer:
-    """Gives out signed tokens to whoever has the login, as Docker Hub's token service does."""
+    """Issues signed tokens to clients with the login, as Docker Hub's token service does."""
 
     def __init__(self, folder: Path, address: str) -> None:
         authority = CertificateAuthority(at=dt.datetime.now(dt.UTC))
@@ -148,7 +148,7 @@ class TokenServer:
                 self.wfile.write(body)
 
             def do_POST(self) -> None:
-                """The newer way to ask; clients that are told so take the older one."""
+                """The newer token request; clients use the older one after this response."""
                 self.send_error(405)
 
             def log_message(self, *_: object) -> None:

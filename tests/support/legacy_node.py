@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from tests.support.gateway import TestGateway
 
 LEGACY_NODE_NAME = "4f3a9c01d2b7"
-"""What a container without a name of its own is called by the engine."""
+"""The host name that the engine gives to a container by default."""
 
 STALE_NODES = (LEGACY_NODE_NAME, "older", "oldest")
-"""The nodes that are no members once the gateway's node has its new name."""
+"""The nodes that are stale after the gateway's node has its new name."""
 
 
 def create_legacy_gateway(gateway: TestGateway) -> TestGateway:

@@ -21,13 +21,13 @@ SANDBOX_API = {"api_version": API_VERSION}
 
 
 class ManualReconciler:
-    """Looks at a sandbox and does what the pure decision says, in one namespace."""
+    """Reconciles one sandbox with the pure decision function, in one namespace."""
 
     def __init__(self, objects, namespace: str) -> None:
         self.objects, self.namespace = objects, namespace
 
     def reconcile(self, name: str) -> dict:
-        """One look; what the sandbox's status is afterwards."""
+        """Reconcile once; return the status of the sandbox."""
         place = {"namespace": self.namespace}
         sandbox = self.objects.get("Sandbox", name, **place, **SANDBOX_API)
         pod = self.objects.get("Pod", pod_name(sandbox), **place)
@@ -49,7 +49,7 @@ class ManualReconciler:
         return decision.status
 
     def reconcile_until_ready(self, name: str, seconds: float = 120) -> None:
-        """Look at each change of the pod until the sandbox is ready."""
+        """Reconcile at each change of the pod until the sandbox is ready."""
 
         def until(_pod) -> WaitResult:
             ready = next(each for each in self.reconcile(name)["conditions"] if each["type"] == "Ready")

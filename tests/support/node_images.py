@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class NodeImages:
-    """`with NodeImages() as images:` makes images under names that nobody else has, and removes them."""
+    """`with NodeImages() as images:` builds images with unique names, and removes them at the end."""
 
     def __init__(self, engine: ContainerEngine | None = None) -> None:
         self._client = (engine or connect()).client
@@ -62,7 +62,7 @@ class NodeImages:
         return str(self._client.inspect_image(reference)["Id"])
 
     def remove(self, reference: str) -> None:
-        """Take an image away, whoever counts on it."""
+        """Remove an image, even if containers use it."""
         import docker.errors
 
         try:

@@ -1,4 +1,4 @@
-"""A command on a terminal of its own, with a person's eyes and fingers."""
+"""A command on a pseudo-terminal: type keys, resize it, wait for output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 
 
 class PseudoTerminal:
-    """A command on a terminal of its own."""
+    """A command on a pseudo-terminal."""
 
     def __init__(self, running, *words):
         self.child, self.fd = pty.fork()

@@ -1,7 +1,7 @@
-"""Random lives of many sandboxes, claims and a warm pool: what is asked for, and what must be there for it.
+"""Random operations on many sandboxes, SandboxClaims and a warm pool, with the state that must result.
 
-Every wish is drawn from a seed and noted, so that the state that all of it must end in is known, whatever
-happens to the controller meanwhile. Not here: who harms the controller, and who runs the pods.
+Every operation is drawn from a seed and recorded, so the final state is known whatever happens to the
+controller meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORKSPACE_CLAIM_TEMPLATE = {
 OWNED_KINDS = ("Pod", "PersistentVolumeClaim", "Service", "NetworkPolicy")
 CUSTOM_KINDS = ("Sandbox", "SandboxClaim", "SandboxWarmPool", "SandboxTemplate")
 KUBERNETES_FINALIZERS = {"kubernetes.io/pvc-protection"}
-"""Finalizers that the API server itself gives: nobody else's may be on anything."""
+"""Finalizers of the API server; objects may have no others."""
 WAIT_SECONDS = 180.0
 EVENTUALLY = Policy(attempts=None, deadline=WAIT_SECONDS, backoff=constant(0.3), retry_on=AssertionError)
 
@@ -48,7 +48,7 @@ PERMANENT_SANDBOX_OPERATIONS = {
 
 @dataclass
 class TrackedObject:
-    """A sandbox of its own, or a claim; and what it is asked to be."""
+    """A sandbox or a SandboxClaim, and its requested state."""
 
     name: str
     operations: dict
@@ -139,7 +139,7 @@ class RandomLifecycles:
         EVENTUALLY.call(self.assert_expected_objects)
 
     def assert_expected_objects(self):
-        """Just what was asked for: each sandbox, claim and part there once, and owned by whom it is of."""
+        """Exactly the requested objects exist, each once and with the right owner."""
         there = {kind: self._objects_by_name(kind) for kind in (*CUSTOM_KINDS, *OWNED_KINDS)}
         boxes, claims = there["Sandbox"], there["SandboxClaim"]
         alive = {one.name: one for one in self.objects if one.state != DELETED}
@@ -252,7 +252,7 @@ class RandomLifecycles:
 
 
 def assert_same_names(kind, found, wanted):
-    """Just these names, and in words which not."""
+    """Compare names; report missing and unexpected ones."""
     missing, surplus = set(wanted) - set(found), set(found) - set(wanted)
     assert not missing | surplus, f"{kind}: missing {sorted(missing)}, too many {sorted(surplus)}"
 

@@ -1,4 +1,4 @@
-"""Sandboxes and their parts as the API server would show them, and one look at them."""
+"""Sandboxes and their dependents as the API server returns them, and one reconcile of them."""
 
 from __future__ import annotations
 

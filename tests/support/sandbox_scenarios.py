@@ -1,8 +1,7 @@
-"""Situations of sandboxes and claims on a real node: each is made, and then waited for in the status.
+"""Situations of sandboxes and SandboxClaims on a real node: a test creates each and waits for its status.
 
-They run at once, in names of their own in one namespace, so that together they take as long as the longest.
-Nobody plays the kubelet here. Not here: a pod of which no scheduler has said a word; on a node that is over
-before anybody looks.
+They run concurrently with separate names in one namespace, so together they take as long as the longest.
+The kubelet is real. Not covered: a pod without a PodScheduled condition, which is too short-lived on a node.
 """
 
 from __future__ import annotations
@@ -142,7 +141,7 @@ def foreign_pod_has_sandbox_name(ns):
 
 
 def create_foreign_pod(ns, name, **metadata):
-    """A pod that somebody else made."""
+    """A pod of another owner."""
     made = plain_pod(name)
     made["metadata"] = {"name": name, "namespace": ns.namespace, **metadata}
     return ns.objects.create(made)
@@ -178,7 +177,7 @@ def claim_reports_each_reason(ns):
 
 
 def claimed_sandbox_without_conditions_is_deleted(ns):
-    """It is held on its way out, so that nobody gives it words again: a new one is silent for a moment."""
+    """A finalizer keeps the old object, so that no new one without conditions replaces it."""
     create_template(ns, "silent")
     create_empty_pool(ns, "silent")
     create_claim(ns, "silent", "silent")
@@ -225,7 +224,7 @@ def finished_claimed_sandbox_is_deleted(ns):
 
 
 def claims_expire(ns):
-    """All three policies at once; they share a pool."""
+    """All three policies; they share a pool."""
     create_template(ns, "timed")
     create_empty_pool(ns, "timed")
     names = {policy: f"timed-{policy.lower()}" for policy in ("Retain", "Delete", "DeleteForeground")}

@@ -1,4 +1,4 @@
-"""A small foreign image with a shell and a workspace of its own: what people bring, as small as can be."""
+"""A small image of a user with a shell and files in its workspace."""
 
 from __future__ import annotations
 

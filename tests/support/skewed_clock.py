@@ -1,7 +1,7 @@
-"""Another time of day for one command: everything it asks the C library is so many seconds off.
+"""A skewed wall clock for one command, through the C library.
 
-A node shares the clock of its kernel, so this is the machine whose clock nobody set, beside a host that is
-right. Waits are not touched: only the wall clock is.
+A node shares the clock of its kernel, so this simulates a machine with a wrong clock and a host with a
+correct one. Only the wall clock is skewed; waits are not.
 """
 
 from __future__ import annotations

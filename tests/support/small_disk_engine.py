@@ -1,4 +1,4 @@
-"""A container engine for one test on a small disk of its own, which the test may fill."""
+"""A container engine for one test on a small private disk, which the test may fill."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SmallImages:
-    """Makes images under names of its own."""
+    """Builds images with unique names."""
 
     def __init__(self, engine: ContainerEngine) -> None:
         self.engine = engine

@@ -1,7 +1,7 @@
-"""A gateway's API from the source tree on any Kubernetes: for commands and the SDK, it is a gateway.
+"""A gateway's API from the source tree on any Kubernetes: commands and the SDK use it like a gateway.
 
-The server runs as a process of its own on loopback, with real mutual TLS; a home of its own holds what `up`
-would have written. Not here: a node, and the controller (controllers.py).
+The server runs as a separate process on loopback with real mutual TLS; a separate HOLDFAST_HOME has the files
+that `up` would write. It has no node and no controller (see controller_process.py).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SourceGateway:
         self.child.kill()
 
     def start(self) -> None:
-        """Start the server, and wait until it listens."""
+        """Start the server and wait until it listens."""
         words = [COMMAND, "server", "run", "--name", self.name, "--host", LOOPBACK, "--port", str(self.port)]
         words += ["--health-port", str(self._health_port), "--certificate", self.folder / "crt"]
         words += ["--key", self.folder / "key", "--client-ca", self.folder / "ca"]
@@ -67,7 +67,7 @@ class SourceGateway:
         EVENTUALLY.call(self._check_healthy)
 
     def kill(self) -> None:
-        """As the kernel would."""
+        """Kill the server with SIGKILL."""
         self.child.kill()
 
     @property

@@ -1,4 +1,4 @@
-"""The middle of a command: it tells of every step, so a test can act at just that moment."""
+"""Interrupt a command at a step: it emits an event for every step, and the test acts on that event."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STARTED, FINISHED = "step.started", "step.finished"
 def run_and_act_at(
     holdfast: HoldfastCli, step: str, action: Callable[[], object], *words: str, moment: str = STARTED
 ) -> tuple[int, str]:
-    """Run a command to its end and act as soon as it tells of that moment; exit code and what came after."""
+    """Run a command and act at an event; return the exit code and the later events."""
     running = holdfast.start(*words, "--json")
     try:
         for line in running.stderr or ():
@@ -39,9 +39,9 @@ def run_and_act_at(
 
 
 def kill_at(gateway: TestGateway, step: str, moment: str, *words: str) -> None:
-    """Run a command and kill it as soon as it tells of that moment of that step; fails if it never does.
+    """Run a command and kill it at an event of a step; fail if the event does not occur.
 
-    It cannot print its result, so that it never ends before the kill, not even in its last step.
+    Its stdout is blocked, so it cannot end before the kill, not even in its last step.
     """
     told: list[tuple[str | None, str | None]] = []
     holdfast = gateway.holdfast

@@ -1,4 +1,4 @@
-"""Templates, pools, claims and waiting sandboxes as decisions see them, and one look at a claim."""
+"""Templates, warm pools, SandboxClaims and warm sandboxes, and one reconcile of a SandboxClaim."""
 
 from __future__ import annotations
 

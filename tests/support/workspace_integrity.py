@@ -1,6 +1,6 @@
-"""A sandbox whose files are known one by one, the processes under it, and a table of what it went through.
+"""A sandbox with known files, the processes of its node, and a table of the failures that it survived.
 
-Everything is asked as a user asks: `holdfast sandbox …` and kubectl. Not here: the harms themselves.
+All checks use `holdfast sandbox …` and kubectl, as a user does.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class WorkspaceSandbox:
         self.expected = self.snapshot()
 
     def add_file(self, name: str) -> None:
-        """A new file that nobody has written out: what was there before is as it was, and this is added."""
+        """Add a file without a sync; the earlier files are unchanged."""
         seen = self.snapshot(name)
         assert {path: entry for path, entry in seen.items() if path != name} == self.expected
         self.expected = seen

@@ -1,9 +1,8 @@
-"""Who runs which file when tests are spread over several processes (`pytest -n 3 --dist loadfile`).
+"""Assign test files to workers (`pytest -n 3 --dist loadfile`).
 
-Files that make gateways wait more than they work, and a host has room for few nodes: the kernel gives each
-user a number of inotify instances, and a node takes its share. So the first workers begin with such files,
-the longest ones first, and the others with everything else; who has none of his own left helps the others.
-Not here: what is in a file, and the order inside of it.
+Files that create gateways mostly wait, and a host can run few nodes: the kernel limits the inotify instances
+of each user, and a node uses many. So the first workers start with these files, the longest first, and the
+other workers with all other files. A worker without files of its kind takes those of the other kind.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class GatewayScheduling(LoadFileScheduling):
         super()._assign_work_unit(node)
 
     def _next(self, node: WorkerController) -> str:
-        """The file for a worker: of his kind if there is one left, then the longest."""
+        """The next file of a worker: of its kind if one is left, and of these the longest."""
         is_for_gateways = self.nodes.index(node) < GATEWAY_WORKERS
 
         def place(scope: str) -> tuple[bool, int, int]:
@@ -67,9 +66,9 @@ class GatewayScheduling(LoadFileScheduling):
         return min(self.workqueue, key=place)
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Not before his last test: a file that waits for a busy worker is one that nobody else gets.
+        """Assign a file only when the worker has one test left: other workers cannot take an assigned file.
 
-        What a worker that died had finished comes back with the rest of its files, and is not given out.
+        Finished tests of a crashed worker come back with its other files, and are not assigned again.
         """
         for scope in [scope for scope, tests in self.workqueue.items() if all(tests.values())]:
             del self.workqueue[scope]

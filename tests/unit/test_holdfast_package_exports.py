@@ -73,7 +73,7 @@ def exports(package: str) -> set[str]:
 
 
 def is_allowed(each: Import) -> bool:
-    """Whether an import names a module of its own package or an export of another one."""
+    """Whether an import names a module of the same package or an export of another one."""
     package = package_of(each.module)
     is_own = is_inside(each.importer, package)
     is_reexport = each.importer in PACKAGES and is_inside(package, each.importer)

@@ -40,7 +40,7 @@ def test_every_package_with_code_has_unit_tests():
 
 
 def test_every_module_has_a_unit_test_or_is_imported():
-    """A module without tests of its own runs in the tests of the modules that import it."""
+    """A module without a test file runs in the tests of the modules that import it."""
     texts = {
         path: path.read_text()
         for root in (SRC, ROOT / "tests")

@@ -8,7 +8,7 @@ from tests.support.crash_plans import load_plan
 
 @pytest.fixture
 def existing_data_plan(tmp_path):
-    """`up` on data that is there, with a home of its own; its gateway is taken away in the end."""
+    """`up` on existing data, with a separate home; the gateway is destroyed at the end."""
     module = load_plan("existing_data_plan")
     module.set_up(tmp_path)
     yield module

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = os.environ.setdefault("CRASH_MATRIX_GATEWAY", f"crash-data-{uuid.uuid4().hex[:6]}")
-"""The gateway of this test alone; its children are told by their environment."""
+"""The gateway of this test; child processes read its name from the environment."""
 
 MIRRORED_REGISTRY = "mirrored.example"
-"""A registry that nobody asks: each world has another mirror for it."""
+"""A registry that receives no request: each world has another mirror for it."""
 
 
 def set_up(home: Path) -> None:
@@ -73,7 +73,7 @@ def remove_all_but_volume() -> None:
 
 
 def observe(world: Path) -> dict[str, object]:
-    """What is there when all is done, without names."""
+    """The final state, without names."""
     engine, gateway = connect(), GatewayContext(NAME)
     container = gateway.container()
     hosts = (

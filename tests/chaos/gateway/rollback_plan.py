@@ -1,4 +1,4 @@
-"""The plan of the way back from an upgrade as the crash matrix wants it: one gateway that fails each time."""
+"""The rollback of an upgrade as a workflow for the crash matrix: one gateway whose upgrade always fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = os.environ.setdefault("CRASH_MATRIX_GATEWAY", f"crash-back-{uuid.uuid4().hex[:6]}")
-"""The gateway of this test alone; its children are told by their environment."""
+"""The gateway of this test; child processes read its name from the environment."""
 
 # As a version may leave it that does not work: not one file of the datastore is any good.
 _OVERWRITE_FILES_SCRIPT = 'find "$1" -type f | while read -r file; do echo ruined > "$file"; done'
@@ -51,10 +51,10 @@ def _fail_upgrade() -> None:
 
 
 def build(world: Path) -> Workflow:
-    """The way back of one world: its first run finds an upgrade that failed, those after it what is left.
+    """The rollback of one world: its first run finds a failed upgrade, later runs find the remaining work.
 
-    Before the way back is marked a person's next command would try the new version once more; here it is
-    known not to work.
+    Before the rollback is recorded, the next command would try the new version again; here it is
+    known to fail.
     """
     gateway = _context()
     if not (world / "failed").exists():
@@ -70,7 +70,7 @@ def build(world: Path) -> Workflow:
 
 
 def observe(world: Path) -> dict[str, object]:
-    """What is there when all is done: the old image in one container, nothing of the failed version."""
+    """The final state: the old image in one container, and nothing of the failed version."""
     del world
     engine, gateway = connect(), _context()
     container, record = gateway.container(), read_record(gateway)

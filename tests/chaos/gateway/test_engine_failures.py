@@ -1,6 +1,6 @@
-"""An engine that is killed, a node whose first process is, an engine without a byte left: commands go on.
+"""Commands continue after the engine or the node's init process was killed, and after a full disk.
 
-All on one engine of the test's own, with one gateway whose workspace must be the same after each of it.
+All tests use one private engine and one gateway, whose workspace must be unchanged after each of them.
 """
 
 import json
@@ -73,7 +73,7 @@ def holdfast_objects(engine):
 
 
 def run_with_engine_killed_at(engine, keeper, step, *words, moment=STARTED):
-    """Kill the engine at a moment of a step; the command ends by itself, whatever it has to say."""
+    """Kill the engine at a point of a step, and wait until the command exits."""
     try:
         code, told = run_and_act_at(
             keeper.holdfast, step, lambda: engine.stop(signal.SIGKILL), *words, moment=moment
@@ -85,7 +85,7 @@ def run_with_engine_killed_at(engine, keeper, step, *words, moment=STARTED):
 
 
 def run_with_node_killed_at(engine, keeper, step, *words, moment=STARTED):
-    """Kill the node's first process at a moment of a step; the command ends by itself here, too."""
+    """Kill the node's init process at a point of a step, and wait until the command exits."""
 
     def kill():
         pid = engine.inspect(keeper.container)["State"]["Pid"]
@@ -96,7 +96,7 @@ def run_with_node_killed_at(engine, keeper, step, *words, moment=STARTED):
 
 
 def assert_clean_failure(code, told):
-    """It ended well, or in one error of its own that says how to go on."""
+    """The command succeeded, or printed one holdfast error with a hint."""
     assert code in (0, 1, 3), told
     assert "Traceback" not in told
     if code:

@@ -25,7 +25,7 @@ def gateway(tmp_path):
 
 
 def flaky_connection(gateway, decide, *words):
-    """Run one command over a bad line; it must end well, without a person."""
+    """Run one command over a bad connection; it must succeed without help."""
     with FlakyContainerEngine(decide) as flaky:
         command = HoldfastCli(gateway.holdfast.home, HOLDFAST_WORKLOADS="false", DOCKER_HOST=flaky.address)
         ended = command.run(*words, "--json")

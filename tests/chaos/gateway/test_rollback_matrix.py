@@ -1,4 +1,4 @@
-"""The way back from an upgrade killed at every step, on the real engine: run again, the old one is there."""
+"""A rollback killed at every step, on the real engine: a rerun restores the old version."""
 
 import pytest
 from tests.support.crash_plans import load_plan
@@ -12,7 +12,7 @@ CHANGED = {
     "mark-rollback", "remove-new-container", "restore-snapshot", "take-back", "keep-running",
     "start-container", "run-probe", "finish-rollback",
 }  # fmt: skip
-"""The steps of the way back that change something, where all else is as it was."""
+"""The steps of a rollback that change something when everything else is unchanged."""
 
 PARTS = 4
 
@@ -32,7 +32,7 @@ def plan(tmp_path):
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_rollback_converges_when_killed_at_any_step(crash_matrix, plan, tmp_path, part):
-    """In parts, each of which takes minutes: every n-th step that has something to do on the way back."""
+    """In parts, each of which takes minutes: every n-th step that changes something in a rollback."""
     keeper = TestGateway(plan.NAME, HoldfastCli(tmp_path, HOLDFAST_WORKLOADS="false")).write_test_file()
 
     def observe(world):

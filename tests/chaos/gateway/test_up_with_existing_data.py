@@ -1,4 +1,4 @@
-"""`up` killed at every step while it makes a gateway anew around its data: the workspace stays as it was."""
+"""`up` killed at every step while it recreates a gateway on existing data: the workspace is unchanged."""
 
 import pytest
 from tests.support.gateway import TestGateway
@@ -10,7 +10,7 @@ CHANGED = {
     "ensure-network", "ensure-container", "write-registries", "start-container", "write-kubeconfig",
     "run-probe", "write-metadata",
 }  # fmt: skip
-"""The steps that change something where all but the volume is lost, and another mirror is asked for."""
+"""The steps that change something when only the volume exists and the settings name another mirror."""
 
 NOTHING_TO_DO = {
     "ensure-image", "replace-old", "ensure-volume", "keep-running", "remove-stale-nodes", "repin-volumes",
@@ -36,7 +36,7 @@ def test_up_on_existing_data_converges_when_killed_at_any_step(
     of_the_plan = [
         step.name for step in existing_data_plan.build_as_it_is(tmp_path).steps if step.repeat != "always"
     ]
-    assert set(of_the_plan) == CHANGED | NOTHING_TO_DO, "a step that nobody has thought of here"
+    assert set(of_the_plan) == CHANGED | NOTHING_TO_DO, "a step that this test does not know"
     steps = [step for step in of_the_plan if step in CHANGED][part::PARTS]
     report = crash_matrix(
         existing_data_plan.build, observe=observe, kill_points=2, scenarios=("killed",), steps=steps

@@ -64,7 +64,7 @@ def test_upgrade_converges_when_killed_at_any_step(crash_matrix, plan, tmp_path,
         return plan.observe(world)
 
     of_the_plan = [step.name for step in plan.build(tmp_path / "steps").steps if step.repeat != "always"]
-    assert set(of_the_plan) == CHANGED | NOTHING_TO_DO, "a step that nobody has thought of here"
+    assert set(of_the_plan) == CHANGED | NOTHING_TO_DO, "a step that this test does not know"
     steps = [step for step in of_the_plan if step in CHANGED][part::PARTS]
     report = crash_matrix(plan.build, observe=observe, kill_points=1, scenarios=("killed",), steps=steps)
     reached = [finding.case for finding in report.findings if finding.reached]

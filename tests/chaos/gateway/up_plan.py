@@ -27,7 +27,7 @@ OTHER_NAME = "asked-for-later.example"
 """A name for the API's certificate that only a changed setting asks for."""
 
 PREFIX = os.environ.setdefault("CRASH_MATRIX_PREFIX", f"crash{uuid.uuid4().hex[:6]}-")
-"""Gateways of this test alone; its children are told by their environment."""
+"""The gateways of this test; child processes read their names from the environment."""
 
 
 def gateway_name(world: Path) -> str:
@@ -42,7 +42,7 @@ def build(world: Path) -> Workflow:
 
 
 class WithSettings(Workflow):
-    """`up` whose parameters are settings: what a person changes between two runs of it."""
+    """`up` whose parameters are the settings that a user changes between two runs."""
 
     def __init__(self, gateway: GatewayContext) -> None:
         super().__init__("up", up_steps(gateway))
@@ -60,7 +60,7 @@ def build_with_settings(world: Path) -> Workflow:
 
 
 def observe(world: Path) -> dict[str, object]:
-    """What is there when all is done, without names; then the gateway is taken away again."""
+    """Return the final state, without names, and destroy the gateway."""
     os.environ["HOLDFAST_HOME"] = str(world / "home")
     name, engine = gateway_name(world), connect()
     container = find_container(engine, f"holdfast-{name}")
@@ -87,7 +87,7 @@ def _names_of(world: Path, container: ContainerView | None) -> dict[str, bool]:
 
 
 def remove_gateway(name: str) -> None:
-    """Nobody looks any more: the node need not end in order."""
+    """Kill the node: its clean shutdown is not under test."""
     from docker.errors import APIError
 
     with suppress(APIError):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = os.environ.setdefault("CRASH_MATRIX_GATEWAY", f"crash-up-{uuid.uuid4().hex[:6]}")
-"""The gateway of this test alone; its children are told by their environment."""
+"""The gateway of this test; child processes read its name from the environment."""
 
 
 def _context(image: str | None = None, *, is_upgrade: bool = False) -> GatewayContext:
@@ -34,7 +34,7 @@ def set_up(other: str, home: Path, *, workloads: str = "false") -> None:
 
 
 def build(world: Path) -> Workflow:
-    """The upgrade of one world: its first run says where to, and those after it go on to there."""
+    """The upgrade of one world: its first run names the image, later runs continue to it."""
     chosen = world / "target"
     if not chosen.exists():
         has_other = find_container(connect(), f"holdfast-{NAME}").image == os.environ["CRASH_MATRIX_OTHER"]
@@ -45,7 +45,7 @@ def build(world: Path) -> Workflow:
 
 
 def observe(world: Path) -> dict[str, object]:
-    """What is there when all is done: the image asked for, one container, a finished record."""
+    """The final state: the requested image, one container, a finished record."""
     engine, gateway = connect(), _context()
     container, wanted = gateway.container(), find_image(engine, (world / "target").read_text())
     record = read_record(gateway)

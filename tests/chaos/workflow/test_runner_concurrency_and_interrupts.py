@@ -36,7 +36,7 @@ def wait_for_go():
     while not select.select([sys.stdin], [], [], 0.05)[0]:
         pass
 
-def tell_of_stop(ctx):
+def print_stop(ctx):
     threading.Thread(target=lambda: ctx.stop.wait() and said("stopping"), daemon=True).start()
 
 {steps}
@@ -50,7 +50,7 @@ except HoldfastError as error:
 
 BLOCKING_STEPS = """
 def second(ctx):
-    tell_of_stop(ctx)
+    print_stop(ctx)
     said("in second")
     wait_for_go()  # the effect is in the air until the test says so
     effect("second")
@@ -68,7 +68,7 @@ def slow(name):
         said(f"in {name}")
         barrier.wait()
         if name == "one":
-            tell_of_stop(ctx)
+            print_stop(ctx)
             said("both in")
             wait_for_go()
         else:

@@ -1,4 +1,4 @@
-"""The one gateway of this folder, and a clean one for each file."""
+"""One gateway for all files of this folder, without pods at the start of each file."""
 
 import uuid
 
@@ -8,7 +8,7 @@ from tests.support.gateway import TestGateway
 
 @pytest.fixture(scope="package")
 def bare_gateway(holdfast):
-    """One gateway that is Kubernetes alone, for tests that put things into it; they may stop and start it."""
+    """One gateway without holdfast's workloads; tests may stop and start it."""
     made = TestGateway(f"t-shared-{uuid.uuid4().hex[:6]}", holdfast)
     try:
         made.up()
@@ -19,6 +19,6 @@ def bare_gateway(holdfast):
 
 @pytest.fixture(scope="module", autouse=True)
 def delete_leftover_pods(bare_gateway):
-    """Pods of one file are not in the way of the next: a node has room for so many."""
+    """Delete the pods of a file: a node runs a limited number."""
     yield
     bare_gateway.kubectl("delete", "pods,pvc", "--all", "--wait=false")

@@ -1,4 +1,4 @@
-"""A real control plane without nodes: owners are garbage-collected, pods run when a test says so."""
+"""A real control plane without nodes: it collects garbage, and tests set the status of pods."""
 
 from __future__ import annotations
 

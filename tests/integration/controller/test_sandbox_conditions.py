@@ -274,7 +274,7 @@ def test_missing_image_is_reported_while_pod_waits(ns):
 
 def test_unschedulable_pod_is_reported(ns):
     ns.create_sandbox("nowhere")
-    # Nobody places pods here: this one has no word about it yet.
+    # No scheduler runs here, so the pod has no PodScheduled condition yet.
     ns.wait_conditions("Sandbox", "nowhere", PodScheduled="Unknown PodSchedulingUnknown")
     words = "0/1 nodes are available: 1 Insufficient cpu."
     row = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}

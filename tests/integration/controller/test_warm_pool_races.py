@@ -102,7 +102,7 @@ def create_requests(controller):
 
 @pytest.fixture
 def zero_sandbox_quota(ns):
-    """Nobody can make sandboxes here; afterwards nothing is left that would go on trying."""
+    """The namespace forbids sandboxes; the objects are deleted, so that the controller stops retrying."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
     quota["spec"] = {"hard": {"count/sandboxes.agents.x-k8s.io": "0"}}
     ns.objects.create(quota, namespace=ns.namespace)

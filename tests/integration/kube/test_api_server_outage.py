@@ -35,7 +35,7 @@ def names(server, namespace):
 def assert_request_rate(proxy, began, held_up, say, what):
     """In any t seconds at most burst + rate·t requests: the bucket's bound.
 
-    What a machine holds up for s seconds it lets go at once, so that a second may see the requests of 1 + s.
+    A machine that stalls for s seconds sends the delayed requests together: those of 1 + s seconds.
     """
     ended = began + OUTAGE
     during = proxy.log.peak_rate(since=began, until=ended)

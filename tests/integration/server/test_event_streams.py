@@ -107,7 +107,7 @@ def test_ca_renewal_disconnects_clients_of_old_ca(kube_server, namespace, sandbo
         stream = EventStream(server.wait_ready(), sandbox_name)
         assert stream.next()
         server.install_bundle(new)
-        # One that is not cut goes on for ever: it says that it is alive.
+        # A stream that is not interrupted never ends: it sends keep-alive comments.
         with suppress(ConnectionError, ssl.SSLError, http.client.HTTPException):
             assert stream.next() is None
     finally:
@@ -152,7 +152,7 @@ def test_paths_with_traversal_are_rejected(server, sandbox_name, path):
 
 
 def test_foreign_pod_with_sandbox_name_is_not_reachable(server, objects, namespace, sandbox_name):
-    """Whoever may use sandboxes may not use them to get into other people's pods."""
+    """A client that may use sandboxes cannot reach other pods through them."""
     body = {
         "apiVersion": "v1",
         "kind": "Pod",

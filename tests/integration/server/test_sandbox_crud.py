@@ -165,7 +165,7 @@ def test_kept_workspace_is_unowned_until_sandbox_is_recreated(server, objects, n
 
 
 def test_disowned_pvc_is_not_readopted_by_controller(server, objects, namespace, reconciler, name):
-    """The first half of a delete that died in the middle: a look leaves the claim alone."""
+    """The first half of an interrupted delete: a reconcile does not change the SandboxClaim."""
     server.request_json("POST", ROOT, {"name": name})
     reconciler.reconcile(name)
     blocked = {"metadata": {"finalizers": ["test.holdfast.dev/wait"]}}
@@ -389,7 +389,7 @@ def test_admission_rejection_message_is_returned(server, objects, namespace, nam
 
 
 class NotReadyError(Exception):
-    """The rule is there, but nobody keeps to it yet."""
+    """The policy exists, but is not enforced yet."""
 
 
 def assert_forbidden(objects, box):

@@ -269,7 +269,7 @@ from holdfast.workflow import FileLock, LockHolder
 os.setgid(65534); os.setuid(65534)
 lock = FileLock(sys.argv[2], shared=True) if sys.argv[1] == "file" else RemoteLock(sys.argv[2])
 try:
-    lock.acquire(LockHolder.current_process("as nobody"))
+    lock.acquire(LockHolder.current_process("as guest"))
 except Exception as error:
     print(error)
 else:

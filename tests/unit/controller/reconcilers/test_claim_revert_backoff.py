@@ -101,7 +101,7 @@ def test_rejected_patch_is_reported_once():
 
 async def until(holds):
     async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 (nothing tells of what a stand-in keeps)
+        while not holds():  # noqa: ASYNC110 (the fake server sends no event for its state)
             await asyncio.sleep(0.02)
 
 
