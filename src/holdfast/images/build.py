@@ -162,6 +162,15 @@ def build_images(
         refresh: download current Debian packages.
         kubernetes: another Kubernetes version of the node image, for example 1.33.
         bus: receives the events of the build.
+
+    Returns:
+        The images in the order of `names`.
+
+    Raises:
+        UsageError: an image or a Kubernetes version is unknown.
+        BuildToolNotFoundError: a program that the build needs is not installed.
+        LockedError: another build is in progress.
+        ImageBuildError: a stage failed; run the same command again to continue.
     """
     names = names or (("node",) if kubernetes else IMAGE_NAMES)
     engine, cache = connect(timeout=600), BuildCache()

@@ -104,6 +104,7 @@ class BuildCache:
         try:
             yield unfinished
             finished = stage_dir / key
+            # The rename is the commit: a killed build leaves no half-built stage under its key.
             if not finished.is_dir():
                 unfinished.rename(finished)
         except OSError as error:

@@ -53,15 +53,18 @@ class Recipe:
 
     @cached_property
     def rootfs_key(self) -> str:
+        """Key of the root filesystem; it changes with every refresh of the packages."""
         key, refreshed = rootfs_key(self.source.debian, self.architecture), BuildCache().refreshed_at
         return cache_key(key, refreshed) if refreshed else key
 
     @cached_property
     def binaries_key(self) -> str:
+        """Key of the Go programs; empty if the image has none."""
         return binaries_key(self.folder, self.source.go, self.architecture) if self.source.go else ""
 
     @cached_property
     def dependencies_key(self) -> str:
+        """Key of the Python packages; empty if the image has none."""
         python = self.source.python
         return python_layer.dependencies_key(python, self.architecture) if python and not python.only else ""
 

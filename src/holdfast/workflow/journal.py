@@ -50,7 +50,11 @@ class Journal:
         self._lock = threading.Lock()
 
     def record_intents(self, inspector: StepInspector, tasks: Iterable[StepTask]) -> None:
-        """Write the intents of tasks and everything buffered to disk."""
+        """Write the intents of tasks and everything buffered to disk.
+
+        An effect may start only after this returns: a crash then leaves an intent, and the next run probes
+        the step. Outcomes that are still buffered share the commit, so a chain costs one commit per step.
+        """
         with self._lock:
             for task in tasks:
                 if not task.intent_recorded:

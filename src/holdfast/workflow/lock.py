@@ -75,6 +75,7 @@ class LockHolder(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def current_process(cls, command: str = "", run: str = "") -> LockHolder:
+        """Return this process as a holder, since now."""
         ticks = time.clock_gettime(time.CLOCK_BOOTTIME)
         pid, boot = os.getpid(), boot_id()
         return cls(
@@ -92,6 +93,7 @@ class LockHolder(msgspec.Struct, frozen=True, omit_defaults=True):
         return max(0.0, time.time() - self.since)
 
     def describe(self) -> str:
+        """Describe process, command and age for an error message."""
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since))
         command = f" ({self.command})" if self.command else ""
         return f"process {self.pid} on {self.host}{command}, for {self.age_seconds():.0f} s, since {since}"
@@ -114,7 +116,7 @@ class Lock(Protocol):
 
 
 class NoLock:
-    """No lock, for workflows that are never run in parallel."""
+    """No lock, for workflows that are never run in parallel. `Lock` describes the methods."""
 
     def acquire(self, holder: LockHolder) -> None:
         pass
@@ -132,9 +134,14 @@ class NoLock:
 class FileLock:
     """A lock by `flock` on a file; the kernel releases it when the process ends. Forks do not share it.
 
+    `Lock` describes the methods.
+
     Args:
         path: the lock file; created if it does not exist.
         shared: let all users of the host take the lock and read its holder.
+
+    Raises:
+        StoreError: the file cannot be opened or written; raised by `acquire`.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, shared: bool = False) -> None:
@@ -188,6 +195,7 @@ class FileLock:
         if self._fd is not None:
             _held_locks.discard(self)
             fd, self._fd = self._fd, None
+            # Cleared before the lock is released: afterwards, the file may name the next holder.
             if _is_same_file(fd, self.path):
                 with suppress(OSError):  # a stale holder in the file does no harm
                     os.ftruncate(fd, 0)

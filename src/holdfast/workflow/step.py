@@ -145,6 +145,7 @@ def has_hook(step: Step, hook: str) -> bool:
 
 
 def display_title(step: Step) -> str:
+    """Return the name of a step for users."""
     return step.title or step.name
 
 
@@ -239,6 +240,7 @@ class StepContext:
 
     @property
     def run_id(self) -> str:
+        """The id of the run."""
         return self._run_context.run_id
 
     @property

@@ -36,6 +36,9 @@ class Workflow:
             A failed run is resumed.
         workers: how many independent steps run in parallel.
         probe_policy: how long to repeat a probe that returns `unknown`; 30 seconds by default.
+
+    Raises:
+        WorkflowError: a step or an argument is invalid.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Workflow:
 
     @property
     def steps(self) -> tuple[Step, ...]:
+        """The steps in execution order."""
         return tuple(self.graph)
 
     def add(self, step: Step) -> None:
@@ -120,7 +124,18 @@ class Workflow:
         return runner.run()
 
     def plan(self, params: Any = None, *, store: Store | None = None, bus: EventBus | None = None) -> Plan:
-        """Return what a run would do now, and why; change nothing and take no lock."""
+        """Return what a run would do now, and why; change nothing and take no lock.
+
+        Probes and read-only steps (`repeat="always"`) are called.
+
+        Args:
+            params: passed to the steps as `ctx.params`.
+            store: the checkpoints; only read.
+            bus: receives the progress events of read-only steps.
+
+        Raises:
+            HoldfastError: the workflow is invalid, or the store cannot be read.
+        """
         from holdfast.workflow.preview import preview
 
         return preview(self, params, store=store, bus=bus)

@@ -31,7 +31,18 @@ _ADDRESS_IN_USE = "address already in use"
 
 
 class KubeServer:
-    """Starts on entry, stops its processes on exit; all files are in one directory."""
+    """A kube-apiserver with its etcd; a context manager that stops both on exit.
+
+    Args:
+        controllers: also run the controller manager.
+        binary: the node's multi-call program; by default, `HOLDFAST_NODE_BINARY` or the built one.
+        timeout: seconds until the server must serve requests.
+
+    Raises:
+        UsageError: an argument is invalid, or the server is used before `start`.
+        BuildToolNotFoundError: the program is not built; raised by `start`.
+        TemporaryError: a process ended, or did not serve in time; raised by `start`.
+    """
 
     def __init__(
         self, *, controllers: bool = False, binary: Path | None = None, timeout: float = 60.0
@@ -47,6 +58,7 @@ class KubeServer:
 
     @property
     def url(self) -> str:
+        """URL of the server."""
         return f"https://{LOOPBACK}:{self._port}"
 
     @property

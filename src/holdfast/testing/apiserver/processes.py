@@ -165,6 +165,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def etcd_command(files: ServerFiles, *, client_port: int, peer_port: int) -> list[str]:
+    """Return the command line of etcd, with TLS on both ports."""
     certificate, key = files.serving
     client, peer = f"https://{LOOPBACK}:{client_port}", f"https://{LOOPBACK}:{peer_port}"
     command = [
@@ -190,6 +191,7 @@ def etcd_command(files: ServerFiles, *, client_port: int, peer_port: int) -> lis
 
 
 def apiserver_command(files: ServerFiles, *, port: int, etcd_port: int, controllers: bool) -> list[str]:
+    """Return the command line of the API server."""
     certificate, key = files.serving
     command = [
         "kube-apiserver",
@@ -220,6 +222,7 @@ def apiserver_command(files: ServerFiles, *, port: int, etcd_port: int, controll
 
 
 def controller_manager_command(files: ServerFiles, *, port: int) -> list[str]:
+    """Return the command line of the controller manager."""
     certificate, key = files.serving
     return [
         "kube-controller-manager",

@@ -168,7 +168,20 @@ def run_threads(
     seed: int = 0,
     timeout: float = 600,
 ) -> tuple[list[Ledger], float, int]:
-    """Make calls from threads; returns the ledgers, the seconds and the number of stuck threads."""
+    """Make calls from threads.
+
+    Args:
+        api: a CoreV1Api, plain or wrapped.
+        namespace: an empty namespace for the objects.
+        classify_error: tells what an error of the client says about the effect of its call.
+        calls: number of calls of all threads together.
+        workers: number of threads.
+        seed: seed of the sequence of calls.
+        timeout: seconds after which a thread counts as stuck.
+
+    Returns:
+        The ledgers, the duration in seconds and the number of stuck threads, for `audit`.
+    """
     ledgers = [Ledger(f"w{number}", seed) for number in range(workers)]
 
     def work(ledger: Ledger, share: int) -> None:
@@ -203,7 +216,7 @@ async def run_tasks(
     seed: int = 0,
     timeout: float = 600,  # noqa: ASYNC109
 ) -> tuple[list[Ledger], float, int]:
-    """Make calls from tasks of one event loop."""
+    """Make calls from tasks of one event loop, with an asynchronous client; see `run_threads`."""
     ledgers = [Ledger(f"t{number}", seed) for number in range(workers)]
 
     async def work(ledger: Ledger, share: int) -> None:

@@ -57,6 +57,7 @@ class CrashCase:
         return None if pid is None else int(pid)
 
     def kill(self, pid: int) -> None:
+        """Kill a stopped child and wait for its end."""
         self._harness.request({"do": "kill", "pid": pid})
 
     def run_to_completion(self, **job: Any) -> bool:
@@ -64,6 +65,7 @@ class CrashCase:
         return any(self.run(**job) == 0 for _ in range(self._harness.max_runs))
 
     def log(self) -> str:
+        """Return the output of all runs."""
         path = self.home / "run.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -122,10 +124,12 @@ class CrashHarness:
             self._child = None
 
     def new_case(self) -> CrashCase:
+        """Return a case with an empty directory."""
         self._count += 1
         return CrashCase(self, self._root / f"case-{self._count:04}")
 
     def request(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Send a job to the helper process and return its response."""
         child = self._child
         if child is None or child.stdin is None or child.stdout is None:
             raise RuntimeError("the helper process is not running")

@@ -53,6 +53,7 @@ class CrashReport:
 
     @property
     def failures(self) -> list[CrashFinding]:
+        """The cases that have problems."""
         return [finding for finding in self.findings if finding.problems]
 
     def __str__(self) -> str:

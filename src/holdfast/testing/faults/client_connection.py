@@ -79,6 +79,7 @@ class ClientConnection:
         await self.writer.drain()
 
     async def read_request(self) -> tuple[HttpHead, bytes] | None:
+        """Read the next request with its body; None if the client has closed the connection."""
         head = await read_head(self.reader)
         if head is None:
             return None
@@ -125,6 +126,7 @@ class UpstreamResponse:
                 self.connection.close()
 
     async def drain(self) -> None:
+        """Read and drop the rest of the body."""
         async for _ in self.iter_body():
             pass
 

@@ -30,12 +30,14 @@ class HttpHead(msgspec.Struct):
     headers: list[tuple[str, str]]
 
     def get(self, name: str) -> str | None:
+        """Return the first value of a header; `name` is in lower case."""
         for key, value in self.headers:
             if key.lower() == name:
                 return value
         return None
 
     def without(self, *names: str) -> list[tuple[str, str]]:
+        """Return all headers except those with these names, in lower case."""
         return [(key, value) for key, value in self.headers if key.lower() not in names]
 
     @property
@@ -90,10 +92,12 @@ async def read_head(reader: asyncio.StreamReader) -> HttpHead | None:
 
 
 def request_framing(head: HttpHead) -> BodyFraming:
+    """Return how the body of a request ends; by default, a request has none."""
     return _framing(head, BodyFraming(length=0))
 
 
 def response_framing(head: HttpHead, method: str) -> BodyFraming:
+    """Return how the body of a response to a method ends; by default, with the connection."""
     if method == "HEAD" or head.status in _BODILESS_STATUSES or head.status <= _SWITCHING_PROTOCOLS:
         return BodyFraming(length=0)
     return _framing(head, BodyFraming())

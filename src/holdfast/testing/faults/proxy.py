@@ -90,6 +90,7 @@ class Listener:
             self._timer = loop.call_later(seconds, lambda: self._spawn(self.up()))
 
     async def close(self) -> None:
+        """Close the port and all connections."""
         await self._close_server()
         if self._timer is not None:
             self._timer.cancel()
@@ -188,7 +189,24 @@ def _bind_socket(port: int) -> socket.socket:
 
 
 class FaultProxy:
-    """Starts on entry and stops on exit; rules and outages can change at any time, from any thread."""
+    """A proxy on loopback that makes a real API server fail; a context manager.
+
+    Rules and outages can change at any time, from any thread.
+
+    Args:
+        upstream: the real server, as a kubeconfig, a URL or an `Upstream`.
+        rules: the rules to start with.
+        seed: seed of all random draws.
+        port: port on loopback; 0 selects a free one.
+        context: context of the kubeconfig; its current context by default.
+        tls: serve HTTPS and require a client certificate; otherwise plain HTTP.
+
+    Attributes:
+        log: a record of every request.
+
+    Raises:
+        UsageError: the kubeconfig, the URL or the port cannot be used.
+    """
 
     def __init__(
         self,
@@ -212,6 +230,7 @@ class FaultProxy:
 
     @property
     def url(self) -> str:
+        """URL for clients of the proxy."""
         return f"http{'s' if self._use_tls else ''}://127.0.0.1:{self._listener.port}"
 
     @property
@@ -231,7 +250,7 @@ class FaultProxy:
         self.stop()
 
     def start(self) -> None:
-        """Listen, and write the kubeconfig."""
+        """Listen, and write the kubeconfig. Raises `UsageError` if the port cannot be used."""
         if self._thread is not None:
             raise UsageError("The fault proxy is running already.")
         self._directory = Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
@@ -294,7 +313,7 @@ class FaultProxy:
 
     @contextmanager
     def faults(self, *rules: Rule) -> Iterator[RequestLog]:
-        """Use these rules within a block, and the previous ones after it."""
+        """Use these rules within a block, and the previous ones after it; yields the log of all requests."""
         earlier = self._rules
         self.replace_rules(*rules)
         try:
@@ -303,7 +322,12 @@ class FaultProxy:
             self.replace_rules(*earlier)
 
     def outage(self, seconds: float, how: Outage = "refuse") -> None:
-        """Start an outage of limited duration: connections are refused, or accepted, recorded and reset."""
+        """Start an outage of limited duration, and return immediately.
+
+        Args:
+            seconds: the duration.
+            how: "refuse" closes the port; "reset" accepts, records and resets every connection.
+        """
         self._run_in_loop(self._listener.down(how, seconds))
 
     def down(self, how: Outage = "refuse") -> None:

@@ -75,6 +75,7 @@ class RequestLog:
         return len(self._records)
 
     def clear(self) -> None:
+        """Delete all records; the numbering continues."""
         with self._lock:
             self._records.clear()
 

@@ -134,6 +134,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def retry_after_forms(self) -> tuple[str, ...]:
+        """The forms of the Retry-After header, of which one is drawn."""
         if self.retry_after is None:
             return ()
         return (self.retry_after,) if isinstance(self.retry_after, str) else self.retry_after
@@ -187,7 +188,13 @@ _FAULT_SETTINGS = frozenset(Fault.__struct_fields__) - {"kind"}
 def rule(*faults: FaultLike | dict[str, Any], **settings: Any) -> Rule:
     """Create a rule: `rule("reset-after", methods="POST", probability=0.3)`.
 
-    Settings of faults (`seconds`, `retry_after`, …) are accepted too; each fault gets those that it knows.
+    Args:
+        faults: names of faults, `Fault` objects, or tables with a `kind`; one is drawn for each request.
+        settings: fields of `Rule`. Settings of faults (`seconds`, `retry_after`, …) are accepted too; each
+            fault that is given by name gets those that it accepts.
+
+    Raises:
+        FaultScriptError: a fault or a setting is invalid.
     """
     shared = {key: settings.pop(key) for key in tuple(settings) if key in _FAULT_SETTINGS}
     for key in shared:
@@ -234,7 +241,7 @@ class FaultScript(NamedTuple):
 
 
 def load_script(path: Path) -> FaultScript:
-    """Load a script from a file."""
+    """Load a script from a file. Raises `FaultScriptError`, which names the rule and the key."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -246,7 +253,7 @@ def load_script(path: Path) -> FaultScript:
 
 
 def parse_script(text: str) -> FaultScript:
-    """Parse a script."""
+    """Parse a script in TOML. Raises `FaultScriptError`, which names the rule and the key."""
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

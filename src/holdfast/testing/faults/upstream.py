@@ -135,6 +135,7 @@ class UpstreamPool:
         return urlsplit(self._upstream.url).netloc
 
     async def acquire(self) -> UpstreamConnection:
+        """Return an idle connection, or open a new one."""
         while self._idle:
             link = self._idle.pop()
             if link.is_usable:
@@ -149,6 +150,7 @@ class UpstreamPool:
         return UpstreamConnection(reader, writer)
 
     def release(self, connection: UpstreamConnection) -> None:
+        """Keep a connection for the next request; its last response must be complete."""
         connection.idle_since = time.monotonic()
         self._idle.append(connection)
 

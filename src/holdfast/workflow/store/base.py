@@ -162,7 +162,10 @@ StoreEventListener = Callable[[Event], None]
 
 
 class Store(Protocol):
-    """Keeps step records by (scope, name) and runs by id. A write is durable when the method returns."""
+    """Keeps step records by (scope, name) and runs by id. A write is durable when the method returns.
+
+    The scope is the name of a workflow. All methods may raise `StoreError`.
+    """
 
     @property
     def key(self) -> bytes:
@@ -181,7 +184,7 @@ class Store(Protocol):
         """Record the start of a run, and the end of earlier runs whose process died."""
 
     def commit(self, scope: str, records: Mapping[str, StepRecord], forget: Sequence[str] = ()) -> None:
-        """Write some records and delete others in one transaction."""
+        """Write some records and delete those of the steps in `forget`, in one transaction."""
 
     def end(
         self, run: RunRecord, scope: str, records: Mapping[str, StepRecord], forget: Sequence[str] = ()
@@ -199,7 +202,7 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """A store that lasts as long as the process, for tests and for workflows without checkpoints."""
+    """A store in memory, for tests and for workflows without checkpoints. `Store` describes the methods."""
 
     def __init__(self) -> None:
         self.key = os.urandom(32)

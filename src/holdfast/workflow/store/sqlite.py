@@ -47,11 +47,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SQLiteStore:
-    """Checkpoints in one file; other processes can read it while a run writes.
+    """Checkpoints in one file; other processes can read it while a run writes. `Store` describes the methods.
 
     Args:
         path: the file; the first run creates it.
         readonly: only read; create, migrate and replace nothing.
+
+    Attributes:
+        commit_count: number of transactions that this object has written.
+        unreadable_runs: number of runs that the last call of `runs` left out, because they are damaged.
+
+    Raises:
+        StoreError: the file cannot be used, or another program wrote it.
+        StoreFullError: the disk is full.
+        StoreVersionError: a newer version of holdfast wrote the file.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, readonly: bool = False) -> None:
@@ -222,6 +231,8 @@ class SQLiteStore:
         for name, record in records.items():
             body = _encode(record)
             rows.append((scope, name, body.decode(), row_digest(scope, name, body)))
+        # One transaction: after a crash, the outcome of a step, the intents of the next ones and the end of
+        # the run are all on disk, or none of them.
         con.execute("BEGIN IMMEDIATE")
         try:
             con.executemany(_UPSERT_STEP, rows)
