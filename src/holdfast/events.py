@@ -109,7 +109,6 @@ class StoreDamaged(Event, frozen=True, kw_only=True, tag="store.damaged"):
     path: str
     aside: str
     reason: str
-    kept: int
     lost: tuple[str, ...] = ()
 
 

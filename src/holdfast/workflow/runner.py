@@ -202,8 +202,6 @@ class Runner:
             raise self._record_failed_run(
                 journal, OperationCancelledError(f"stopped {forced}{self._interrupts.stop_cause}")
             ) from None
-        except HoldfastError as error:
-            raise self._record_failed_run(journal, error) from error.__cause__
         except BaseException as error:
             # For example `sys.exit` in a step: the outcomes so far are recorded all the same.
             self._record_failed_run(journal, error)
@@ -252,11 +250,8 @@ class Runner:
         run = self._run_record
         run.outcome = "interrupted" if isinstance(error, OperationCancelledError) else "failed"
         run.seconds = round(time.monotonic() - self._started_at, 6)
-        run.step, run.code, run.hint = (
-            step or "",
-            failure.code,
-            self._run_context.redactor.redact(failure.hint),
-        )
+        run.step, run.code = step or "", failure.code
+        run.hint = self._run_context.redactor.redact(failure.hint)
         run.error = self._run_context.redactor.redact(str(failure))
         try:
             journal.finish(redact_results_of=self._run_context.redactor.leaked_steps)

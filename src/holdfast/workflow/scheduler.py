@@ -46,7 +46,6 @@ class Scheduler:
         self._fingerprints, self._results = inspector.fingerprints, inspector.run_context.results
         self._records = inspector.records
         self._compute_fingerprint = inspector.compute_fingerprint
-        self._skips_by_run: dict[str, tuple[str, list[str]]] = {}
         self._waiting: dict[str, int] = {}
         self._ready: deque[str] = deque()
         self._tasks: deque[StepTask] = deque()
@@ -132,17 +131,11 @@ class Scheduler:
             return False
         self._fingerprints[name] = fingerprint
         self._results[name] = record.result
-        reason, names = self._skips_by_run.get(record.run) or self._skips_of_run(record.run)
-        names.append(name)
+        reason = f"done in run {record.run}"
+        self._journal.run.skipped.setdefault(reason, []).append(name)
         if not self._run_context.is_silent:
             self._run_context.bus.emit(StepSkipped(step=name, title=step.title or name, reason=reason))
         return True
-
-    def _skips_of_run(self, run: str) -> tuple[str, list[str]]:
-        """Return the reason for skipping the steps of an earlier run, and the list of their names."""
-        reason = f"done in run {run}"
-        self._skips_by_run[run] = reason, self._journal.run.skipped.setdefault(reason, [])
-        return self._skips_by_run[run]
 
     def _start_tasks(self) -> None:
         """Write intents and pending outcomes to disk in one commit, then start the tasks."""

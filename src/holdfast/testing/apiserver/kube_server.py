@@ -95,17 +95,12 @@ class KubeServer:
             self._files = ServerFiles(Path(tempfile.mkdtemp(prefix="holdfast-kube-")))
             try:
                 self._launch(binary, self._files)
+                break
             except BaseException as error:
                 self.stop()
                 # Another process may take a port between its selection and its use.
-                if (
-                    isinstance(error, TemporaryError)
-                    and _ADDRESS_IN_USE in str(error)
-                    and attempt < _PORT_ATTEMPTS
-                ):
-                    continue
-                raise
-            return
+                if _ADDRESS_IN_USE not in str(error) or attempt == _PORT_ATTEMPTS:
+                    raise
 
     def _launch(self, binary: Path, files: ServerFiles) -> None:
         etcd_port, peer_port, self._port, manager_port = free_ports(4)
