@@ -18,7 +18,7 @@ import random
 import re
 import threading
 import tomllib
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -140,9 +140,6 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return (self.retry_after,) if isinstance(self.retry_after, str) else self.retry_after
 
 
-FaultLike: TypeAlias = Fault | str
-
-
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Requests and the fault to inject; one of several faults is drawn.
 
@@ -185,7 +182,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 _FAULT_SETTINGS = frozenset(Fault.__struct_fields__) - {"kind"}
 
 
-def rule(*faults: FaultLike | dict[str, Any], **settings: Any) -> Rule:
+def rule(*faults: Fault | str | dict[str, Any], **settings: Any) -> Rule:
     """Create a rule: `rule("reset-after", methods="POST", probability=0.3)`.
 
     Args:
@@ -207,7 +204,7 @@ def rule(*faults: FaultLike | dict[str, Any], **settings: Any) -> Rule:
     return _convert({"faults": converted, **settings}, Rule)
 
 
-def _to_fault(fault: FaultLike | dict[str, Any], shared: dict[str, Any]) -> Fault:
+def _to_fault(fault: Fault | str | dict[str, Any], shared: dict[str, Any]) -> Fault:
     if isinstance(fault, Fault):
         return fault
     if isinstance(fault, dict):
@@ -258,22 +255,17 @@ def parse_script(text: str) -> FaultScript:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FaultScriptError(f"not TOML: {error}") from error
-    seed, tables = content.pop("seed", None), content.pop("rule", [])
-    for key in content:
-        raise FaultScriptError(f"{key}: unknown key; a script has `seed` and `[[rule]]` tables")
-    if seed is not None and type(seed) is not int:
-        raise FaultScriptError(f"seed: {seed!r} is not an integer")
-    if not isinstance(tables, list):
-        raise FaultScriptError("rule: must be an array of tables; write `[[rule]]` for each rule")
-    return FaultScript(
-        tuple(_parse_rule(table, number) for number, table in enumerate(tables, start=1)), seed
-    )
+    parsed = _convert(content, _ScriptFile)
+    return FaultScript(tuple(_parse_rule(*entry) for entry in enumerate(parsed.rule, start=1)), parsed.seed)
 
 
-def _parse_rule(table: Any, number: int) -> Rule:
+class _ScriptFile(msgspec.Struct, forbid_unknown_fields=True):
+    seed: int | None = None
+    rule: list[dict[str, Any]] = []
+
+
+def _parse_rule(number: int, table: dict[str, Any]) -> Rule:
     where = f"rule {number}"
-    if not isinstance(table, dict):
-        raise FaultScriptError(f"{where}: not a table")
     if isinstance(table.get("name"), str):
         where += f" ({table['name']})"
     settings = dict(table)
