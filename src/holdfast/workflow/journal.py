@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.workflow.lock import FileLock, Lock, LockHolder, NoLock, is_process_alive, locked_error
+from holdfast.workflow.lock import FileLock, Lock, LockHolder, NoLock, locked_error
 from holdfast.workflow.store import NULL_RESULT, RunRecord, StepAttempt, StepLog, StepRecord
 
 if TYPE_CHECKING:
@@ -199,4 +199,4 @@ def _mark_if_dead(run: RunRecord, store: SQLiteStore) -> RunRecord:
 
 
 def _is_alive(run: RunRecord) -> bool:
-    return is_process_alive(run.pid, run.host, run.boot, run.born)
+    return LockHolder(run.pid, run.host, boot=run.boot, born=run.born).is_alive()

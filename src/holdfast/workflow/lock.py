@@ -24,7 +24,7 @@ from holdfast.errors import LockedError, LockLostError, StoreError, StoreFullErr
 _START_TIME_FIELD = 19
 
 
-def boot_id() -> str:
+def _boot_id() -> str:
     """Return the id of the current boot; empty if the system does not provide it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -32,7 +32,7 @@ def boot_id() -> str:
         return ""
 
 
-def process_start_ticks(pid: int) -> int:
+def _process_start_ticks(pid: int) -> int:
     """Return the start time of a process in ticks since boot; 0 if it is unknown."""
     try:
         # The command name may contain anything, including a closing parenthesis.
@@ -41,28 +41,17 @@ def process_start_ticks(pid: int) -> int:
         return 0
 
 
-def is_process_alive(pid: int, host: str, boot: str = "", start_ticks: int = 0) -> bool:
-    """Report whether a process exists; a process on another host counts as alive."""
-    if host != socket.gethostname():
-        return True
-    if boot and boot_id() not in {boot, ""}:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass  # it exists and belongs to another user
-    return not start_ticks or process_start_ticks(pid) in {start_ticks, 0}
-
-
 _MAX_HOLDER_BYTES = 4096
 # Errors of a full disk, an exceeded quota or a file size limit.
 NO_SPACE_ERRNOS = frozenset({errno.EFBIG, errno.ENOSPC, errno.EDQUOT})
 
 
 class LockHolder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The process that holds a lock, as it is written into the lock file."""
+    """The process that holds a lock, as it is written into the lock file.
+
+    `ticks` is the age of the boot in seconds when the lock was taken. `born` is the start time of the process
+    in ticks since boot: with `pid` and `boot` it identifies the process after a pid is reused.
+    """
 
     pid: int
     host: str
@@ -77,18 +66,29 @@ class LockHolder(msgspec.Struct, frozen=True, omit_defaults=True):
     def current_process(cls, command: str = "", run: str = "") -> LockHolder:
         """Return this process as a holder, since now."""
         ticks = time.clock_gettime(time.CLOCK_BOOTTIME)
-        pid, boot = os.getpid(), boot_id()
+        pid, boot = os.getpid(), _boot_id()
         return cls(
-            pid, socket.gethostname(), command, run, time.time(), boot, ticks, process_start_ticks(pid)
+            pid, socket.gethostname(), command, run, time.time(), boot, ticks, _process_start_ticks(pid)
         )
 
     def is_alive(self) -> bool:
         """Report whether the process exists; on another host it counts as alive."""
-        return is_process_alive(self.pid, self.host, self.boot, self.born)
+        if self.host != socket.gethostname():
+            return True
+        if self.boot and _boot_id() not in {self.boot, ""}:
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            pass  # it exists and belongs to another user
+        # Another start time: the kernel has given the pid to another process.
+        return not self.born or _process_start_ticks(self.pid) in {self.born, 0}
 
     def age_seconds(self) -> float:
         """Return how long the lock has been held; during one boot, independent of clock changes."""
-        if self.boot and self.boot == boot_id():
+        if self.boot and self.boot == _boot_id():
             return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - self.ticks)
         return max(0.0, time.time() - self.since)
 

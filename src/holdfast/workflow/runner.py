@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
-import socket
 import threading
 import time
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ from holdfast.events import Event, EventBus, RunFailed, RunFinished, RunStarted,
 from holdfast.workflow.executor import StepExecutor
 from holdfast.workflow.inspector import StepInspector
 from holdfast.workflow.journal import Journal, dead_run_record
-from holdfast.workflow.lock import Lock, LockHolder, NoLock, boot_id, process_start_ticks
+from holdfast.workflow.lock import Lock, LockHolder, NoLock
 from holdfast.workflow.scheduler import Scheduler
 from holdfast.workflow.step import RunContext
 from holdfast.workflow.store import MemoryStore, RunRecord, Store, describe_damage, new_run_id
@@ -143,17 +141,18 @@ class Runner:
         self._store = store or MemoryStore()
         self._lock = lock or NoLock()
         self._bus = bus or EventBus()
+        self._holder = LockHolder.current_process(command or workflow.name, new_run_id())
         self._run_record = RunRecord(
-            id=new_run_id(),
+            id=self._holder.run,
             workflow=workflow.name,
-            command=command or workflow.name,
+            command=self._holder.command,
             subject=subject,
             tool=__version__,
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            boot=boot_id(),
-            born=process_start_ticks(os.getpid()),
-            started=time.time(),
+            pid=self._holder.pid,
+            host=self._holder.host,
+            boot=self._holder.boot,
+            born=self._holder.born,
+            started=self._holder.since,
         )
         self._run_context = RunContext(workflow.graph, params, self._bus, self._lock, self._run_record.id)
         self._run_context.is_silent = bus is None
@@ -164,7 +163,7 @@ class Runner:
 
     def run(self) -> RunResult:
         """Run all steps. Raises the first error after all outcomes have been recorded."""
-        self._lock.acquire(LockHolder.current_process(self._run_record.command, self._run_record.id))
+        self._lock.acquire(self._holder)
         try:
             with self._interrupts:
                 return self._run_locked()
