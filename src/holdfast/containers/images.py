@@ -74,7 +74,7 @@ def remove_unused_image(engine: ContainerEngine, image_id: str) -> bool:
 
     with translate_errors(f"removing image {image_id}", engine.address):
         try:
-            if find_image(engine, image_id) is None or engine.client.inspect_image(image_id)["RepoTags"]:
+            if engine.client.inspect_image(image_id)["RepoTags"]:
                 return False
             engine.client.remove_image(image_id)
         except docker.errors.APIError as error:

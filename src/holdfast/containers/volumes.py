@@ -32,7 +32,6 @@ class VolumeView(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     labels: dict[str, str]
-    mountpoint: str
 
 
 def find_volume(engine: ContainerEngine, name: str) -> VolumeView | None:
@@ -41,8 +40,7 @@ def find_volume(engine: ContainerEngine, name: str) -> VolumeView | None:
         volumes = engine.client.volumes(filters={"name": name})["Volumes"] or []
     for volume in volumes:
         if volume["Name"] == name:
-            mountpoint = volume.get("Mountpoint", "")
-            return VolumeView(name=name, labels=volume.get("Labels") or {}, mountpoint=mountpoint)
+            return VolumeView(name=name, labels=volume.get("Labels") or {})
     return None
 
 

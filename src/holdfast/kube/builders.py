@@ -24,7 +24,19 @@ def pod(
     labels: Mapping[str, str] | None = None,
     restart_policy: str = "Never",
 ) -> dict[str, Any]:
-    """A pod of one container."""
+    """The manifest of a pod with one container.
+
+    Args:
+        name: The name of the pod; a name that ends in a dash is a prefix, as in `generateName`.
+        image: The image of the container.
+        command: Replaces the entrypoint of the image.
+        env: Environment variables.
+        labels: Labels of the pod.
+        restart_policy: `Never`, `OnFailure` or `Always`.
+
+    Raises:
+        InvalidArgumentError: An argument is missing or has the wrong type.
+    """
     if not isinstance(image, str) or not image:
         raise InvalidArgumentError("image", "is missing")
     if isinstance(command, str):
@@ -64,13 +76,7 @@ def docker_registry_secret(name: str, *, server: str, username: str, password: s
         raise InvalidArgumentError("username", "must not contain a colon")
     auth = base64.b64encode(f"{username}:{password}".encode()).decode()
     config = {"auths": {server: {"username": username, "password": password, "auth": auth}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": _metadata(name, None),
-        "type": "kubernetes.io/dockerconfigjson",
-        "data": {".dockerconfigjson": base64.b64encode(json.dumps(config).encode()).decode()},
-    }
+    return _secret(name, "kubernetes.io/dockerconfigjson", {".dockerconfigjson": json.dumps(config)})
 
 
 def env_secret(name: str, values: Mapping[str, str]) -> dict[str, Any]:
@@ -82,14 +88,13 @@ def env_secret(name: str, values: Mapping[str, str]) -> dict[str, Any]:
             raise InvalidArgumentError("values", f"{key!r} is not a valid environment variable name")
         if not isinstance(value, str):
             raise ArgumentTypeError("values", f"the value of {key} must be a string")
+    return _secret(name, "Opaque", values)
+
+
+def _secret(name: str, kind: str, values: Mapping[str, str]) -> dict[str, Any]:
     data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": _metadata(name, None),
-        "type": "Opaque",
-        "data": data,
-    }
+    metadata = _metadata(name, None)
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind, "data": data}
 
 
 def _metadata(name: str, labels: Mapping[str, str] | None) -> dict[str, Any]:

@@ -147,10 +147,6 @@ def _reload_certificates(client: Any) -> None:
             protocol.close()
 
 
-SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""The directory with the token, CA certificate and namespace of a pod's service account."""
-
-
 async def in_cluster_async_client() -> aio.ApiClient:
     """Create a client for the cluster in which this process runs; close it with `await close()`."""
     from kubernetes.aio import client, config

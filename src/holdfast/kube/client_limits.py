@@ -87,7 +87,8 @@ class _LimitedReader(io.RawIOBase):
 
     def __init__(self, raw: io.RawIOBase, sock: Any, limit: TimeLimit) -> None:
         self._raw, self._sock, self._limit = raw, sock, limit
-        self._idle_timeout = self._socket_timeout = _or_infinite(sock.gettimeout())
+        timeout = sock.gettimeout()
+        self._idle_timeout = self._socket_timeout = math.inf if timeout is None else timeout
 
     def readable(self) -> bool:
         return True
@@ -114,10 +115,6 @@ class _LimitedReader(io.RawIOBase):
         # `_raw` holds a reference that keeps the socket open after the connection has been closed.
         self._raw.close()
         super().close()
-
-
-def _or_infinite(seconds: float | None) -> float:
-    return math.inf if seconds is None else seconds
 
 
 class _LimitedResponse(HTTPResponse):

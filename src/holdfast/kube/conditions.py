@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, TypeAlias
 
 
@@ -28,6 +29,16 @@ WaitListCondition: TypeAlias = Callable[[list[dict[str, Any]]], WaitResult]
 _ABSENT = WaitResult(observed="does not exist")
 
 
+def _of_existing_object(evaluate: Callable[[dict[str, Any]], WaitResult]) -> WaitCondition:
+    """A condition that is not met while the object does not exist."""
+
+    @wraps(evaluate)
+    def until(obj: dict[str, Any] | None) -> WaitResult:
+        return _ABSENT if obj is None else evaluate(obj)
+
+    return until
+
+
 def _get_path(value: Any, *path: str) -> Any:
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
@@ -43,9 +54,8 @@ def _conditions_by_type(obj: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def condition(kind: str, status: str = "True") -> WaitCondition:
     """A status condition of any object, such as `condition("Established")`."""
 
-    def until(obj: dict[str, Any] | None) -> WaitResult:
-        if obj is None:
-            return _ABSENT
+    @_of_existing_object
+    def until(obj: dict[str, Any]) -> WaitResult:
         row = _conditions_by_type(obj).get(kind)
         if row is None:
             return WaitResult(observed=f"no condition {kind} yet")
@@ -55,10 +65,9 @@ def condition(kind: str, status: str = "True") -> WaitCondition:
     return until
 
 
-def pod_ready(obj: dict[str, Any] | None) -> WaitResult:
+@_of_existing_object
+def pod_ready(obj: dict[str, Any]) -> WaitResult:
     """The pod is ready; fails if the pod has ended."""
-    if obj is None:
-        return _ABSENT
     phase = _get_path(obj, "status", "phase")
     if phase in ("Failed", "Succeeded"):  # a tuple: the value may be unhashable
         return WaitResult(failed=f"the pod has ended: {phase}{_format_reason(_get_path(obj, 'status'))}")
@@ -66,10 +75,9 @@ def pod_ready(obj: dict[str, Any] | None) -> WaitResult:
     return WaitResult(done=ready.done, observed=f"{phase or 'no phase'}{_container_waiting_reason(obj)}")
 
 
-def pod_succeeded(obj: dict[str, Any] | None) -> WaitResult:
+@_of_existing_object
+def pod_succeeded(obj: dict[str, Any]) -> WaitResult:
     """The pod has succeeded; fails if it has failed."""
-    if obj is None:
-        return _ABSENT
     phase = _get_path(obj, "status", "phase")
     if phase == "Failed":
         return WaitResult(failed=f"the pod failed{_format_reason(_get_path(obj, 'status'))}")
@@ -78,10 +86,9 @@ def pod_succeeded(obj: dict[str, Any] | None) -> WaitResult:
     )
 
 
-def job_complete(obj: dict[str, Any] | None) -> WaitResult:
+@_of_existing_object
+def job_complete(obj: dict[str, Any]) -> WaitResult:
     """The job is complete; fails if it has failed."""
-    if obj is None:
-        return _ABSENT
     rows = _conditions_by_type(obj)
     if _get_path(rows, "Failed", "status") == "True":
         return WaitResult(failed=f"the job failed{_format_reason(rows['Failed'])}")
@@ -89,10 +96,9 @@ def job_complete(obj: dict[str, Any] | None) -> WaitResult:
     return WaitResult(done=done, observed=f"{_get_path(obj, 'status', 'succeeded') or 0} succeeded")
 
 
-def rollout_complete(obj: dict[str, Any] | None) -> WaitResult:
+@_of_existing_object
+def rollout_complete(obj: dict[str, Any]) -> WaitResult:
     """All replicas of a Deployment, StatefulSet or DaemonSet are updated and available."""
-    if obj is None:
-        return _ABSENT
     status = _get_path(obj, "status") or {}
     if (_get_path(status, "observedGeneration") or 0) < (_get_path(obj, "metadata", "generation") or 0):
         # Until then the status conditions belong to an older generation.
@@ -113,10 +119,9 @@ def rollout_complete(obj: dict[str, Any] | None) -> WaitResult:
     )
 
 
-def namespace_active(obj: dict[str, Any] | None) -> WaitResult:
+@_of_existing_object
+def namespace_active(obj: dict[str, Any]) -> WaitResult:
     """The namespace is active."""
-    if obj is None:
-        return _ABSENT
     phase = _get_path(obj, "status", "phase")
     return WaitResult(done=phase == "Active", observed=f"phase {phase}")
 

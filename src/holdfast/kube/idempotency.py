@@ -16,7 +16,7 @@ from holdfast.errors import ObjectConflictError
 from holdfast.kube.failures import FailureClass, classify, http_status, is_already_exists, parse_status
 from holdfast.kube.manifest_diff import differences, is_identical
 from holdfast.kube.rest_client import ApiRequest
-from holdfast.kube.retry_table import Verb
+from holdfast.kube.retry_table import NO_METADATA, Verb, metadata_field
 from holdfast.kube.transport import OperationResult
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ _NOT_FOUND, _CONFLICT, _UNPROCESSABLE = 404, 409, 422
 
 def with_operation_id(body: Any, *, owner: str | None = None) -> Any:
     """Copy an object and give it a name and an operation id; an existing id is kept."""
-    if _metadata_field(body, "annotations", "annotations") is _NO_METADATA:
+    if metadata_field(body, "annotations", "annotations") is NO_METADATA:
         return body
-    annotations = dict(_metadata_field(body, "annotations", "annotations") or {})
+    annotations = dict(metadata_field(body, "annotations", "annotations") or {})
     annotations.setdefault(OPERATION_ID_ANNOTATION, os.urandom(16).hex())
     if owner is not None:
         annotations.setdefault(OWNER_ANNOTATION, owner)
-    base = _metadata_field(body, "generateName", "generate_name")
+    base = metadata_field(body, "generateName", "generate_name")
     if base and object_name(body) is None:
         return _with_metadata(body, annotations=annotations, name=generate_name(base))
     return _with_metadata(body, annotations=annotations)
@@ -64,30 +64,19 @@ def generate_name(base: str) -> str:
 
 def with_new_generated_name(body: Any) -> Any | None:
     """Copy an object and give it another generated name; None if it has no `generateName`."""
-    base = _metadata_field(body, "generateName", "generate_name")
+    base = metadata_field(body, "generateName", "generate_name")
     return _with_metadata(body, name=generate_name(base)) if base else None
 
 
 def annotation(body: Any, key: str) -> str | None:
-    annotations = _metadata_field(body, "annotations", "annotations")
+    annotations = metadata_field(body, "annotations", "annotations")
     value = annotations.get(key) if isinstance(annotations, dict) else None
     return value if isinstance(value, str) else None
 
 
 def object_name(body: Any) -> str | None:
-    name = _metadata_field(body, "name", "name")
+    name = metadata_field(body, "name", "name")
     return name if isinstance(name, str) and name else None
-
-
-_NO_METADATA = object()
-
-
-def _metadata_field(body: Any, key: str, attribute: str) -> Any:
-    if isinstance(body, dict):
-        metadata = body.get("metadata") or {}
-        return metadata.get(key) if isinstance(metadata, dict) else None
-    metadata = getattr(body, "metadata", None)
-    return _NO_METADATA if metadata is None else getattr(metadata, attribute, None)
 
 
 def _with_metadata(body: Any, **fields: Any) -> Any:

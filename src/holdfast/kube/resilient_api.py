@@ -242,7 +242,7 @@ class BoundCall:
         """Read once after the last attempt of an ambiguous create or delete; None if that proves nothing."""
         if self.write is None or not self.write.maybe_applied or self.verb not in {Verb.CREATE, Verb.DELETE}:
             return None
-        read, seconds = self._bind_read_method(idempotency.object_name(self.write.body)), self._time_left()
+        read, seconds = self._bind_read_method(), self._time_left()
         stop = self._method.session.policy.stop
         if read is None or seconds < _MIN_VERIFY_SECONDS or (stop is not None and stop.is_set()):
             return None
@@ -271,9 +271,7 @@ class BoundCall:
         return self._send(self._method.fn, args, self._kwargs)
 
     def _read_back(self, name: str | None = None) -> Coroutine[Any, Any, Any]:
-        read = self._bind_read_method(
-            name or (idempotency.object_name(self.write.body) if self.write else None)
-        )
+        read = self._bind_read_method(name)
         if read is None:
             raise LookupError("the object cannot be read back: its name or namespace is missing")
         return self._send(read[0], (), read[1])
@@ -296,12 +294,13 @@ class BoundCall:
         models = import_module(type(self._method.api).__module__.partition(".api.")[0])
         return models.V1Status(status="Success", details=models.V1StatusDetails(name=name))
 
-    def _bind_read_method(self, name: str | None) -> tuple[Callable[..., Any], dict[str, Any]] | None:
-        if self._method.read_method is None:
+    def _bind_read_method(self, name: str | None = None) -> tuple[Callable[..., Any], dict[str, Any]] | None:
+        """The method that reads the written object, and its arguments; None if one is unknown."""
+        if self._method.read_method is None or self.write is None:
             return None
         reader, required = self._method.read_method
         arguments = {each: self._method.argument(each, self._args, self._kwargs) for each in required}
-        arguments["name"] = name or arguments.get("name")
+        arguments["name"] = name or idempotency.object_name(self.write.body) or arguments.get("name")
         return None if None in arguments.values() else (reader, arguments)
 
 

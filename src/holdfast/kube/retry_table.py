@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import Any
 
-from holdfast.kube.failures import FailureClass, classify, describe, http_status, retry_after_seconds
+from holdfast.kube.failures import FailureClass, classify, http_status
 from holdfast.retry import Budget, Policy, exponential
 
 
@@ -114,13 +113,24 @@ def _is_idempotent_operation(operation: Any) -> bool:
     )
 
 
-def resource_version(body: Any) -> str | None:
-    """The resourceVersion of a model or dict."""
+NO_METADATA = object()
+
+
+def metadata_field(body: Any, key: str, attribute: str) -> Any:
+    """A metadata field of a dict or of a model of the official client.
+
+    None if it is not set; NO_METADATA for a model without metadata.
+    """
     if isinstance(body, dict):
         metadata = body.get("metadata")
-        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    else:
-        version = getattr(getattr(body, "metadata", None), "resource_version", None)
+        return metadata.get(key) if isinstance(metadata, dict) else None
+    metadata = getattr(body, "metadata", None)
+    return NO_METADATA if metadata is None else getattr(metadata, attribute, None)
+
+
+def resource_version(body: Any) -> str | None:
+    """The resourceVersion of a model or dict."""
+    version = metadata_field(body, "resourceVersion", "resource_version")
     return version if isinstance(version, str) and version else None
 
 
@@ -158,13 +168,3 @@ def budget_for_host(host: str) -> Budget:
     """The budget shared by all clients of one server in this process."""
     budget = _budgets.get(host)
     return _budgets.setdefault(host, Budget(_BUDGET_RATE, burst=_BUDGET_BURST)) if budget is None else budget
-
-
-def policy_for(verb: Verb, base: Policy, operation: str) -> Policy:
-    """Add the retry rules of a verb to the caller's policy."""
-    return base.replace(
-        retry_on=partial(is_retryable, verb),
-        retry_after=retry_after_seconds,
-        describe=describe,
-        operation=operation,
-    )

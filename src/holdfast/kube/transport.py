@@ -35,10 +35,11 @@ from holdfast.kube.failures import (
     parse_status,
     record_enclosing_error,
     record_write_outcome,
+    retry_after_seconds,
     write_outcome,
 )
 from holdfast.kube.rest_client import AsyncRestClient, RestClient
-from holdfast.kube.retry_table import DEFAULT_POLICY, ApiMethod, Verb, budget_for_host, policy_for
+from holdfast.kube.retry_table import DEFAULT_POLICY, ApiMethod, Verb, budget_for_host, is_retryable
 from holdfast.retry import Policy, argument_checks, causes
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ DEFAULT_TIMEOUT = 30.0
 _UNAUTHORIZED, _CONFLICT = 401, 409
 _READ_VERBS = {Verb.READ, Verb.QUERY}
 _HIDDEN = "<hidden>"
-_MAX_API_KEYS = 256
 _MAX_MESSAGE_LENGTH = 300
 _TLS_TRUST_HINT = "Check the certificate authority and the client certificate in the kubeconfig."
 
@@ -78,11 +78,16 @@ class ApiSession:
     policy_cache: dict[tuple[Verb, str], Policy] = field(default_factory=dict)
 
     def policy_for(self, verb: Verb, operation: str) -> Policy:
-        """The policy for one verb; cached."""
+        """The caller's policy with the retry rules of a verb; cached."""
         key = (verb, operation)
         policy = self.policy_cache.get(key)
         if policy is None:
-            policy = self.policy_cache[key] = policy_for(verb, self.policy, operation)
+            policy = self.policy_cache[key] = self.policy.replace(
+                retry_on=partial(is_retryable, verb),
+                retry_after=retry_after_seconds,
+                describe=describe,
+                operation=operation,
+            )
         return policy
 
     async def send(self, request: ApiRequest) -> dict[str, Any]:
@@ -302,7 +307,7 @@ def _status_without_message(error: BaseException) -> str:
 
 def _credential_values(configuration: Any) -> list[str]:
     keys = getattr(configuration, "api_key", None)
-    values = list(keys.values())[:_MAX_API_KEYS] if isinstance(keys, dict) else []
+    values = list(keys.values()) if isinstance(keys, dict) else []
     values += [getattr(configuration, "password", None), getattr(configuration, "access_token", None)]
     # The scheme ("Bearer ...") is not secret.
     credentials = [str(value).rpartition(" ")[2] for value in values if value]

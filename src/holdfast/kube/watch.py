@@ -112,15 +112,15 @@ class ObjectWaiter:
                 "watch": "true",
                 "resourceVersion": self._resource_version,
                 "allowWatchBookmarks": "true",
-                "timeoutSeconds": self._stream_timeout(),
+                "timeoutSeconds": max(1, math.ceil(clip_to_deadline(_MAX_STREAM_SECONDS))),
             }
         )
-        stream = await self._session.stream(request, self._idle_timeout())
+        stream = await self._session.stream(request, clip_to_deadline(_IDLE_TIMEOUT))
         try:
             while not self.result.done:
                 # Checked for each event: neither frequent events nor silence may extend the wait.
                 self._check_deadline()
-                event = await stream.next(self._idle_timeout())
+                event = await stream.next(clip_to_deadline(_IDLE_TIMEOUT))
                 if event is None:
                     break
                 self._handle_event(event)
@@ -183,14 +183,6 @@ class ObjectWaiter:
             raise OperationCancelledError(f"watch {self._reference}: stopped")
         if deadline is not None:
             deadline.check(f"watch {self._reference}")
-
-    def _stream_timeout(self) -> int:
-        """The `timeoutSeconds` of the watch, in whole seconds."""
-        return max(1, math.ceil(clip_to_deadline(_MAX_STREAM_SECONDS)))
-
-    def _idle_timeout(self) -> float:
-        """Seconds without an event after which the connection is considered dead."""
-        return clip_to_deadline(_IDLE_TIMEOUT)
 
 
 class ObjectListWaiter(ObjectWaiter):

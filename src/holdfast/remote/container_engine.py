@@ -1,4 +1,4 @@
-"""Connect to the container engine: a local one, or one on another host through a forwarded socket.
+"""Connect to a container engine, local or on another host through a forwarded socket; copy images to it.
 
 The other host needs sshd and the engine's socket. The next call reopens a connection that was cut.
 """
@@ -12,13 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.containers import ContainerEngine, engine_endpoint, parse_listeners, translate_errors
-from holdfast.errors import ContainerEnginePermissionError, ContainerEngineUnreachableError, HostAccessError
+from holdfast.containers import (
+    ContainerEngine,
+    TransferProgress,
+    engine_endpoint,
+    find_image,
+    load_image,
+    parse_listeners,
+    translate_errors,
+)
+from holdfast.errors import (
+    ContainerEngineError,
+    ContainerEnginePermissionError,
+    ContainerEngineUnreachableError,
+    HoldfastError,
+    HostAccessError,
+)
 from holdfast.remote.control_master import DEFAULT_SSH_TIMEOUTS, ControlMaster, SshTimeouts
 from holdfast.remote.ssh import SSH_SCHEME, SshTarget, parse_target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from holdfast.containers import ImageView
 
 # How long the connection outlives a command, so that the next command can reuse it.
 _CONTROL_PERSIST_SECONDS = "60"
@@ -180,3 +196,52 @@ def connect(*, timeout: float = 60.0, ssh_timeouts: SshTimeouts | None = None) -
             base_url=endpoint.address, version="auto", timeout=math.ceil(timeout), tls=endpoint.tls or False
         )
     return ContainerEngine(client, endpoint.address)
+
+
+def copy_image(
+    connect_source: Callable[[], ContainerEngine],
+    target: ContainerEngine,
+    reference: str,
+    check: Callable[[ImageView], None],
+    progress: Callable[[str, float | None], None],
+) -> bool:
+    """Copy an image to another engine and verify its ID there.
+
+    Args:
+        connect_source: connects to the engine that may have the image.
+        target: the engine that receives it.
+        reference: the image.
+        check: raises if the target cannot use the image; called before anything is sent.
+        progress: receives a message and the fraction of the sent bytes.
+
+    Returns:
+        False if the source engine does not answer or does not have the image.
+    """
+    try:
+        source = connect_source()
+        image = find_image(source, reference)
+    except HoldfastError:
+        return False
+    if image is None:
+        return False
+    check(image)
+    load_image(target, _export_image(source, reference, image.size, progress))
+    copied = find_image(target, reference)
+    if copied is None or copied.id != image.id:
+        # "unexpected EOF" makes the error transient (containers.errors): the step sends the image again.
+        raise ContainerEngineError(
+            f"{reference}: unexpected EOF, the image on {target.address} is incomplete"
+        )
+    return True
+
+
+def _export_image(
+    source: ContainerEngine, reference: str, size: int, progress: Callable[[str, float | None], None]
+) -> Iterator[bytes]:
+    transfer, sent = TransferProgress(size, progress, prefix="sending: "), 0
+    with translate_errors(f"exporting {reference}", source.address):
+        for chunk in source.client.get_image(reference):
+            yield chunk
+            sent += len(chunk)
+            transfer.update(sent)
+    transfer.finish()

@@ -55,10 +55,6 @@ class Deadline:
         """The deadline `seconds` from now."""
         return cls(clock.monotonic() + argument_checks.check_seconds("seconds", seconds, zero=True))
 
-    @property
-    def expired(self) -> bool:
-        return clock.monotonic() >= self.expires
-
     def remaining(self) -> float:
         """Seconds left, never below zero."""
         return max(0.0, self.expires - clock.monotonic())
@@ -70,7 +66,7 @@ class Deadline:
 
     def check(self, what: str) -> None:
         """Raise DeadlineExceededError if the deadline has passed."""
-        if self.expired:
+        if clock.monotonic() >= self.expires:
             raise DeadlineExceededError(f"no time left for {what}")
 
     def __enter__(self) -> Self:

@@ -15,7 +15,7 @@ def engine(monkeypatch):
     volumes, reads = {}, []
 
     def create(_engine, name, *, gateway):
-        volumes[name] = VolumeView(name=name, labels={"dev.holdfast.gateway": gateway}, mountpoint="")
+        volumes[name] = VolumeView(name=name, labels={"dev.holdfast.gateway": gateway})
 
     monkeypatch.setattr(volume, "find_volume", lambda _engine, name: volumes.get(name))
     monkeypatch.setattr(volume, "create_volume", create)
