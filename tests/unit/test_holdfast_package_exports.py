@@ -115,7 +115,7 @@ def test_every_export_exists():
 
 def test_every_export_is_used_outside_its_package():
     used = defaultdict(set)
-    for each in [*source_imports(), *imports_of_tests()]:
+    for each in [*source_imports(), *source_attributes(), *imports_of_tests()]:
         if not is_inside(each.importer, each.module):
             used[each.module].add(each.name)
     documents = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -134,11 +134,18 @@ def imports_of_tests() -> list[Import]:
     return [
         each
         for path in paths
-        for each in imports(path.read_text(), "tests", path.name) + package_attributes(path.read_text())
+        for each in imports(path.read_text(), "tests", path.name)
+        + package_attributes(path.read_text(), "tests")
     ]
 
 
-def package_attributes(source: str) -> list[Import]:
+def source_attributes() -> list[Import]:
+    return [
+        each for path in SRC.rglob("*.py") for each in package_attributes(path.read_text(), module_name(path))
+    ]
+
+
+def package_attributes(source: str, importer: str) -> list[Import]:
     """The uses of `package.name` after `import package` or `from parent import package`."""
     aliases = {}
     for node in ast.walk(ast.parse(source)):
@@ -146,7 +153,7 @@ def package_attributes(source: str) -> list[Import]:
             parent = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             aliases |= {alias.asname or alias.name: f"{parent}{alias.name}" for alias in node.names}
     return [
-        Import("", "tests", package, name)
+        Import("", importer, package, name)
         for alias, package in aliases.items()
         if package in PACKAGES
         for name in re.findall(rf"\b{re.escape(alias)}\.(\w+)", source)

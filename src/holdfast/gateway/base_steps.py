@@ -14,6 +14,7 @@ from holdfast.errors import (
     HoldfastError,
     NodeConfigurationError,
     NodeStoppedError,
+    WaitFailedError,
     WaitTimeoutError,
 )
 from holdfast.gateway.cluster import kubernetes_get
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Lines of a log in an error message.
 LOG_LINES = 15
-"""Lines of a log in an error message."""
 
 _MIN_WAIT_SECONDS = 0.1
 
@@ -106,6 +107,15 @@ class ClusterStep(GatewayStep):
             if log.strip():
                 return indent_log(log.decode(errors="replace"))
         return indent_log("")
+
+    def wait_error(
+        self, error: HoldfastError, subject: str, details: str, *, within: str, hint: str
+    ) -> HoldfastError:
+        """The error for a pod that cannot run, or that did not become ready in time."""
+        if isinstance(error, WaitFailedError):
+            return WaitFailedError(f"{subject}: cannot run: {details}", hint=hint, cause=error)
+        hint = f"Run the same command again to continue waiting. {hint}"
+        return WaitTimeoutError(f"{subject}: {within}: {details}", hint=hint, cause=error)
 
     def describe_hint(self, namespace: str, target: str) -> str:
         """The hint to inspect an object, for example `pod NAME`."""

@@ -9,7 +9,7 @@ from holdfast import home
 from holdfast.containers import find_image, labels, read_file
 from holdfast.errors import ApiUnreachableError, TemporaryError
 from holdfast.gateway.base_steps import GatewayStep
-from holdfast.gateway.cluster import kubeconfig, kubernetes_get_with_credentials
+from holdfast.gateway.cluster import kubeconfig, kubernetes_get
 from holdfast.gateway.reconnect import ensure_tunnel, reopen_tunnel_on_retry
 from holdfast.gateway.registry import (
     GatewayMetadata,
@@ -113,12 +113,12 @@ class WriteKubeconfig(GatewayStep):
             return absent("no kubeconfig yet")
         if path.stat().st_mode & 0o077:
             return partial("readable by other users")
-        if path.read_bytes() != _desired_kubeconfig(self.gateway):
+        if path.read_bytes() != desired_kubeconfig(self.gateway):
             return partial("the node has newer credentials or another address")
         return done(str(path))
 
     def run(self, ctx: StepContext) -> None:
-        home.write_atomic(self.gateway.files.kubeconfig, _desired_kubeconfig(self.gateway))
+        home.write_atomic(self.gateway.files.kubeconfig, desired_kubeconfig(self.gateway))
         ctx.note(str(self.gateway.files.kubeconfig))
 
 
@@ -128,7 +128,7 @@ def refresh_kubeconfig(gateway: GatewayContext) -> bool:
     if container is None or container.state != "running" or not gateway.files.kubeconfig.exists():
         return False
     try:
-        desired = _desired_kubeconfig(gateway)
+        desired = desired_kubeconfig(gateway)
     except TemporaryError:
         return False
     if gateway.files.kubeconfig.read_bytes() == desired:
@@ -137,7 +137,12 @@ def refresh_kubeconfig(gateway: GatewayContext) -> bool:
     return True
 
 
-def _desired_kubeconfig(gateway: GatewayContext) -> bytes:
+def desired_kubeconfig(gateway: GatewayContext) -> bytes:
+    """The kubeconfig for this machine, made from the node's.
+
+    Raises:
+        TemporaryError: The node has not written its kubeconfig yet.
+    """
     path = gateway.contract.kubeconfig_path
     content = read_file(gateway.engine, gateway.object_name, path)
     if content is None:
@@ -165,7 +170,7 @@ class WaitApiReady(GatewayStep):
 
     def run(self, ctx: StepContext) -> None:
         credentials = kubeconfig.parse_credentials(self.gateway.files.kubeconfig.read_bytes())
-        kubernetes_get_with_credentials(credentials, self.gateway, "/readyz")
+        kubernetes_get(self.gateway, "/readyz", credentials)
         ctx.note(credentials.server)
 
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from holdfast.containers import ContainerEngine
     from holdfast.gateway.settings import Settings
-    from holdfast.kube import Objects
 
 DEFAULT_IMAGE = f"holdfast/node:{__version__}"
 
@@ -99,13 +98,6 @@ class GatewayContext:
         if self.metadata is not None:
             check_same_engine(engine, self.metadata, self.files.metadata)
         return engine
-
-    @cached_property
-    def cluster(self) -> Objects:
-        """The objects of the gateway's cluster; needs the kubeconfig."""
-        from holdfast.kube import Objects
-
-        return Objects(self.api_client, timeout=self.settings.timeouts.request)
 
     @cached_property
     def api_client(self) -> ApiClient:

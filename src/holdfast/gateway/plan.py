@@ -7,61 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.gateway.cluster import (
-    ApplyWorkloads,
-    EnsureNamespace,
-    ReconcileTls,
-    RunSmokeTest,
-    WaitHealthy,
-    WaitRollout,
-    WriteClientFiles,
-)
-from holdfast.gateway.connection import (
-    CloseTunnel,
-    OpenTunnel,
-    RemoveTunnelState,
-    WaitApiReady,
-    WriteKubeconfig,
-    WriteMetadata,
-)
-from holdfast.gateway.image_push import CheckLocalImages, PushGatewayImage, PushImages
-from holdfast.gateway.node import (
-    CheckDataVersion,
-    CheckEngine,
-    DisableRestart,
-    EnableRestart,
-    EnsureContainer,
-    EnsureImage,
-    EnsureNetwork,
-    EnsureVolume,
-    StartContainer,
-    WaitNodeReady,
-    WaitNodeRegistered,
-    WaitRuntime,
-)
-from holdfast.gateway.pv_migration import MigrateVolumes, RemoveStaleNodes
-from holdfast.gateway.registries import WriteRegistries, read_registry_sources
-from holdfast.gateway.teardown import (
-    RemoveContainer,
-    RemoveLocalFiles,
-    RemoveNetwork,
-    RemoveVolume,
-    ReplaceOldGateway,
-    StopContainer,
-)
-from holdfast.gateway.upgrade import (
-    CheckSpace,
-    CheckUpgrade,
-    CommitUpgrade,
-    FinishRollback,
-    FinishUpgrade,
-    MarkRollback,
-    ParkOldContainer,
-    RemoveNewContainer,
-    RestoreOldContainer,
-    RestoreSnapshot,
-    StopOldNode,
-    TakeSnapshot,
+from holdfast.gateway import (
+    cluster,
+    connection,
+    image_push,
+    node,
+    pv_migration,
+    registries,
+    teardown,
+    upgrade,
 )
 
 if TYPE_CHECKING:
@@ -79,52 +33,56 @@ def up_steps(gateway: GatewayContext, *, check_images: bool = True) -> list[Step
         gateway: the gateway.
         check_images: check first that the images to push exist; a rollback does not need them.
     """
-    checks: list[Step] = [CheckLocalImages(gateway)] if check_images else []
+    checks: list[Step] = [image_push.CheckLocalImages(gateway)] if check_images else []
     check_names = [step.name for step in checks]
     return [
         # Checks: up to here nothing is changed.
-        CheckEngine(gateway),
-        EnsureImage(gateway),
+        node.CheckEngine(gateway),
+        node.EnsureImage(gateway),
         *checks,
         # Container, network and volume.
-        _run_after(ReplaceOldGateway(gateway), *check_names),
-        EnsureNetwork(gateway),
-        _run_after(EnsureVolume(gateway), *check_names),
-        CheckDataVersion(gateway),
-        EnsureContainer(gateway),
+        _run_after(teardown.ReplaceOldGateway(gateway), *check_names),
+        node.EnsureNetwork(gateway),
+        _run_after(node.EnsureVolume(gateway), *check_names),
+        node.CheckDataVersion(gateway),
+        node.EnsureContainer(gateway),
         # The sources are read while the plan is built: a missing CA file or login fails before any change.
-        WriteRegistries(gateway, read_registry_sources(gateway.settings.registries)),
-        EnableRestart(gateway),
-        _run_after(StartContainer(gateway), "write-registries"),
-        *([OpenTunnel(gateway)] if gateway.host.tunnel else []),
+        registries.WriteRegistries(gateway, registries.read_registry_sources(gateway.settings.registries)),
+        node.EnableRestart(gateway),
+        _run_after(node.StartContainer(gateway), "write-registries"),
+        *([connection.OpenTunnel(gateway)] if gateway.host.tunnel else []),
         # The API server, from inside the node and from this machine.
-        WaitNodeRegistered(gateway),
-        WriteKubeconfig(gateway),
-        WaitApiReady(gateway),
+        node.WaitNodeRegistered(gateway),
+        connection.WriteKubeconfig(gateway),
+        connection.WaitApiReady(gateway),
         # Before the node is ready: DNS and storage may wait for volumes that are pinned to a stale node.
-        RemoveStaleNodes(gateway),
-        MigrateVolumes(gateway),
-        WaitNodeReady(gateway),
+        pv_migration.RemoveStaleNodes(gateway),
+        pv_migration.MigrateVolumes(gateway),
+        node.WaitNodeReady(gateway),
         # Workloads and images.
         *(_workload_steps(gateway) if gateway.settings.workloads else ()),
-        *([PushImages(gateway, gateway.settings.push_images)] if gateway.settings.push_images else ()),
+        *(
+            [image_push.PushImages(gateway, gateway.settings.push_images)]
+            if gateway.settings.push_images
+            else ()
+        ),
         # Verification, then the record on this machine.
-        _run_after(WaitHealthy(gateway), "wait-node-ready"),
-        _run_after(RunSmokeTest(gateway), "wait-node-ready"),
-        _run_after(WriteMetadata(gateway), "wait-healthy", "run-probe"),
+        _run_after(cluster.WaitHealthy(gateway), "wait-node-ready"),
+        _run_after(cluster.RunSmokeTest(gateway), "wait-node-ready"),
+        _run_after(connection.WriteMetadata(gateway), "wait-healthy", "run-probe"),
     ]
 
 
 def _workload_steps(gateway: GatewayContext) -> list[Step]:
     """The gateway's own workloads; the image is pushed while Kubernetes starts."""
     return [
-        EnsureNamespace(gateway),
-        ReconcileTls(gateway),
-        WriteClientFiles(gateway),
-        WaitRuntime(gateway),
-        PushGatewayImage(gateway),
-        ApplyWorkloads(gateway),
-        _run_after(WaitRollout(gateway), "wait-node-ready"),
+        cluster.EnsureNamespace(gateway),
+        cluster.ReconcileTls(gateway),
+        cluster.WriteClientFiles(gateway),
+        node.WaitRuntime(gateway),
+        image_push.PushGatewayImage(gateway),
+        cluster.ApplyWorkloads(gateway),
+        _run_after(cluster.WaitRollout(gateway), "wait-node-ready"),
     ]
 
 
@@ -137,40 +95,40 @@ def _run_after(step: Step, *names: str) -> Step:
 def upgrade_steps(gateway: GatewayContext) -> list[Step]:
     """Upgrade: `up` with another image, after the old node was stopped, copied and parked."""
     steps = _judge_node_first(up_steps(gateway))
-    replace, create = _index_of(ReplaceOldGateway, steps), _index_of(EnsureContainer, steps)
-    _run_after(steps[replace], CheckUpgrade.name)
-    _run_after(steps[create], ParkOldContainer.name)
+    replace, create = _index_of(teardown.ReplaceOldGateway, steps), _index_of(node.EnsureContainer, steps)
+    _run_after(steps[replace], upgrade.CheckUpgrade.name)
+    _run_after(steps[create], upgrade.ParkOldContainer.name)
     return [
         *steps[:replace],
         # Nothing is changed before the versions are known to be compatible.
-        CheckUpgrade(gateway),
+        upgrade.CheckUpgrade(gateway),
         *steps[replace:create],
         # Nothing is stopped before the snapshot is known to fit on the disk.
-        CheckSpace(gateway),
+        upgrade.CheckSpace(gateway),
         # Snapshot and parked container make the rollback possible.
-        StopOldNode(gateway),
-        TakeSnapshot(gateway),
-        ParkOldContainer(gateway),
+        upgrade.StopOldNode(gateway),
+        upgrade.TakeSnapshot(gateway),
+        upgrade.ParkOldContainer(gateway),
         # The new container; the waits of `up` decide whether it is healthy.
         *steps[create:],
-        CommitUpgrade(gateway),
-        FinishUpgrade(gateway),
+        upgrade.CommitUpgrade(gateway),
+        upgrade.FinishUpgrade(gateway),
     ]
 
 
 def rollback_steps(gateway: GatewayContext, record: UpgradeRecord) -> list[Step]:
     """Roll an upgrade back: old datastore, old container, then `up` until it is healthy."""
     steps = _judge_node_first(up_steps(gateway, check_images=False))
-    first = _index_of(EnsureImage, steps)
-    _run_after(steps[first], RestoreOldContainer.name)
+    first = _index_of(node.EnsureImage, steps)
+    _run_after(steps[first], upgrade.RestoreOldContainer.name)
     return [
         *steps[:first],
-        MarkRollback(gateway, record),
-        RemoveNewContainer(gateway),
-        RestoreSnapshot(gateway, record),
-        RestoreOldContainer(gateway),
+        upgrade.MarkRollback(gateway, record),
+        upgrade.RemoveNewContainer(gateway),
+        upgrade.RestoreSnapshot(gateway, record),
+        upgrade.RestoreOldContainer(gateway),
         *steps[first:],
-        FinishRollback(gateway, record),
+        upgrade.FinishRollback(gateway, record),
     ]
 
 
@@ -181,10 +139,10 @@ def _judge_node_first(steps: list[Step]) -> list[Step]:
     failed push or apply on a node that is still starting must not end the run first.
     """
     for step in steps:
-        if isinstance(step, PushGatewayImage):
-            _run_after(step, WaitNodeRegistered.name)
-        elif isinstance(step, ApplyWorkloads):
-            _run_after(step, WaitNodeReady.name)
+        if isinstance(step, image_push.PushGatewayImage):
+            _run_after(step, node.WaitNodeRegistered.name)
+        elif isinstance(step, cluster.ApplyWorkloads):
+            _run_after(step, node.WaitNodeReady.name)
     return steps
 
 
@@ -194,16 +152,16 @@ def _index_of(kind: type[Step], steps: Sequence[Step]) -> int:
 
 def push_steps(gateway: GatewayContext, references: Sequence[str]) -> list[Step]:
     """Push local images into a running gateway."""
-    return [CheckEngine(gateway), PushImages(gateway, references, needs=("check-engine",))]
+    return [node.CheckEngine(gateway), image_push.PushImages(gateway, references, needs=("check-engine",))]
 
 
 def stop_steps(gateway: GatewayContext) -> list[Step]:
     """Stop the node; nothing is removed."""
     return [
-        CheckEngine(gateway),
-        DisableRestart(gateway),
-        StopContainer(gateway),
-        *([CloseTunnel(gateway)] if gateway.host.tunnel else []),
+        node.CheckEngine(gateway),
+        node.DisableRestart(gateway),
+        teardown.StopContainer(gateway),
+        *([connection.CloseTunnel(gateway)] if gateway.host.tunnel else []),
     ]
 
 
@@ -212,9 +170,9 @@ def destroy_steps(gateway: GatewayContext, *, with_data: bool) -> list[Step]:
     after = ("remove-volume",) if with_data else ()
     return [
         *stop_steps(gateway),
-        RemoveContainer(gateway),
-        RemoveNetwork(gateway),
-        *([RemoveVolume(gateway)] if with_data else []),
-        RemoveLocalFiles(gateway),
-        *([RemoveTunnelState(gateway, after=after)] if gateway.host.tunnel else []),
+        teardown.RemoveContainer(gateway),
+        teardown.RemoveNetwork(gateway),
+        *([teardown.RemoveVolume(gateway)] if with_data else []),
+        teardown.RemoveLocalFiles(gateway),
+        *([connection.RemoveTunnelState(gateway, after=after)] if gateway.host.tunnel else []),
     ]

@@ -77,8 +77,8 @@ def reopen_tunnel_on_retry(
 
 R = TypeVar("R")
 
+# Errors that a lost connection can cause; others would occur again.
 _CONNECTION_ERRORS = (TemporaryError, ContainerEngineUnreachableError, HostAccessError)
-"""Errors that a lost connection can cause; others would occur again."""
 
 _RECONNECT_BACKOFF = exponential(0.5, cap=10.0)
 

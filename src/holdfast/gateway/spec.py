@@ -16,8 +16,8 @@ import msgspec
 from holdfast.errors import InvalidGatewayNameError
 
 NAME_PREFIX = "holdfast-"
+# The node name is also a hostname and a DNS label, which have this limit.
 MAX_NODE_NAME_LENGTH = 63
-"""The node name is also a hostname and a DNS label, which have this limit."""
 
 _FALLBACK_LABEL = "gateway"
 _HASH_LENGTH = 8
@@ -91,8 +91,8 @@ class GatewaySpec(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...] = ()
 
 
+# The contract version that this holdfast supports (label `dev.holdfast.contract`).
 CONTRACT_VERSION = "1"
-"""The contract version that this holdfast supports (label `dev.holdfast.contract`)."""
 
 
 class NodeContract(msgspec.Struct, frozen=True, kw_only=True):

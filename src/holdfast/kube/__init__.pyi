@@ -12,7 +12,6 @@ from holdfast.kube.client import (
 from holdfast.kube.client_limits import aiohttp_session as aiohttp_session
 from holdfast.kube.conditions import (
     WaitCondition as WaitCondition,
-    WaitListCondition as WaitListCondition,
     WaitResult as WaitResult,
     condition as condition,
     job_complete as job_complete,

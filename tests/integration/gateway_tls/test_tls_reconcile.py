@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import PermanentError, TemporaryError
 from holdfast.gateway import GatewayContext, resolve_settings
-from holdfast.gateway.cluster import ReconcileTls, WriteClientFiles, api_requests
+from holdfast.gateway.cluster import ReconcileTls, WriteClientFiles, tls
 from holdfast.pki import (
     CLIENT_CA_SECRET,
     CLIENT_SECRET,
@@ -132,14 +132,14 @@ def test_clock_skew_is_reported_and_replaces_nothing(cluster_steps):
 def test_valid_bundle_is_not_replaced_by_skewed_clock(cluster_steps, monkeypatch, days, words):
     cluster_steps.run(ReconcileTls, WriteClientFiles)
     before = cluster_steps.versions()
-    monkeypatch.setattr(api_requests, "utc_now", lambda: now() + dt.timedelta(days=days))
+    monkeypatch.setattr(tls, "utc_now", lambda: now() + dt.timedelta(days=days))
     with pytest.raises(PermanentError, match=f"{words} the clock of gateway bench; nothing was replaced"):
         cluster_steps.run(ReconcileTls, WriteClientFiles)
     assert cluster_steps.versions() == before
 
 
 def test_first_bundle_is_not_issued_with_skewed_clock(cluster_steps, monkeypatch):
-    monkeypatch.setattr(api_requests, "utc_now", lambda: now() + dt.timedelta(hours=3))
+    monkeypatch.setattr(tls, "utc_now", lambda: now() + dt.timedelta(hours=3))
     with pytest.raises(PermanentError, match="3 hours ahead of"):
         cluster_steps.run(ReconcileTls)
     assert not any(cluster_steps.secrets().values())

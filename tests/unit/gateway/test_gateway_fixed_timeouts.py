@@ -25,7 +25,7 @@ ON_PURPOSE = {
     "remote/lock.py: HEARTBEAT_SECONDS": "protocol between the two sides of a remote lock",
     "remote/lock.py: HEARTBEAT_TIMEOUT_SECONDS": "protocol between the two sides of a remote lock",
     "remote/lock.py: timeout=30.0": "default without settings; gateways pass timeouts.ssh",
-    "gateway/cluster/api_requests.py: MAX_SKEW_SECONDS": "tolerated clock skew, not a wait",
+    "gateway/cluster/tls.py: _MAX_SKEW_SECONDS": "tolerated clock skew, not a wait",
     "gateway/doctor/checks/engine_host.py: _SKEW_PROBLEM_SECONDS": "tolerated clock skew, not a wait",
     "gateway/doctor/checks/engine_host.py: _SKEW_WARNING_SECONDS": "tolerated clock skew, not a wait",
     "gateway/doctor/checks/cluster.py: _STUCK_AFTER_SECONDS": "age of a pod that counts as stuck, not a wait",
@@ -36,7 +36,6 @@ ON_PURPOSE = {
     "gateway/image_push/containerd.py: '1s'": "one question of many, as above",
     "gateway/pv_migration/stale_nodes.py: grace_seconds=0": "the kubelet of that pod is gone",
     "gateway/base_steps.py: _MIN_WAIT_SECONDS": "minimum rest of timeouts.probe and timeouts.rollout",
-    "gateway/cluster/health.py: _POD_LIST_SECONDS": "a list of pods inside the wait of timeouts.health",
     "gateway/upgrade/upgrade_steps.py: _FAILED_STOP_SECONDS": "grace of a node whose datastore is thrown away",  # noqa: E501
 }
 

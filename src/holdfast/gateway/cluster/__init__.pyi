@@ -1,17 +1,19 @@
 from holdfast.gateway.cluster import kubeconfig as kubeconfig
-from holdfast.gateway.cluster.api_requests import (
-    clock_skew_seconds as clock_skew_seconds,
+from holdfast.gateway.cluster.health import RunSmokeTest as RunSmokeTest, WaitHealthy as WaitHealthy
+from holdfast.gateway.cluster.kubeconfig import (
+    KubeCredentials as KubeCredentials,
     get_gateway_info as get_gateway_info,
     kubernetes_get as kubernetes_get,
-    kubernetes_get_with_credentials as kubernetes_get_with_credentials,
 )
-from holdfast.gateway.cluster.health import RunSmokeTest as RunSmokeTest, WaitHealthy as WaitHealthy
-from holdfast.gateway.cluster.kubeconfig import KubeCredentials as KubeCredentials
 from holdfast.gateway.cluster.manifests import GATEWAY_IMAGE as GATEWAY_IMAGE
-from holdfast.gateway.cluster.pod_conditions import permanent_failure as permanent_failure
 from holdfast.gateway.cluster.rollout import (
     ApplyWorkloads as ApplyWorkloads,
     EnsureNamespace as EnsureNamespace,
     WaitRollout as WaitRollout,
+    permanent_failure as permanent_failure,
 )
-from holdfast.gateway.cluster.tls import ReconcileTls as ReconcileTls, WriteClientFiles as WriteClientFiles
+from holdfast.gateway.cluster.tls import (
+    ReconcileTls as ReconcileTls,
+    WriteClientFiles as WriteClientFiles,
+    clock_skew_seconds as clock_skew_seconds,
+)

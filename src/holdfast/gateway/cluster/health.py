@@ -24,14 +24,14 @@ from holdfast.errors import (
     WaitTimeoutError,
 )
 from holdfast.gateway.base_steps import LOG_LINES, ClusterStep, indent_log, remaining_seconds
-from holdfast.gateway.cluster.api_requests import get_gateway_info, kubernetes_get
+from holdfast.gateway.cluster.kubeconfig import get_gateway_info, kubernetes_get
 from holdfast.gateway.cluster.manifests import (
     API_SERVER_NAME,
     MANAGED_LABELS,
     container_security_context,
     pod_security_context,
 )
-from holdfast.gateway.cluster.pod_conditions import permanent_failure, pod_succeeded, report_changes
+from holdfast.gateway.cluster.rollout import permanent_failure, pod_succeeded, report_changes
 from holdfast.gateway.node import disk_pressure_error
 from holdfast.gateway.reconnect import reopen_tunnel_on_retry
 from holdfast.kube import WaitResult
@@ -43,10 +43,9 @@ if TYPE_CHECKING:
     from holdfast.workflow import StepContext
 
 POD_NAME = "holdfast-probe"
+# A small image with a shell that every node contains.
 HELPER_IMAGE = "holdfast.dev/helper:1"
-"""A small image with a shell that every node contains."""
 
-_POD_LIST_SECONDS = 2.0
 _ENGINE_ERRORS = (ContainerEngineError, ContainerEngineUnreachableError, HostUnreachableError)
 _WORKSPACE = "/sandbox"
 _COMMAND = f'echo holdfast > {_WORKSPACE}/probe && sync && test "$(cat {_WORKSPACE}/probe)" = holdfast'
@@ -135,31 +134,16 @@ class WaitHealthy(ClusterStep):
 
     def _check_pods(self) -> None:
         """End the wait if a pod of the API server cannot run: the port would never answer."""
-        failures: list[tuple[str, str]] = []
-
-        def collect(pods: list[dict[str, Any]]) -> WaitResult:
-            failures[:] = [
-                (pod["metadata"]["name"], text) for pod in pods if (text := permanent_failure(pod))
-            ]
-            return WaitResult(done=True)
-
         namespace = self.gateway.settings.namespace
-        try:
-            self.gateway.cluster.wait_many(
-                "Pod",
-                collect,
-                label_selector=f"app.kubernetes.io/name={API_SERVER_NAME}",
-                namespace=namespace,
-                deadline=_POD_LIST_SECONDS,
-            )
-        except DeadlineExceededError:
-            return
-        if failures:
-            pod, text = failures[0]
-            raise WaitFailedError(
-                f"{API_SERVER_NAME}: cannot run: {text}\n{self.pod_log(namespace, pod)}",
-                hint=self.describe_hint(namespace, f"pod {pod}"),
-            )
+        selector = f"labelSelector=app.kubernetes.io/name={API_SERVER_NAME}"
+        pods = kubernetes_get(self.gateway, f"/api/v1/namespaces/{namespace}/pods?{selector}").body
+        for pod in msgspec.json.decode(pods)["items"]:
+            if failure := permanent_failure(pod):
+                name = pod["metadata"]["name"]
+                raise WaitFailedError(
+                    f"{API_SERVER_NAME}: cannot run: {failure}\n{self.pod_log(namespace, name)}",
+                    hint=self.describe_hint(namespace, f"pod {name}"),
+                )
 
     def _confirm_client_files(self, ctx: StepContext) -> None:
         """Delete the previous client files; only now have the new ones been accepted by the server."""
@@ -231,24 +215,16 @@ class RunSmokeTest(ClusterStep):
             self._delete_objects(ctx, deadline, wait=True)
             self._run_pod(ctx, deadline)
         except (WaitFailedError, DeadlineExceededError) as error:
-            raise disk_pressure_error(self.gateway) or self._pod_error(error) from error
+            raise disk_pressure_error(self.gateway) or self.wait_error(
+                error,
+                "probe pod",
+                f"{error.message}\n{self.pod_log(self.namespace, POD_NAME)}",
+                within=f"not finished within {self.gateway.settings.timeouts.probe:g} s",
+                hint=self.describe_hint(self.namespace, f"pod {POD_NAME}"),
+            ) from error
         self._delete_objects(ctx, deadline, wait=False)
         ctx.note("a pod ran a command and wrote its workspace")
         return self.engine_call(ctx, self._container_start)
-
-    def _pod_error(self, error: WaitFailedError | DeadlineExceededError) -> HoldfastError:
-        log, hint = (
-            self.pod_log(self.namespace, POD_NAME),
-            self.describe_hint(self.namespace, f"pod {POD_NAME}"),
-        )
-        if isinstance(error, WaitFailedError):
-            return WaitFailedError(f"probe pod: cannot run: {error.message}\n{log}", hint=hint, cause=error)
-        seconds = self.gateway.settings.timeouts.probe
-        return WaitTimeoutError(
-            f"probe pod: not finished within {seconds:g} s: {error.message}\n{log}",
-            hint=f"Run the same command again to continue. {hint}",
-            cause=error,
-        )
 
     def _container_start(self) -> dict[str, str]:
         """Identify the current start of the container; empty without a container."""

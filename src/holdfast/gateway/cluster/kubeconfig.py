@@ -2,6 +2,9 @@
 
 The gateway's is the node's admin kubeconfig with the published address. Files are written as a whole with
 mode 0600; a merge never changes an entry of another cluster.
+
+Callers that ask one question send a single HTTPS request with these credentials: it loads no Kubernetes
+client, is never retried, and has the timeout `timeouts.glance`. Steps that write or wait use `Objects`.
 """
 
 from __future__ import annotations
@@ -18,10 +21,16 @@ import msgspec
 from holdfast import home
 from holdfast.errors import CorruptFileError, TemporaryError
 from holdfast.gateway.spec import kubeconfig_context
+from holdfast.kube import https_get
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.gateway.context import GatewayContext
+    from holdfast.kube import HttpsResponse
+    from holdfast.pki import ClientIdentity
+
+_MAX_RESPONSE_BYTES = 16 << 20  # a page of a hundred objects fits
 _SECTIONS = ("clusters", "users", "contexts")
 
 
@@ -173,6 +182,35 @@ def parse_credentials(kubeconfig: bytes) -> KubeCredentials:
         raise CorruptFileError(
             "kubeconfig: no usable credentials", hint="Repeat `up` for this gateway to write it again."
         ) from error
+
+
+def kubernetes_get(
+    gateway: GatewayContext, path: str, credentials: KubeCredentials | None = None
+) -> HttpsResponse:
+    """GET a path of the gateway's Kubernetes API; by default with the kubeconfig of this machine."""
+    credentials = credentials or parse_credentials(gateway.files.kubeconfig.read_bytes())
+    return https_get(
+        credentials.server,
+        path,
+        ca=credentials.ca,
+        certificate=credentials.certificate,
+        key=credentials.key,
+        timeout=gateway.settings.timeouts.glance,
+        max_bytes=_MAX_RESPONSE_BYTES,
+    )
+
+
+def get_gateway_info(gateway: GatewayContext, identity: ClientIdentity) -> bytes:
+    """GET the description of the gateway from its own API."""
+    response = https_get(
+        gateway.gateway_api_url,
+        "/v1/gateway",
+        ca=identity.ca,
+        certificate=identity.client.certificate,
+        key=identity.client.key,
+        timeout=gateway.settings.timeouts.glance,
+    )
+    return response.body
 
 
 def _parse_yaml(data: bytes) -> dict[str, Any]:

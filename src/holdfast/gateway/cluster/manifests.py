@@ -14,12 +14,12 @@ from holdfast import __version__
 from holdfast.api import EXTENSIONS_GROUP, GROUP
 from holdfast.pki import CLIENT_CA_SECRET, SERVER_SECRET
 
+# The image of all workloads of a gateway.
 GATEWAY_IMAGE = f"holdfast/gateway:{__version__}"
-"""The image of all workloads of a gateway."""
 
 MANAGED_LABELS = {"app.kubernetes.io/managed-by": "holdfast", "app.kubernetes.io/part-of": "holdfast"}
+# Pod annotation with the hash of the template that the pod was created from.
 TEMPLATE_ANNOTATION = "holdfast.dev/template"
-"""Pod annotation with the hash of the template that the pod was created from."""
 IMAGE_DIGEST_ANNOTATION = "holdfast.dev/image"
 BUNDLE_DIGEST_ANNOTATION = "holdfast.dev/certificates"
 
@@ -84,11 +84,11 @@ def container_security_context() -> dict[str, Any]:
 def with_template_hash(template: dict[str, Any], digests: dict[str, str]) -> dict[str, Any]:
     """Return a pod template whose annotations are the digests and the hash of the template itself."""
 
-    def annotated(annotations: dict[str, str]) -> dict[str, Any]:
+    def with_annotations(annotations: dict[str, str]) -> dict[str, Any]:
         return {**template, "metadata": {**template["metadata"], "annotations": annotations}}
 
-    content = msgspec.json.encode(annotated(digests), order="deterministic")
-    return annotated({**digests, TEMPLATE_ANNOTATION: hashlib.sha256(content).hexdigest()[:16]})
+    content = msgspec.json.encode(with_annotations(digests), order="deterministic")
+    return with_annotations({**digests, TEMPLATE_ANNOTATION: hashlib.sha256(content).hexdigest()[:16]})
 
 
 def service_dns_names(namespace: str) -> tuple[str, ...]:

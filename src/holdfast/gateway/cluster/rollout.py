@@ -2,6 +2,9 @@
 
 A rotated certificate or a new image changes the pod template and so triggers a rollout; nothing else
 restarts a pod. The manifests are in `manifests.py`.
+
+The wait conditions are pure functions of pods. A pod whose image cannot be pulled, or that crash-loops, does
+not become ready: the condition fails immediately.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api import build_crds
 from holdfast.containers import find_image
-from holdfast.errors import DeadlineExceededError, HoldfastError, WaitFailedError, WaitTimeoutError
+from holdfast.errors import DeadlineExceededError, WaitFailedError
 from holdfast.gateway.base_steps import ClusterStep, remaining_seconds
 from holdfast.gateway.cluster.manifests import (
     API_SERVER_NAME,
@@ -19,11 +22,11 @@ from holdfast.gateway.cluster.manifests import (
     GATEWAY_IMAGE,
     IMAGE_DIGEST_ANNOTATION,
     MANAGED_LABELS,
+    TEMPLATE_ANNOTATION,
     ManifestContext,
     build_api_server_manifests,
     build_controller_manifests,
 )
-from holdfast.gateway.cluster.pod_conditions import matches_template, report_changes, template_ready
 from holdfast.gateway.image_push import gateway_image_missing_error, local_engine
 from holdfast.gateway.node import disk_pressure_error
 from holdfast.kube import WaitResult, differences, namespace_active, object_deleted, rollout_complete
@@ -31,6 +34,8 @@ from holdfast.retry import Deadline
 from holdfast.workflow import ProbeResult, absent, done, partial
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.workflow import StepContext
 
 _MAX_NAMES = 4  # longer lists are shown as a count
@@ -175,7 +180,7 @@ class WaitRollout(_WorkloadStep):
         objects, metadata = self.objects(ctx), deployment["metadata"]
         name, namespace = metadata["name"], metadata["namespace"]
         match_labels = deployment["spec"]["selector"]["matchLabels"]
-        pods = _TemplatePods(deployment["spec"]["template"])
+        pods = TemplatePods(deployment["spec"]["template"])
         try:
             objects.wait_many(
                 "Pod",
@@ -192,43 +197,41 @@ class WaitRollout(_WorkloadStep):
                 deadline=remaining_seconds(deadline),
             )
         except (WaitFailedError, DeadlineExceededError) as error:
-            raise disk_pressure_error(self.gateway) or self._rollout_error(
-                error, name, namespace, pods
+            log = self.pod_log(namespace, pods.last_name) if pods.last_name else ""
+            raise disk_pressure_error(self.gateway) or self.wait_error(
+                error,
+                name,
+                f"{pods.last_state or 'no pod was created'}\n{log}".rstrip(),
+                within=f"not ready within {self.gateway.settings.timeouts.rollout:g} s",
+                hint=self.describe_hint(namespace, f"deployment {name}"),
             ) from error
 
-    def _rollout_error(
-        self, error: WaitFailedError | DeadlineExceededError, name: str, namespace: str, pods: _TemplatePods
-    ) -> HoldfastError:
-        log = self.pod_log(namespace, pods.last_name) if pods.last_name else ""
-        hint = self.describe_hint(namespace, f"deployment {name}")
-        if isinstance(error, WaitFailedError):
-            return WaitFailedError(
-                f"{name}: cannot run: {pods.last_state}\n{log}".rstrip(), hint=hint, cause=error
-            )
-        seconds, state = self.gateway.settings.timeouts.rollout, pods.last_state or "no pod was created"
-        return WaitTimeoutError(
-            f"{name}: not ready within {seconds:g} s: {state}\n{log}".rstrip(),
-            hint=f"Run the same command again to continue waiting. {hint}",
-            cause=error,
-        )
 
-
-class _TemplatePods:
-    """The condition `template_ready` that records the last pod it observed, for error messages."""
+class TemplatePods:
+    """The condition that a running pod of a template is ready; records the last pod for error messages."""
 
     def __init__(self, template: dict[str, Any]) -> None:
-        self._condition = template_ready(template)
         self._template = template
         self.last_name = ""
         self.last_state = ""
 
-    def __call__(self, pods: Any) -> WaitResult:
-        result = self._condition(pods)
+    def __call__(self, pods: list[dict[str, Any]]) -> WaitResult:
+        matching = [pod for pod in pods if matches_template(self._template, pod)]
+        for pod in matching:
+            self.last_name = pod["metadata"]["name"]
+        result = self._evaluate([pod for pod in matching if not _is_finished(pod)], len(pods) > len(matching))
         self.last_state = result.failed or result.observed
-        for pod in pods:
-            if matches_template(self._template, pod):
-                self.last_name = pod["metadata"]["name"]
         return result
+
+    @staticmethod
+    def _evaluate(current: list[dict[str, Any]], has_others: bool) -> WaitResult:
+        if not current:
+            return WaitResult(observed="the old pod is terminating" if has_others else "no pod yet")
+        for pod in current:
+            if failure := permanent_failure(pod):
+                return WaitResult(failed=failure, observed=failure)
+        is_ready = any(_is_ready(pod) for pod in current)
+        return WaitResult(done=is_ready, observed="ready" if is_ready else pod_progress(current[0]))
 
 
 def build_workloads(context: ManifestContext) -> list[dict[str, Any]]:
@@ -256,3 +259,101 @@ def _describe_difference(paths: list[str]) -> str:
     if any(IMAGE_DIGEST_ANNOTATION in path for path in paths):
         return "its image"
     return paths[0]
+
+
+# Waiting reasons of a container that only a change of the pod or its image resolves.
+PERMANENT_WAITING_REASONS = frozenset({
+    "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull",
+    "ErrImagePull", "ImageInspectError", "ImagePullBackOff", "InvalidImageName", "RunContainerError",
+})  # fmt: skip
+
+_WAITING_TEXTS = {"ContainerCreating": "creating its container", "PodInitializing": "initializing"}
+
+
+def matches_template(template: dict[str, Any], pod: dict[str, Any]) -> bool:
+    """Whether a pod has the hash of this template, and a spec that nothing has changed since."""
+    expected = template["metadata"]["annotations"][TEMPLATE_ANNOTATION]
+    actual = (pod["metadata"].get("annotations") or {}).get(TEMPLATE_ANNOTATION)
+    return actual == expected and not differences(template["spec"], pod.get("spec"))
+
+
+def pod_succeeded(pod: dict[str, Any] | None) -> WaitResult:
+    """Condition: the pod has run to completion. Fails if the pod failed or cannot start."""
+    if pod is None:
+        return WaitResult(observed="no pod yet")
+    phase = _status(pod).get("phase")
+    if phase == "Failed":
+        return WaitResult(failed=f"failed{_exit_code_text(pod)}")
+    if failure := permanent_failure(pod):
+        return WaitResult(failed=failure)
+    return WaitResult(done=phase == "Succeeded", observed=pod_progress(pod))
+
+
+def report_changes(
+    condition: Callable[[Any], WaitResult], on_change: Callable[[str], None]
+) -> Callable[[Any], WaitResult]:
+    """Return the same condition, which calls `on_change` whenever the observed state changes."""
+    last = ""
+
+    def reporting(observed: Any) -> WaitResult:
+        nonlocal last
+        result = condition(observed)
+        if result.observed != last:
+            last = result.observed
+            on_change(result.observed)
+        return result
+
+    return reporting
+
+
+def permanent_failure(pod: dict[str, Any]) -> str:
+    """Why waiting for this pod cannot help; empty while it may."""
+    for status in _container_statuses(pod):
+        waiting = (status.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in PERMANENT_WAITING_REASONS:
+            message = str(waiting.get("message") or "").strip().split("\n", 1)[0]
+            return f"{waiting['reason']}: {message}" if message else str(waiting["reason"])
+    return ""
+
+
+def pod_progress(pod: dict[str, Any]) -> str:
+    """The state of a pod that is not ready, in a few words."""
+    for status in _container_statuses(pod):
+        state = status.get("state") or {}
+        reason = (state.get("waiting") or {}).get("reason")
+        if reason:
+            return _WAITING_TEXTS.get(reason, str(reason))
+        if state.get("running"):
+            return "started, not ready yet"
+    for condition in _status(pod).get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"not scheduled yet: {condition.get('message') or condition.get('reason')}"
+    return str(_status(pod).get("phase") or "no phase yet").lower()
+
+
+def _status(pod: dict[str, Any]) -> dict[str, Any]:
+    return pod.get("status") or {}
+
+
+def _container_statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    status = _status(pod)
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def _is_finished(pod: dict[str, Any]) -> bool:
+    phase = _status(pod).get("phase")
+    return bool(pod["metadata"].get("deletionTimestamp")) or phase in ("Failed", "Succeeded")
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = _status(pod).get("conditions") or ()
+    return any(row.get("type") == "Ready" and row.get("status") == "True" for row in conditions)
+
+
+def _exit_code_text(pod: dict[str, Any]) -> str:
+    for status in _container_statuses(pod):
+        terminated = (status.get("state") or {}).get("terminated")
+        if terminated:
+            return f" with exit code {terminated.get('exitCode')}"
+    reason = _status(pod).get("reason")
+    return f" ({reason})" if reason else ""

@@ -3,27 +3,84 @@
 A valid bundle is kept, even if another program created it; any other is replaced as a whole. A run that
 dies between two Secrets leaves parts that do not match, which the next run detects. Keys stay in memory:
 results, events and the store never contain one. `pki` decides what is valid.
+
+An invalid bundle is replaced only while the clocks of this machine and of the gateway agree: a certificate
+that is expired by one clock only may be valid.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
+from holdfast.api import parse_timestamp
 from holdfast.errors import ApiUnreachableError, PermanentError
 from holdfast.gateway.base_steps import ClusterStep
-from holdfast.gateway.cluster import api_requests
+from holdfast.gateway.cluster.kubeconfig import kubernetes_get
 from holdfast.gateway.cluster.manifests import MANAGED_LABELS, service_dns_names
 from holdfast.workflow import ProbeResult, absent, done, partial
 
 if TYPE_CHECKING:
+    from holdfast.gateway.context import GatewayContext
     from holdfast.gateway.spec import GatewaySpec
     from holdfast.pki import CertificateBundle, ClientCertificateStore, StoredCredentials, ValidationResult
     from holdfast.workflow import StepContext
 
 _BUNDLE_KEY = "gateway.bundle"
 _MAX_REASONS = 2
+_MAX_SKEW_SECONDS = 300.0
+
+
+def utc_now() -> dt.datetime:
+    """The time of this machine's clock."""
+    return dt.datetime.now(dt.UTC)
+
+
+def api_server_clock_skew(gateway: GatewayContext) -> float:
+    """Seconds by which the clock of the gateway's API server is ahead of this machine's."""
+    before = utc_now().timestamp()
+    response = kubernetes_get(gateway, "/version")
+    return clock_skew_seconds(response.date, before, utc_now().timestamp())
+
+
+def clock_skew_seconds(timestamp: str, before: float, after: float) -> float:
+    """Seconds by which another clock is ahead of ours.
+
+    Args:
+        timestamp: time of the other clock: an HTTP date or RFC 3339.
+        before: our time when the request was sent.
+        after: our time when the response arrived.
+    """
+    parse = parsedate_to_datetime if "," in timestamp else parse_timestamp
+    try:
+        remote = parse(timestamp).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+    if remote < before - 1:  # the Date header has a resolution of one second
+        return remote - before
+    return max(0.0, remote - after)
+
+
+def check_clock_skew(name: str, seconds: float) -> None:
+    """Raise PermanentError if this machine and the gateway disagree on the time."""
+    if abs(seconds) <= _MAX_SKEW_SECONDS:
+        return
+    direction = "behind" if seconds > 0 else "ahead of"
+    raise PermanentError(
+        f"clock skew: this machine's clock ({utc_now():%Y-%m-%d %H:%M} UTC) is "
+        f"{_format_duration(abs(seconds))} {direction} the clock of gateway {name}; nothing was replaced",
+        hint="Correct the clock of this machine or of the gateway's host, then run the same command again.",
+    )
+
+
+def _format_duration(seconds: float) -> str:
+    """A duration in its largest unit."""
+    for unit, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} seconds"
 
 
 def server_names(spec: GatewaySpec, namespace: str) -> tuple[str, ...]:
@@ -83,13 +140,13 @@ class _TlsStep(ClusterStep):
         validation = validate_bundle(
             stored,
             names=server_names(self.gateway.spec, settings.namespace),
-            at=api_requests.utc_now(),
+            at=utc_now(),
             renew_below=settings.certificates.renew_below,
         )
         if not validation.is_valid:
             policy = self.call_policy(ctx).replace(retry_on=ApiUnreachableError)
-            skew = policy.call(api_requests.api_server_clock_skew, self.gateway)
-            api_requests.check_clock_skew(self.gateway.name, skew)
+            skew = policy.call(api_server_clock_skew, self.gateway)
+            check_clock_skew(self.gateway.name, skew)
         check_certificate_times(validation, settings.namespace)
         return validation
 
@@ -124,7 +181,7 @@ class ReconcileTls(_TlsStep):
         settings = self.gateway.settings
         bundle = issue_bundle(
             server_names(self.gateway.spec, settings.namespace),
-            at=api_requests.utc_now(),
+            at=utc_now(),
             lifetime=dt.timedelta(days=settings.certificates.life_days),
         )
         _redact_keys(ctx, bundle)
@@ -176,9 +233,7 @@ class WriteClientFiles(_TlsStep):
             return absent("the gateway has no certificates yet")
         stored = self.files.read()
         renew_below = self.gateway.settings.certificates.renew_below
-        validation = validate_client_identity(
-            stored, at=api_requests.utc_now(), ca=bundle.ca, renew_below=renew_below
-        )
+        validation = validate_client_identity(stored, at=utc_now(), ca=bundle.ca, renew_below=renew_below)
         if validation.codes == {"absent"}:
             return absent("no client files yet")
         if not validation.is_valid:

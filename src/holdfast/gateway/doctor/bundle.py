@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     Collector = Callable[[GatewayFacts], Any]
 
 BUNDLE_DIR = "holdfast-bundle"
+# The first member of every bundle; it identifies a file as a bundle.
 CONTENTS_MEMBER = f"{BUNDLE_DIR}/contents.json"
-"""The first member of every bundle; it identifies a file as a bundle."""
 
 _STEP, _TITLE = "bundle", "Bundle"
 _LOG_LINES = 500
@@ -111,6 +111,7 @@ _PV_SPEC_KEYS = (
 )  # fmt: skip
 _PVC_SPEC_KEYS = ("resources", "storageClassName", "volumeName")
 
+# The files of a bundle and their collectors, which return a text or a JSON value.
 COLLECTORS: dict[str, Collector] = {
     "versions.json": _collect_versions,
     "settings.json": lambda facts: explain_settings(facts.resolved),
@@ -127,7 +128,6 @@ COLLECTORS: dict[str, Collector] = {
     "cluster/claims.json": partial(_collect_objects, "persistentvolumeclaims", _PVC_SPEC_KEYS),
     "cluster/events.json": _collect_events,
 }
-"""The files of a bundle and their collectors, which return a text or a JSON value."""
 
 
 def check_bundle_path(path: Path) -> None:

@@ -22,12 +22,12 @@ from holdfast.containers import (
     find_container,
     find_network,
     find_volume,
-    read_file,
     run_in_container,
     translate_errors,
 )
-from holdfast.errors import ApiUnreachableError, CorruptFileError, HoldfastError
-from holdfast.gateway.cluster import kubeconfig, kubernetes_get_with_credentials
+from holdfast.errors import ApiUnreachableError, CorruptFileError, HoldfastError, TemporaryError
+from holdfast.gateway.cluster import kubeconfig, kubernetes_get
+from holdfast.gateway.connection import desired_kubeconfig
 from holdfast.gateway.context import GatewayContext
 from holdfast.gateway.doctor.findings import Finding, note, problem
 from holdfast.gateway.hosts import LocalHost
@@ -51,8 +51,8 @@ OBJECT_FINDERS: dict[str, Callable[[ContainerEngine, str], Any]] = {
     "volume": find_volume,
 }
 _PAGE_SIZE = 100
+# A busy machine may drop a single request; a server that is down is reported after two timeouts.
 _READ_RETRY = Policy(attempts=3, backoff=constant(0.2), retry_on=ApiUnreachableError)
-"""A busy machine may drop a single request; a server that is down is reported after two timeouts."""
 
 
 class FactUnavailable(Exception):  # noqa: N818 (not an error of the product: it skips a check)
@@ -66,7 +66,7 @@ class cached_fact(Generic[T]):  # noqa: N801 (used like functools.cached_propert
         self._compute = compute
 
     def __get__(self, facts: GatewayFacts, owner: type) -> T:
-        return facts.cached(self._compute.__name__, lambda: self._compute(facts))
+        return facts.compute_once(self._compute.__name__, lambda: self._compute(facts))
 
 
 class GatewayFacts:
@@ -163,11 +163,10 @@ class GatewayFacts:
         """The kubeconfig that this machine should have, made from the node's."""
         if self.container is None:
             raise FactUnavailable("the container does not exist")
-        gateway = self.gateway
-        content = read_file(self.engine, gateway.object_name, gateway.contract.kubeconfig_path)
-        if content is None:
-            raise FactUnavailable("the node has no kubeconfig yet")
-        return kubeconfig.build_host_kubeconfig(content, name=gateway.name, server=gateway.api_server_url)
+        try:
+            return desired_kubeconfig(self.gateway)
+        except TemporaryError as error:
+            raise FactUnavailable("the node has no kubeconfig yet") from error
 
     @property
     def credentials(self) -> KubeCredentials:
@@ -197,9 +196,7 @@ class GatewayFacts:
         """
         self.require_connection()
         policy = _READ_RETRY.replace(deadline=2 * self.gateway.settings.timeouts.glance)
-        return policy.call(
-            kubernetes_get_with_credentials, credentials or self.credentials, self.gateway, path
-        )
+        return policy.call(kubernetes_get, self.gateway, path, credentials or self.credentials)
 
     def require_connection(self) -> None:
         """Raise `FactUnavailable` unless the container runs and the tunnel is open."""
@@ -210,20 +207,20 @@ class GatewayFacts:
     def list_objects(self, path: str) -> list[dict[str, Any]]:
         """List Kubernetes objects, page by page, if the API server answers."""
         try:
-            self.cached("readyz", lambda: self.api_get("/readyz"))
+            self.compute_once("readyz", lambda: self.api_get("/readyz"))
         except HoldfastError as error:
             raise FactUnavailable("the API server does not answer") from error
-        return self.cached(path, lambda: self._list_pages(path))
+        return self.compute_once(path, lambda: self._list_pages(path))
 
     def find_object(self, kind: str) -> Any:
         """The container, network or volume with the gateway's name, whoever created it; None without one."""
-        return self.cached(kind, lambda: OBJECT_FINDERS[kind](self.engine, self.gateway.object_name))
+        return self.compute_once(kind, lambda: OBJECT_FINDERS[kind](self.engine, self.gateway.object_name))
 
     def is_foreign(self, view: Any) -> bool:
         """Whether an object exists, but does not have the gateway's label."""
         return view is not None and view.labels.get(GATEWAY) != self.name
 
-    def cached(self, key: str, compute: Callable[[], T]) -> T:
+    def compute_once(self, key: str, compute: Callable[[], T]) -> T:
         """Return the value under a key; the first caller computes it, concurrent callers wait for it."""
         future: Future[T] = Future()
         # `setdefault` is atomic: of several threads, only the one that stored its future computes the value.

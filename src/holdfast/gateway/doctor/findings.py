@@ -7,14 +7,14 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+# `problem`: the gateway does not work; `warning`: it may stop working; `note`: information.
 Severity: TypeAlias = Literal["problem", "warning", "note"]
-"""`problem`: the gateway does not work; `warning`: it may stop working; `note`: information."""
 
+# What repairs a finding: `doctor --fix`, the command in `repair`, a manual action, or nothing.
 FixedBy: TypeAlias = Literal["fix", "command", "person", "none"]
-"""What repairs a finding: `doctor --fix`, the command in `repair`, a manual action, or nothing."""
 
+# Code of the finding that reports a check which failed or timed out.
 CHECK_FAILED = "check-failed"
-"""Code of the finding that reports a check which failed or timed out."""
 
 _SEVERITY_ORDER = {"problem": 0, "warning": 1, "note": 2}
 _EXIT_REPAIRABLE, _EXIT_MANUAL_ACTION = 1, 3

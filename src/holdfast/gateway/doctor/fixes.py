@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from holdfast.gateway.doctor.findings import DoctorReport, Finding
 
 _EXPECTED_MODES = {"kubeconfig-mode": 0o600, "store-mode": 0o600, "folder-mode": 0o700}
+# With one of these findings, `up` would fail, create an empty volume, or do more than a repair.
 _CODES_BLOCKING_UP = (
     "settings-bad", "volume-missing", "image-differs", "upgrade-unfinished", "port-taken", "foreign-object",
     "lock-held",
 )  # fmt: skip
-"""With one of these findings, `up` would fail, create an empty volume, or do more than a repair."""
+# The checks that report those codes. If one of them did not run, `up` is not known to be safe.
 _CHECKS_GUARDING_UP = ("volume", "image", "settings", "upgrade", "ports", "foreign objects", "lock")
-"""The checks that report those codes. If one of them did not run, `up` is not known to be safe."""
 _DEFERRED_TO_UP = "left to `up`"
 
 

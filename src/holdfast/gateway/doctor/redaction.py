@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+# Substrings of a name, compared without case and separators.
 _SECRET_SUBSTRINGS = (
     "password", "passwd", "passphrase", "secret", "token", "credential", "apikey", "privatekey", "accesskey",
     "clientkey", "signingkey", "dockerconfig", "authorization", "cookie", "bearer", "webhook",
 )  # fmt: skip
-"""Substrings of a name, compared without case and separators."""
 
+# Whole words of a name: `DB_PASS`, but not `bypass`.
 _SECRET_WORDS = {
     "pass", "pwd", "pat", "auth", "auths", "dsn", "jwt", "otp", "psk", "sas", "sig", "signature", "creds",
 }  # fmt: skip
-"""Whole words of a name: `DB_PASS`, but not `bypass`."""
 
 _KEY_SUFFIXES = {"data", "pem", "b64", "base64", "file", "value"}
 _PUBLIC_KEY_WORDS = {"public", "topology", "sort", "cache", "partition", "foreign", "primary", "label"}
@@ -53,8 +53,8 @@ def _is_key_name(words: list[str]) -> bool:
 
 HIDDEN = "<hidden>"
 
+# Shorter values are hidden by name only: they occur inside of ordinary words.
 _MIN_SECRET_LENGTH = 6
-"""Shorter values are hidden by name only: they occur inside of ordinary words."""
 
 _OMITTED_KINDS = ("Secret", "SecretList", "ConfigMap", "ConfigMapList")
 

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from holdfast.workflow import StepContext
 
 
+# Retries while containerd is not ready, and after a lost connection or a truncated stream.
 PUSH_RETRY_POLICY = Policy(attempts=4, backoff=exponential(0.5, cap=5), retry_on=containerd.is_push_retryable)
-"""Retries while containerd is not ready, and after a lost connection or a truncated stream."""
 
 _NODE_EXIT_SECONDS = 3.0
 

@@ -24,4 +24,8 @@ from holdfast.gateway.node.start import (
     EnableRestart as EnableRestart,
     StartContainer as StartContainer,
 )
-from holdfast.gateway.node.volume import CheckDataVersion as CheckDataVersion, EnsureVolume as EnsureVolume
+from holdfast.gateway.node.volume import (
+    CheckDataVersion as CheckDataVersion,
+    EnsureVolume as EnsureVolume,
+    check_version_skew as check_version_skew,
+)

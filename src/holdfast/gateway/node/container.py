@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from holdfast.workflow import StepContext
 
 
+# Grace period when the engine stops the container at a shutdown of its host; a node needs about 2 s.
 SHUTDOWN_GRACE_SECONDS = 30
-"""Grace period when the engine stops the container at a shutdown of its host; a node needs about 2 s."""
 
+# Restart policies. Not `unless-stopped`: after its own crash an engine stops running containers, and would
+# take that for the user's stop.
 RESTART_ALWAYS, RESTART_NEVER = "always", "no"
-"""Restart policies. Not `unless-stopped`: after its own crash an engine stops running containers, and
-would take that for the user's stop."""
 
 
 def check_engine(facts: EngineFacts) -> None:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from holdfast.workflow import StepContext
 
 DISK_PRESSURE = "DiskPressure"
+# The exit code of a node that cannot run with its settings.
 NODE_EXIT_MANUAL_ACTION = 3
-"""The exit code of a node that cannot run with its settings."""
 
 
 class NodeProgress(msgspec.Struct, frozen=True):

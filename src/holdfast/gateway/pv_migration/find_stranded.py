@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 INTENTS_CONFIG_MAP, INTENTS_NAMESPACE = "holdfast-repin", "kube-system"
 PV_PROTECTION_FINALIZER = "kubernetes.io/pv-protection"
+# On a recreated volume: the uid of the object that it replaces.
 REPLACES_ANNOTATION = "holdfast.dev/replaces-volume"
-"""On a recreated volume: the uid of the object that it replaces."""
+# On a volume in migration, until its PVC is bound: the reclaim policy to restore.
 RESTORE_POLICY_ANNOTATION = "holdfast.dev/restore-reclaim-policy"
-"""On a volume in migration, until its PVC is bound: the reclaim policy to restore."""
 RETAIN = "Retain"
 _SELECTED_NODE_ANNOTATION = "local.path.provisioner/selected-node"
 _NAME_FIELD = "metadata.name"
@@ -37,8 +37,8 @@ _KEPT_METADATA = ("name", "labels", "ownerReferences")
 _PVC_GONE = "its PVC does not exist"
 
 _Object = dict[str, Any]
+# Returns those of the given directories that exist in the node.
 FilterExisting = Callable[[Sequence[str]], Collection[str]]
-"""Returns those of the given directories that exist in the node."""
 
 
 def metadata(obj: _Object) -> _Object:

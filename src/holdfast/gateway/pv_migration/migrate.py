@@ -54,8 +54,8 @@ MigrationAction: TypeAlias = Literal[
     "retain", "write-intent", "delete", "remove-finalizer", "create", "delete-intent", "give-up", "gone"
 ]
 
+# The directory below the node's state in which its storage provisioner creates volumes.
 LOCAL_PATH_DIR = "local-path"
-"""The directory below the node's state in which its storage provisioner creates volumes."""
 _MAX_ACTIONS = 20
 _INTENTS = f"ConfigMap {INTENTS_NAMESPACE}/{INTENTS_CONFIG_MAP}"
 _UNPINNED: dict[str, Any] = {"spec": {}}

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from holdfast.kube import Objects
     from holdfast.workflow import StepContext
 
+# Workers have this label with the `member_label_value` of their gateway.
 MEMBER_LABEL = "holdfast.dev/gateway"
-"""Workers have this label with the `member_label_value` of their gateway."""
 RECREATING_OWNER_KINDS = frozenset({"ReplicaSet", "StatefulSet"})
 NO_CLUSTER = "the cluster does not exist yet"
 

@@ -1,7 +1,6 @@
 from holdfast.gateway.upgrade import (
     datastore as datastore,
     state_machine as state_machine,
-    version_skew as version_skew,
 )
 from holdfast.gateway.upgrade.datastore import (
     UpgradeRecord as UpgradeRecord,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 RECORD_FILE = "upgrade.json"
 SNAPSHOTS_DIR = "snapshots"
+# How many snapshots are kept after an upgrade.
 KEPT_SNAPSHOTS = 2
-"""How many snapshots are kept after an upgrade."""
 _RESTORED_MARKER = "restored"
 _DF_COLUMNS = 6
 

@@ -11,29 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast import errors
 from holdfast.containers import container_logs, find_image, is_transient, set_restart_policy, start_container
-from holdfast.errors import (
-    ContainerEngineError,
-    ContainerEnginePermissionError,
-    ContainerEngineUnreachableError,
-    CorruptFileError,
-    DiskFullError,
-    HoldfastError,
-    HostAccessError,
-    HostUnreachableError,
-    LockedError,
-    LockLostError,
-    NodeConfigurationError,
-    NodeStoppedError,
-    OperationCancelledError,
-    PermanentError,
-    PortInUseError,
-    StepError,
-    StoreError,
-    TemporaryError,
-    UpgradeRolledBackError,
-    UsageError,
-)
 from holdfast.events import RunFailed
 from holdfast.gateway.base_steps import indent_log
 from holdfast.gateway.context import DEFAULT_IMAGE, GatewayContext, UpOptions
@@ -51,33 +30,33 @@ if TYPE_CHECKING:
 
     Run = Callable[[str, GatewayContext, list[Step]], RunResult]
 
+# The checkpoint scopes of the two plans.
 UPGRADE_SCOPE, ROLLBACK_SCOPE = "upgrade", "upgrade-rollback"
-"""The checkpoint scopes of the two plans."""
 
+# A run in which one of these steps had an effect has upgraded the gateway.
 UPGRADING_STEPS = frozenset({"put-aside", "finish-upgrade"})
-"""A run in which one of these steps had an effect has upgraded the gateway."""
 
+# Steps whose failure can mean that the new version is unhealthy. A failure of any other step, for example a
+# missing image to push or a local file that cannot be written, does not cause a rollback.
 _HEALTH_GATE_STEPS = frozenset({
     "start-container", "wait-runtime", "wait-node-registered", "wait-node-ready", "wait-api-ready",
     "wait-rollout", "wait-healthy", "run-probe",
 })  # fmt: skip
-"""Steps whose failure can mean that the new version is unhealthy. A failure of any other step, for example a
-missing image to push or a local file that cannot be written, does not cause a rollback."""
 
+# After these errors another command may own the gateway, or it cannot be reached: nothing is changed.
 _UNREACHABLE_ERRORS = (
-    LockedError, LockLostError, ContainerEngineUnreachableError, ContainerEnginePermissionError,
-    HostUnreachableError, HostAccessError,
+    errors.LockedError, errors.LockLostError, errors.ContainerEngineUnreachableError,
+    errors.ContainerEnginePermissionError, errors.HostUnreachableError, errors.HostAccessError,
 )  # fmt: skip
-"""After these errors another command may own the gateway, or it cannot be reached: nothing is changed."""
 
+# Errors that the old version would cause too: they never cause a rollback.
 _UNRELATED_ERRORS = (
-    *_UNREACHABLE_ERRORS, OperationCancelledError, StoreError, PortInUseError, DiskFullError, UsageError,
-    StepError,
+    *_UNREACHABLE_ERRORS, errors.OperationCancelledError, errors.StoreError, errors.PortInUseError,
+    errors.DiskFullError, errors.UsageError, errors.StepError,
 )  # fmt: skip
-"""Errors that the old version would cause too: they never cause a rollback."""
 
-_TERMINAL_ERRORS = (OperationCancelledError, StoreError, DiskFullError)
-"""Errors after which no other plan runs: the old node is started without waiting for it."""
+# Errors after which no other plan runs: the old node is started without waiting for it.
+_TERMINAL_ERRORS = (errors.OperationCancelledError, errors.StoreError, errors.DiskFullError)
 
 _LOG_LINES, _MAX_REASON_CHARS = 15, 4000
 
@@ -131,7 +110,7 @@ def refuse_unfinished_upgrade(gateway: GatewayContext) -> None:
     A record in phase `forward` without a parked container is allowed: the data has not been changed yet.
     """
     if gateway.parked_container() is not None or _is_rolling_back(read_record(gateway)):
-        raise PermanentError(
+        raise errors.PermanentError(
             f"gateway {gateway.name}: an unfinished upgrade needs its containers; nothing was changed",
             hint=f"Run `holdfast upgrade {gateway.name}` to finish it, or destroy it with its --data.",
         )
@@ -153,7 +132,7 @@ def resolve_direction(gateway: GatewayContext) -> tuple[GatewayContext, UpgradeR
         raise no_container_error(gateway)
     record = read_record(gateway)
     if old is not None and (record is None or record.phase == "rolled-back"):
-        raise CorruptFileError(
+        raise errors.CorruptFileError(
             f"container {old.name}: the volume has no record of its upgrade",
             hint=f"If {gateway.object_name} is healthy, remove {old.name}; else rename it to "
             f"{gateway.object_name}.",
@@ -163,7 +142,7 @@ def resolve_direction(gateway: GatewayContext) -> tuple[GatewayContext, UpgradeR
     target = gateway.settings.image
     if old is not None and record is not None:
         if target is not None and target != record.target:
-            raise PermanentError(
+            raise errors.PermanentError(
                 f"gateway {gateway.name}: an upgrade to {record.target} is unfinished",
                 hint=f"Run `holdfast upgrade {gateway.name} --image {record.target}` to finish it.",
             )
@@ -200,9 +179,11 @@ def run_upgrade(
         result = run(scope, gateway, steps)
     except _UNREACHABLE_ERRORS:
         raise
-    except HoldfastError as error:
+    except errors.HoldfastError as error:
         if gateway.parked_container() is None:
-            with suppress(HoldfastError):  # the first error is reported; `up` reports those of the old node
+            with suppress(
+                errors.HoldfastError
+            ):  # the first error is reported; `up` reports those of the old node
                 _restart_old_container(
                     gateway, run, was_running=was_running, wait=not isinstance(error, _TERMINAL_ERRORS)
                 )
@@ -215,30 +196,30 @@ def run_upgrade(
     return UpgradeResult(gateway=gateway, run_result=result, record=read_record(gateway))
 
 
-def is_health_failure(error: HoldfastError, step: str) -> bool:
+def is_health_failure(error: errors.HoldfastError, step: str) -> bool:
     """Whether an error means that the new version is unhealthy, so that the upgrade has to be rolled back."""
-    if isinstance(error, NodeStoppedError | NodeConfigurationError):
+    if isinstance(error, errors.NodeStoppedError | errors.NodeConfigurationError):
         return True
-    is_connection_lost = isinstance(error, ContainerEngineError) and is_transient(error)
+    is_connection_lost = isinstance(error, errors.ContainerEngineError) and is_transient(error)
     return step in _HEALTH_GATE_STEPS and not is_connection_lost and not isinstance(error, _UNRELATED_ERRORS)
 
 
 def _roll_back(
-    gateway: GatewayContext, record: UpgradeRecord, run: Run, cause: HoldfastError | None = None
+    gateway: GatewayContext, record: UpgradeRecord, run: Run, cause: errors.HoldfastError | None = None
 ) -> UpgradeResult:
     try:
         run(ROLLBACK_SCOPE, gateway, rollback_steps(gateway, record))
-    except (OperationCancelledError, LockedError):
+    except (errors.OperationCancelledError, errors.LockedError):
         raise
-    except HoldfastError as error:
-        kind = PermanentError if isinstance(error, PermanentError) else TemporaryError
+    except errors.HoldfastError as error:
+        kind = errors.PermanentError if isinstance(error, errors.PermanentError) else errors.TemporaryError
         raise kind(
             f"gateway {gateway.name}: the upgrade failed, and its rollback is not finished: {error.message}\n"
             f"the upgrade failed because: {record.reason}",
             hint=f"{error.hint} Run `holdfast upgrade {gateway.name}` to continue the rollback.".strip(),
             cause=error,
         ) from error
-    raise UpgradeRolledBackError(
+    raise errors.UpgradeRolledBackError(
         f"gateway {gateway.name}: not healthy with Kubernetes {record.target_kubernetes} ({record.target}); "
         f"rolled back to {record.kubernetes} ({record.image}): {record.reason}",
         hint=f"Workspaces were not rolled back. Writes to the API since {record.taken_at} are lost. "
@@ -277,11 +258,11 @@ def _with_image(gateway: GatewayContext, image: str | None) -> GatewayContext:
     return GatewayContext(gateway.name, resolved, options, gateway.contract, is_upgrade=True)
 
 
-def _failure_reason(gateway: GatewayContext, error: HoldfastError) -> str:
+def _failure_reason(gateway: GatewayContext, error: errors.HoldfastError) -> str:
     """The error's message with the last lines of the new node's log."""
     text = error.message
-    with suppress(HoldfastError):
-        if isinstance(error, ContainerEngineError) and "is restarting" in text:
+    with suppress(errors.HoldfastError):
+        if isinstance(error, errors.ContainerEngineError) and "is restarting" in text:
             text = "its node exits repeatedly"
         log = container_logs(gateway.engine, gateway.object_name, tail=_LOG_LINES).strip()
         if log and log.splitlines()[-1] not in text:

@@ -20,8 +20,8 @@ from holdfast.containers import (
 )
 from holdfast.errors import DiskFullError, GatewayNotFoundError, ImageNotFoundError, TemporaryError
 from holdfast.gateway.base_steps import GatewayStep, progress_reporter
-from holdfast.gateway.node import RESTART_NEVER
-from holdfast.gateway.upgrade import datastore, version_skew
+from holdfast.gateway.node import RESTART_NEVER, check_version_skew
+from holdfast.gateway.upgrade import datastore
 from holdfast.gateway.upgrade.datastore import (
     container_kubernetes_version,
     is_at_target,
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 _AT_TARGET = "it has that image already"
 _NO_OLD_VERSION = "no old container exists"
+# Free space required beyond the copies, for writes while they are made.
 _SPARE_BYTES = 16 << 20
-"""Free space required beyond the copies, for writes while they are made."""
+# An unhealthy node may not stop in an orderly way; its datastore is discarded anyway.
 _FAILED_STOP_SECONDS = 10
-"""An unhealthy node may not stop in an orderly way; its datastore is discarded anyway."""
 
 
 class CheckUpgrade(GatewayStep):
@@ -67,7 +67,7 @@ class CheckUpgrade(GatewayStep):
                 "the container engine, so a rollback would not be possible; nothing was changed",
                 hint="Pull or load that image first.",
             )
-        version_skew.check_version_skew(current, target, gateway.spec.image)
+        check_version_skew(current, target, gateway.spec.image)
         ctx.note(f"Kubernetes {current} → {target}")
 
 

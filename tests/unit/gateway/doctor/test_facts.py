@@ -18,7 +18,7 @@ def test_fact_is_collected_once():
 
     def read():
         barrier.wait()
-        assert facts.cached("key", compute) == "fact"
+        assert facts.compute_once("key", compute) == "fact"
 
     threads = [threading.Thread(target=read) for _ in range(5)]
     [thread.start() for thread in threads]
@@ -35,7 +35,7 @@ def test_error_of_a_fact_is_kept():
 
     for _ in range(2):
         with pytest.raises(ValueError, match="no value"):
-            facts.cached("key", compute)
+            facts.compute_once("key", compute)
     assert calls == [1]
 
 

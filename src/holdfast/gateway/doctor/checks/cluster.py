@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from holdfast.gateway.doctor.facts import GatewayFacts
 
 _PEM_END = b"-----END CERTIFICATE-----\n"
+# The node renews its certificates long before only this part of their lifetime remains.
 _EXPIRY_WARNING_FRACTION = 0.1
-"""The node renews its certificates long before only this part of their lifetime remains."""
+# How long a pod may be pending or terminating before it is reported.
 _STUCK_AFTER_SECONDS = 120.0
-"""How long a pod may be pending or terminating before it is reported."""
 _MAX_LISTED_POLICIES = 5
 _NO_REASON = "no reason given"
 

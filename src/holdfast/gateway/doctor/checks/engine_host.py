@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _CGROUP_V1 = "1"
 _DF_ROW = re.compile(r"\s(?P<total>\d+)\s+\d+\s+(?P<free>\d+)\s+\d+%")
+# The kubelet removes images below 15 % free disk space and evicts pods below 10 %.
 _LOW_DISK_FRACTION, _FULL_DISK_FRACTION = 0.15, 0.05
-"""The kubelet removes images below 15 % free disk space and evicts pods below 10 %."""
 _SKEW_WARNING_SECONDS, _SKEW_PROBLEM_SECONDS = 30.0, 300.0
 _MIN_INOTIFY_INSTANCES, _MIN_INOTIFY_WATCHES = 512, 65536
 _INOTIFY_SYSCTL_DIR = "/proc/sys/fs/inotify"

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from holdfast.workflow import RunRecord
 
 _GROUP_AND_OTHERS = 0o077
+# The commands that write checkpoints; scopes found in the store are read too.
 CHECKPOINT_SCOPES = ("up", "start", "stop", "upgrade", "destroy")
-"""The commands that write checkpoints; scopes found in the store are read too."""
 
 
 def check_metadata(facts: GatewayFacts) -> Iterator[Finding]:

@@ -14,8 +14,8 @@ def test_gateway_with_unreadable_metadata_is_known(content):
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
     facts = GatewayFacts("dev")
-    facts.cached("connected_engine", object)
-    facts.cached("container", lambda: None)
-    facts.cached("volume", lambda: None)
+    facts.compute_once("connected_engine", object)
+    facts.compute_once("container", lambda: None)
+    facts.compute_once("volume", lambda: None)
     codes = [finding.code for finding in check_volume(facts)]
     assert codes == (["volume-missing"] if content else [])

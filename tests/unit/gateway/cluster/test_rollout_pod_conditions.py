@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from holdfast.gateway.cluster.manifests import TEMPLATE_ANNOTATION
-from holdfast.gateway.cluster.pod_conditions import (
+from holdfast.gateway.cluster.rollout import (
     PERMANENT_WAITING_REASONS,
+    TemplatePods,
     permanent_failure,
     pod_progress,
     pod_succeeded,
     report_changes,
-    template_ready,
 )
 from holdfast.kube import WaitResult
 
@@ -55,13 +55,13 @@ def pod(mark="now", *, waiting=None, ready=False, phase="Pending", going=False, 
     ],
 )
 def test_rollout_counts_only_pods_of_current_template(pods, done, observed):
-    result = template_ready(TEMPLATE)(pods)
+    result = TemplatePods(TEMPLATE)(pods)
     assert (result.done, result.failed, result.observed) == (done, "", observed)
 
 
 @pytest.mark.parametrize("reason", sorted(PERMANENT_WAITING_REASONS))
 def test_permanent_pod_failure_fails_immediately_with_reason(reason):
-    assert template_ready(TEMPLATE)([pod(waiting=reason)]).failed == f"{reason}: why"
+    assert TemplatePods(TEMPLATE)([pod(waiting=reason)]).failed == f"{reason}: why"
     assert pod_succeeded(pod(waiting=reason)).failed == f"{reason}: why"
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from holdfast.errors import ImageIncompatibleError
-from holdfast.gateway.upgrade.version_skew import (
+from holdfast.gateway.node.volume import (
     KubernetesVersion,
     check_data_version,
     check_version_skew,
