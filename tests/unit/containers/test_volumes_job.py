@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from tests.support.stubs import stub
 
 from holdfast.containers import volumes
 from holdfast.containers.labels import GATEWAY, HELPER
@@ -27,7 +28,7 @@ JOB = volumes.VolumeJob(name="h", gateway="dev", image="", volume="v", mount_pat
 def test_only_own_container_is_removed(monkeypatch, labels, removed):
     container = None if labels is None else SimpleNamespace(labels=labels, id="id")
     calls = []
-    monkeypatch.setattr(volumes, "find_container", lambda *_: container)
+    stub(monkeypatch, volumes, "find_container", lambda *_: container)
     monkeypatch.setattr(volumes, "remove_container", lambda _, name: calls.append(name) or True)
     assert JOB.remove_leftover(None) is bool(removed)
     assert calls == removed
@@ -37,12 +38,12 @@ def fake_engine(monkeypatch, *, exits=True, code=0, output="two words\n"):
     """Replace the calls to the engine; return the list of changes they would make."""
     calls = []
     container = SimpleNamespace(labels={GATEWAY: "dev", HELPER: "volume"}, id="id", exit_code=code)
-    monkeypatch.setattr(volumes, "find_container", lambda *_: container)
-    monkeypatch.setattr(volumes, "create_container", lambda *_, **__: calls.append("create"))
-    monkeypatch.setattr(volumes, "start_container", lambda *_: calls.append("start"))
-    monkeypatch.setattr(volumes, "wait_for_exit", lambda *_, timeout: calls.append(timeout) or exits)
-    monkeypatch.setattr(volumes, "container_logs", lambda *_: output)
-    monkeypatch.setattr(volumes, "remove_container", lambda *_: calls.append("remove") or True)
+    stub(monkeypatch, volumes, "find_container", lambda *_: container)
+    stub(monkeypatch, volumes, "create_container", lambda *_, **__: calls.append("create"))
+    stub(monkeypatch, volumes, "start_container", lambda *_: calls.append("start"))
+    stub(monkeypatch, volumes, "wait_for_exit", lambda *_, timeout: calls.append(timeout) or exits)
+    stub(monkeypatch, volumes, "container_logs", lambda *_: output)
+    stub(monkeypatch, volumes, "remove_container", lambda *_: calls.append("remove") or True)
     return calls
 
 
@@ -72,8 +73,8 @@ def test_full_volume_has_its_own_error(monkeypatch):
 
 def test_missing_file_and_missing_container_differ(monkeypatch):
     fake_engine(monkeypatch)
-    monkeypatch.setattr(volumes, "read_file", lambda *_: None)
+    stub(monkeypatch, volumes, "read_file", lambda *_: None)
     assert JOB.read_file(None, "record") is None
-    monkeypatch.setattr(volumes, "find_container", lambda *_: None)
+    stub(monkeypatch, volumes, "find_container", lambda *_: None)
     with pytest.raises(ContainerEngineError, match="was removed while it was in use"):
         JOB.read_file(None, "record")

@@ -17,7 +17,8 @@ LONG, SHORT = 2.0, 0.02
 class Recorder:
     """An API server that accepts every write and records it."""
 
-    def __init__(self) -> None:
+    def __init__(self, make_box) -> None:
+        self.make_box = make_box
         self.wrote = []
         self.version = 100
         self.status = {}
@@ -37,7 +38,7 @@ class Recorder:
             return None
         merged = {**self.status, **patch["status"]}
         self.status = {key: value for key, value in merged.items() if value is not None}
-        return {**box(str(self.version)), "status": self.status}
+        return {**self.make_box(str(self.version)), "status": self.status}
 
     async def delete(self, *, kind, **_):
         self.answer("delete", kind)
@@ -59,11 +60,11 @@ def pod(version, **status):
     return made
 
 
-def written_after(*news, pause=LONG):
+def written_after(*news, pause=LONG, make_box=box):
     """Return the writes after these events."""
 
     async def scenario():
-        server = Recorder()
+        server = Recorder(make_box)
         controller = Controller(server, clock=virtual_now)
         running = asyncio.create_task(controller.run())
         for each in news:
@@ -173,7 +174,7 @@ def node(size):
     return {"status": {"capacity": {"ephemeral-storage": size}}}
 
 
-def test_oversized_pvc_is_reconciled_when_capacity_grows(monkeypatch):
+def test_oversized_pvc_is_reconciled_when_capacity_grows():
     asking = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Ti"}}}
     volume = {"metadata": {"name": "workspace"}, "spec": {**asking, "storageClassName": "local-path"}}
 
@@ -182,14 +183,14 @@ def test_oversized_pvc_is_reconciled_when_capacity_grows(monkeypatch):
         made["metadata"]["resourceVersion"] = version
         return made
 
-    monkeypatch.setattr(f"{__name__}.box", large)
     news = [
         lambda c: c.update_nodes([node("100Gi")]),
         lambda c: c.on_update(large()),
         lambda c: c.update_nodes([node("100Gi")]),
     ]
-    assert ("create", "Pod") not in written_after(*news)
-    assert ("create", "Pod") in written_after(*news, lambda c: c.update_nodes([node("100Gi"), node("2Ti")]))
+    grown = [*news, lambda c: c.update_nodes([node("100Gi"), node("2Ti")])]
+    assert ("create", "Pod") not in written_after(*news, make_box=large)
+    assert ("create", "Pod") in written_after(*grown, make_box=large)
 
 
 def test_unexpected_error_is_logged_once_with_traceback(monkeypatch, caplog):

@@ -8,6 +8,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from tests.support.stubs import stub
 
 from holdfast.errors import ConnectionLostError, LockLostError
 from holdfast.events import EventBus
@@ -146,15 +147,15 @@ def run(gateway, *steps):
 
 
 def test_image_transfer_stops_and_restarts_under_new_lock(gateway, monkeypatch):
-    monkeypatch.setattr(image, "find_image", lambda *_: None)
+    stub(monkeypatch, image, "find_image", lambda *_: None)
     assert run(gateway, EnsureImage(gateway)).changed == ("ensure-image",)
     assert gateway.host.sent == [0, 1, 0, 1, 2, 3]
 
 
 def test_pull_wait_ends_with_lost_lock(gateway, monkeypatch):
-    monkeypatch.setattr(image, "find_image", lambda *_: None)
-    monkeypatch.setattr(gateway.host, "transfer_image", lambda *_: False)
-    monkeypatch.setattr(image, "pull_image", lambda *_, progress, login: gateway.host.send(progress))
+    stub(monkeypatch, image, "find_image", lambda *_: None)
+    stub(monkeypatch, gateway.host, "transfer_image", lambda *_: False)
+    stub(monkeypatch, image, "pull_image", lambda *_, progress, login: gateway.host.send(progress))
     assert run(gateway, EnsureImage(gateway)).changed == ("ensure-image",)
     assert gateway.host.sent == [0, 1, 0, 1, 2, 3]
 
@@ -183,9 +184,12 @@ def test_datastore_copy_requires_lock(gateway, monkeypatch):
     monkeypatch.setattr(TakeSnapshot, "probe", Step.probe)
     monkeypatch.setattr(TakeSnapshot, "repeat", "safe")
     monkeypatch.setattr(gateway, "container", inspect)
-    monkeypatch.setattr(upgrade_steps, "new_record", lambda *_: SimpleNamespace(id="one"))
-    monkeypatch.setattr(
-        upgrade_steps.datastore, "take_snapshot", lambda *_: copied.append(len(gateway.host.locks)) or 1.0
+    stub(monkeypatch, upgrade_steps, "new_record", lambda *_: SimpleNamespace(id="one"))
+    stub(
+        monkeypatch,
+        upgrade_steps.datastore,
+        "take_snapshot",
+        lambda *_: copied.append(len(gateway.host.locks)) or 1.0,
     )
     run(gateway, TakeSnapshot(gateway))
     assert len(copied) == 1

@@ -26,7 +26,7 @@ from holdfast.gateway import commands, reconnect
 from holdfast.gateway.settings import Settings, TimeoutSettings
 from holdfast.gateway.upgrade import state_machine
 from holdfast.remote import RemoteLock
-from holdfast.retry import constant
+from holdfast.retry import testing_mode
 from holdfast.workflow import FileLock, LockHolder, Step
 
 pytestmark = pytest.mark.skipif(shutil.which("flock") is None, reason="needs flock of util-linux")
@@ -194,9 +194,7 @@ def test_lock_of_cut_session_is_awaited(tmp_path, remote_host):
     assert waited.is_set()
 
 
-def test_lock_never_released_times_out(tmp_path, remote_host, monkeypatch):
-    monkeypatch.setattr(reconnect, "HEARTBEAT_TIMEOUT_SECONDS", 0.0)
-    monkeypatch.setattr(reconnect, "_RECONNECT_BACKOFF", constant(0.1))
+def test_lock_never_released_times_out(tmp_path, remote_host):
     with remote_host.path.open("w") as kept:
 
         def keep():
@@ -205,7 +203,7 @@ def test_lock_never_released_times_out(tmp_path, remote_host, monkeypatch):
 
         command = Command(tmp_path, remote_host, raising(ContainerEngineError("cut"), remote_host.cut, keep))
         command.settings = Settings(timeouts=TimeoutSettings(ssh=1.0))
-        with pytest.raises(TemporaryError, match="still holds the lock"):
+        with testing_mode(), pytest.raises(TemporaryError, match="still holds the lock"):
             command()
     assert command.effects == ["first", "second"]
 

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 from click.testing import CliRunner
+from tests.support.stubs import stub
 
 from holdfast.api import Condition, DeletionResult, Phase, SandboxView, WorkspaceView
 from holdfast.cli import cli
@@ -152,7 +153,7 @@ class FakeGateway:
 @pytest.mark.parametrize("source", [(), ("--image", "x"), ("--template", "t")])
 def test_shutdown_is_sent_in_seconds_so_repeated_create_is_identical(monkeypatch, source):
     gateway = FakeGateway()
-    monkeypatch.setattr(lifecycle, "ensure_gateway_up", lambda *_, **__: gateway)
+    stub(monkeypatch, lifecycle, "ensure_gateway_up", lambda *_, **__: gateway)
     assert run_command(cli, ["sandbox", "create", "a", "--no-wait", "--shutdown-after", "90", *source]) == 0
     assert gateway.request.shutdown_after == 90
     assert run_command(cli, ["sandbox", "create", "a", "--no-wait", *source]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.stubs import stub
 
 from holdfast.errors import ContainerEngineError
 from holdfast.gateway.cluster import health
@@ -20,7 +21,7 @@ def wait_healthy_step(tmp_path, monkeypatch):
 
 def test_wait_message_includes_last_node_log_line(wait_healthy_step, monkeypatch):
     asked = []
-    monkeypatch.setattr(health, "container_logs", lambda *_, tail: asked.append(tail) or "etcd is up\n")
+    stub(monkeypatch, health, "container_logs", lambda *_, tail: asked.append(tail) or "etcd is up\n")
     assert wait_healthy_step._progress_message("not ready") == "not ready | etcd is up"
     assert asked == [1]
 

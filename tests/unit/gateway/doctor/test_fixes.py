@@ -1,6 +1,7 @@
 """`--fix` repairs files, deletes nothing, and runs `up` only if that is known to be a repair."""
 
 import pytest
+from tests.support.stubs import stub
 
 from holdfast.errors import TemporaryError
 from holdfast.events import EventBus
@@ -32,7 +33,7 @@ def test_fix_without_engine_repairs_local_files_and_deletes_nothing(damaged_gate
     "code", ["volume-missing", "image-differs", "upgrade-unfinished", "settings-bad", "port-taken"]
 )
 def test_up_is_not_run_when_it_would_do_more_than_repair(monkeypatch, report, fixable, code):
-    monkeypatch.setattr(fixes.commands, "up", lambda *_, **__: pytest.fail("up was run"))
+    stub(monkeypatch, fixes.commands, "up", lambda *_, **__: pytest.fail("up was run"))
     blocker = problem(code, "s", "c", fixed_by="person", repair="r")
     actions = apply_fixes(GatewayFacts("dev"), report(fixable, blocker), EventBus())
     assert actions[fixable] == f"`up` was not run because of {code}"
@@ -58,7 +59,7 @@ def report_without(request, report, fixable):
     "check", ["volume", "image", "settings", "upgrade", "ports", "foreign objects", "lock"]
 )
 def test_up_is_not_run_when_blocking_checks_did_not_run(monkeypatch, report_without, fixable, check):
-    monkeypatch.setattr(fixes.commands, "up", lambda *_, **__: pytest.fail("up was run"))
+    stub(monkeypatch, fixes.commands, "up", lambda *_, **__: pytest.fail("up was run"))
     assert check in CHECKS
     actions = apply_fixes(GatewayFacts("dev"), report_without(check), EventBus())
     assert actions[fixable] == f"`up` was not run because these checks did not run: {check}"

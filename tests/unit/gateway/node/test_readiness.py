@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from tests.support.stubs import stub
 
 from holdfast.containers import CommandResult
 from holdfast.errors import (
@@ -49,7 +50,7 @@ def node(monkeypatch):
         ),
     )
     monkeypatch.setattr(GatewayContext, "engine", None)
-    monkeypatch.setattr(readiness, "container_logs", lambda *_, **__: LOG)
+    stub(monkeypatch, readiness, "container_logs", lambda *_, **__: LOG)
     monkeypatch.setattr(readiness, "disk_pressure_error", lambda _: None)
 
     def run_in(*_):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.stubs import stub
 
 from holdfast.errors import DiskFullError
 from holdfast.gateway.context import GatewayContext
@@ -49,7 +50,7 @@ def test_error_names_problem_and_hint(tmp_path, monkeypatch):
     gateway = GatewayContext("dev", resolve_settings({}))
     body = b'{"items": [{"metadata": {"name": "n"}, "status": {"conditions": [%s]}}]}'
     row = b'{"type": "DiskPressure", "status": "True", "lastTransitionTime": "T", "message": "low"}'
-    monkeypatch.setattr(readiness, "kubernetes_get", lambda *_: HttpsResponse(body % row, ""))
+    stub(monkeypatch, readiness, "kubernetes_get", lambda *_: HttpsResponse(body % row, ""))
     told = readiness.disk_pressure_error(gateway)
     assert isinstance(told, DiskFullError)
     assert "DiskPressure since T: low" in told.message

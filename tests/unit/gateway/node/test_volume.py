@@ -1,6 +1,7 @@
 """Only the run that created the volume may assume that it is empty; any other checks the data on it."""
 
 import pytest
+from tests.support.stubs import stub
 
 from holdfast.containers import VolumeView
 from holdfast.gateway.context import GatewayContext
@@ -25,7 +26,7 @@ def engine(monkeypatch):
     monkeypatch.setattr(GatewayContext, "engine", None)
     monkeypatch.setattr(GatewayContext, "container", lambda _: None)
     monkeypatch.setattr(GatewayContext, "parked_container", lambda _: None)
-    monkeypatch.setattr(GatewayContext, "check_owned", lambda *_: None)
+    stub(monkeypatch, GatewayContext, "check_owned", lambda *_: None)
     return reads
 
 

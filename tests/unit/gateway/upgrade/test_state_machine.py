@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from tests.support.stubs import stub
 from tests.support.upgrade_record import UPGRADE_RECORD
 
 from holdfast.containers import labels
@@ -65,12 +66,12 @@ def gateway(monkeypatch):
     monkeypatch.setattr(GatewayContext, "parked_container", lambda _: state.parked_container)
     monkeypatch.setattr(GatewayContext, "engine", None)
     monkeypatch.setattr(state_machine, "read_record", lambda _: state.record)
-    monkeypatch.setattr(state_machine, "container_logs", lambda *_, **__: "last line")
-    monkeypatch.setattr(state_machine, "select_plan", lambda *_: (state_machine.UPGRADE_SCOPE, []))
+    stub(monkeypatch, state_machine, "container_logs", lambda *_, **__: "last line")
+    stub(monkeypatch, state_machine, "select_plan", lambda *_: (state_machine.UPGRADE_SCOPE, []))
     monkeypatch.setattr(
         state_machine, "set_restart_policy", lambda *args: state.calls.append(("restart", args[-1]))
     )
-    monkeypatch.setattr(state_machine, "start_container", lambda *_: state.calls.append(("start",)))
+    stub(monkeypatch, state_machine, "start_container", lambda *_: state.calls.append(("start",)))
     return state
 
 
@@ -294,8 +295,8 @@ def test_interrupted_restore_is_finished_before_node_starts(gateway, monkeypatch
     gateway.container, calls, expected = None, [], ["restore", "rolled-back"]
     monkeypatch.setattr(volume, "target_kubernetes_version", lambda _: "v1.34.4")
     monkeypatch.setattr(volume.datastore, "read_orphaned_record", lambda _: record("back"))
-    monkeypatch.setattr(
-        volume.datastore, "restore_snapshot", lambda *_, image: calls.append("restore") or image
+    stub(
+        monkeypatch, volume.datastore, "restore_snapshot", lambda *_, image: calls.append("restore") or image
     )
     monkeypatch.setattr(
         volume.datastore, "finish_rollback", lambda _, record, image: calls.append(record.phase) or image

@@ -11,6 +11,7 @@ from tests.support.websocket_proxy import POD_NOT_FOUND_FRAME, fake_pod
 
 from holdfast.api import Channel, encode_frame
 from holdfast.errors import TemporaryError
+from holdfast.retry import testing_mode
 from holdfast.server.errors import PodResponseLostError
 from holdfast.server.streams import RetryingExecStream, exec as exec_module
 from holdfast.server.streams.exec import run_in_pod
@@ -118,11 +119,10 @@ def test_copy_on_unknown_pod_can_be_retried():
         asyncio.run(run())
 
 
-def test_unknown_pod_is_reported_after_timeout(monkeypatch):
-    brief = exec_module._REOPEN_POLICY.replace(deadline=0.5)
-    monkeypatch.setattr(exec_module, "_REOPEN_POLICY", brief)
+def test_unknown_pod_is_reported_after_timeout():
     node = Node(unknown=10_000)
-    assert talked(node, INPUT) == [POD_NOT_FOUND_FRAME]
+    with testing_mode():
+        assert talked(node, INPUT) == [POD_NOT_FOUND_FRAME]
     assert node.connections > 1
 
 
