@@ -12,6 +12,8 @@ from holdfast.cli.sandbox.common import container_option, open_gateway, sandbox_
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.client import Sandbox
     from holdfast.events import Event
 
@@ -79,7 +81,7 @@ def exec_command(
     if tty and is_json_requested():
         raise UsageError("--tty: cannot be combined with --json", hint="Omit one of them.")
     send_stdin = stdin if stdin is not None else tty or has_piped_input()
-    sandbox = open_gateway(gateway, _print_event).sandbox(name)
+    sandbox = open_gateway(gateway, _event_printer()).sandbox(name)
     if is_json_requested():
         ctx.exit(_run_as_json(sandbox, command, send_stdin=send_stdin, container=container))
     ctx.exit(_run_attached(sandbox, command, tty=tty, stdin=send_stdin, container=container))
@@ -101,16 +103,22 @@ def connect(
 ) -> None:
     """Open a shell in sandbox NAME; --json applies to errors only."""
     command = (shell,) if shell else ("/bin/sh", "-c", _SHELL_COMMAND)
-    sandbox = open_gateway(gateway, _print_event).sandbox(name)
+    sandbox = open_gateway(gateway, _event_printer()).sandbox(name)
     tty = os.isatty(0) and os.isatty(1)
     ctx.exit(_run_attached(sandbox, command, tty=tty, stdin=True, container=container))
 
 
-def _print_event(event: Event) -> None:
-    """Print a retry; the renderers load with the first event, because the start-up time of `exec` matters."""
-    from holdfast.cli.output import JsonRenderer, PlainRenderer
+def _event_printer() -> Callable[[Event], None]:
+    """Print retries; the renderers load with the first event, because the start-up time of `exec` matters."""
+    # Read now: the thread of the client, which reports events, has no click context.
+    as_json = is_json_requested()
 
-    (JsonRenderer() if is_json_requested() else PlainRenderer())(event)
+    def print_event(event: Event) -> None:
+        from holdfast.cli.output import JsonRenderer, PlainRenderer
+
+        (JsonRenderer() if as_json else PlainRenderer())(event)
+
+    return print_event
 
 
 def _run_attached(

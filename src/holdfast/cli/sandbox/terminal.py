@@ -15,7 +15,6 @@ from holdfast.errors import OperationCancelledError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
     from holdfast.client import AsyncExecSession
 
@@ -47,7 +46,7 @@ async def attach(session: AsyncExecSession, *, tty: bool, stdin: bool) -> int:
             )
             await _send_terminal_size(session)
         if stdin:
-            _StdinPump(session, loop).start()
+            threading.Thread(target=_pump_stdin, args=(session, loop), daemon=True).start()
         try:
             async for output in session:
                 fd = STDERR if output.channel == STDERR else STDOUT
@@ -63,22 +62,12 @@ async def attach(session: AsyncExecSession, *, tty: bool, stdin: bool) -> int:
     return session.exit_code
 
 
-class _StdinPump(threading.Thread):
-    """Copies stdin to the session in a thread, because a read of a terminal or file cannot be cancelled."""
-
-    def __init__(self, session: AsyncExecSession, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(name="holdfast-input", daemon=True)
-        self._session = session
-        self._loop = loop
-
-    def run(self) -> None:
-        with suppress(Exception):  # the reader of the session reports why it ended
-            while data := os.read(STDIN, _CHUNK_SIZE):
-                self._run_in_loop(self._session.write(data))
-            self._run_in_loop(self._session.close_stdin())
-
-    def _run_in_loop(self, coroutine: Any) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+def _pump_stdin(session: AsyncExecSession, loop: asyncio.AbstractEventLoop) -> None:
+    """Copy stdin to the session; runs in a thread, because a read of a terminal cannot be cancelled."""
+    with suppress(Exception):  # the reader of the session reports why it ended
+        while data := os.read(STDIN, _CHUNK_SIZE):
+            asyncio.run_coroutine_threadsafe(session.write(data), loop).result()
+        asyncio.run_coroutine_threadsafe(session.close_stdin(), loop).result()
 
 
 async def _send_terminal_size(session: AsyncExecSession) -> None:

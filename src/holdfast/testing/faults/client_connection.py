@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from holdfast.testing.faults.http1 import (
     BadMessageError,
-    BodyFraming,
     HttpHead,
     encode_body_piece,
     encode_head,
@@ -181,16 +180,11 @@ class ProxyExchange:
             if head.status >= _SWITCHING_PROTOCOLS:
                 return head
 
-    async def send_response_head(
-        self, response: UpstreamResponse, framing: BodyFraming | None = None
-    ) -> None:
-        """Send the response head to the client, with another framing if requested."""
-        await self.client.send(self.response_head(response, framing))
-
-    def response_head(self, response: UpstreamResponse, framing: BodyFraming | None = None) -> bytes:
+    def response_head(self, response: UpstreamResponse, *, chunked: bool = False) -> bytes:
+        """Record the status of a response and encode its head; `chunked` replaces its framing."""
         self.record.status = response.head.status
         headers = response.head.headers
-        if framing is not None:
+        if chunked:
             headers = response.head.without("content-length", "transfer-encoding")
             headers.append(("Transfer-Encoding", "chunked"))
         return encode_head(response.head.start_line, headers)
@@ -212,7 +206,7 @@ class ProxyExchange:
         """Relay the body as it arrives; if the client disconnects, the server's connection is closed too."""
         try:
             with self.client.streaming():
-                await self.send_response_head(response)
+                await self.client.send(self.response_head(response))
                 async with aclosing(response.iter_body()) as pieces:
                     async for piece in pieces:
                         await self.client.send(encode_body_piece(piece, response.framing))
@@ -224,7 +218,7 @@ class ProxyExchange:
     async def _tunnel(self, response: UpstreamResponse) -> None:
         """Relay bytes in both directions after an upgrade (exec, attach, port-forward), until one ends."""
         link = response.connection
-        await self.send_response_head(response)
+        await self.client.send(self.response_head(response))
         ways = [
             asyncio.ensure_future(_pump(self.client.reader, link.writer)),
             asyncio.ensure_future(_pump(link.reader, self.client.writer)),

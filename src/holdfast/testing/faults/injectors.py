@@ -205,7 +205,7 @@ async def _inject_into_watch(exchange: ProxyExchange, fault: Fault) -> bool:
         return await exchange.relay(response)
     client = exchange.client
     with client.streaming():
-        await exchange.send_response_head(response, _CHUNKED)
+        await client.send(exchange.response_head(response, chunked=True))
         async with aclosing(_watch_lines(response, fault.events or 0)) as lines:
             async for line in lines:
                 await client.send(encode_body_piece(line, _CHUNKED))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from contextlib import nullcontext
 
 import pytest
@@ -14,9 +15,10 @@ from holdfast.cli.click_extensions import is_json_requested
 from holdfast.cli.output import run_command
 from holdfast.cli.sandbox import _COMMANDS, lifecycle
 from holdfast.cli.sandbox.cp import _format_bytes
-from holdfast.cli.sandbox.exec import exec_command
+from holdfast.cli.sandbox.exec import _event_printer, exec_command
 from holdfast.cli.sandbox.inspection import _detail_lines, _format_age, _split_lines
 from holdfast.cli.sandbox.lifecycle import _deletion_summary, _planned_data_outcome
+from holdfast.events import RetryScheduled
 from holdfast.sandbox import build_request
 
 
@@ -132,6 +134,16 @@ def test_json_option_of_command_is_not_ours(line, requested):
 def test_invalid_command_is_rejected(capsys, args, message):
     assert run_command(cli, ["sandbox", "exec", *args]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_exec_prints_events_of_other_threads_as_json(capsys):
+    with exec_command.make_context("exec", ["--json", "a", "ls"]):
+        printer = _event_printer()
+    retry = RetryScheduled(operation="exec", attempt=1, delay=0.5, reason="reset")
+    thread = threading.Thread(target=printer, args=(retry,))
+    thread.start()
+    thread.join()
+    assert json.loads(capsys.readouterr().err)["reason"] == "reset"
 
 
 class FakeGateway:
