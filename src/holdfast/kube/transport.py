@@ -6,6 +6,7 @@ The coroutines serve sync clients as well, through `client.run_sync`
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from dataclasses import dataclass, field
@@ -213,6 +214,8 @@ def open_session(
         raise ArgumentTypeError(
             "refresh_credentials", f"must be callable, not {type(refresh_credentials).__name__}"
         )
+    if inspect.iscoroutinefunction(refresh_credentials) and not is_async_client(api_client):
+        raise ArgumentTypeError("refresh_credentials", "must be a plain function for a sync client")
     if max_response_bytes is not None:
         argument_checks.check_count("max_response_bytes", max_response_bytes)
     apply_client_limits(api_client, max_response_bytes=max_response_bytes)

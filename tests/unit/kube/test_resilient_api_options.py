@@ -53,6 +53,17 @@ def test_second_unauthorized_is_final(cluster, server, responses, clock, api_err
     assert fetched == [1]
 
 
+def test_coroutine_function_cannot_refresh_a_sync_client():
+    async def refresh():
+        pass
+
+    with (
+        client.ApiClient(client.Configuration()) as made,
+        pytest.raises(ArgumentTypeError, match="plain function"),
+    ):
+        resilient(client.CoreV1Api(made), refresh_credentials=refresh)
+
+
 def test_unauthorized_threads_refresh_once(server, store, responses):
     good, fetched, barrier = threading.Event(), [], threading.Barrier(8, timeout=10)
     store._keep(f"{CM}/a", config_map())
