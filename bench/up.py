@@ -139,7 +139,7 @@ def bare(engine: ContainerEngine) -> None:
         host_config=host_config(spec, HOLDFAST_NODE), networking_config=networking_config(spec),
     )  # fmt: skip
     start_container(engine, name)
-    ended = run_in_container(engine, name, [*HOLDFAST_NODE.wait_ready_command, "--timeout", "120s"])
+    ended = run_in_container(engine, name, [*HOLDFAST_NODE.wait_command, "ready", "--timeout", "120s"])
     if ended.exit_code != 0:
         raise SystemExit(f"the bare node did not become ready: {ended.output}")
 

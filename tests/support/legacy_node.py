@@ -98,7 +98,7 @@ class LegacyNode:
         )  # fmt: skip
         start_container(self.engine, self.container)
         ended = run_in_container(
-            self.engine, self.container, [*HOLDFAST_NODE.wait_ready_command, "--timeout", "180s"]
+            self.engine, self.container, [*HOLDFAST_NODE.wait_command, "ready", "--timeout", "180s"]
         )
         assert ended.exit_code == 0, ended.output
 

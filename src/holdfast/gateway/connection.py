@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast import home
-from holdfast.containers import find_image, labels, read_file
+from holdfast.containers import read_file
 from holdfast.errors import ApiUnreachableError, TemporaryError
 from holdfast.gateway.base_steps import GatewayStep
 from holdfast.gateway.cluster import kubeconfig, kubernetes_get
@@ -19,6 +19,7 @@ from holdfast.gateway.registry import (
     write_metadata,
 )
 from holdfast.gateway.teardown import REPLACE_OLD
+from holdfast.gateway.upgrade import container_kubernetes_version
 from holdfast.retry import Policy, exponential
 from holdfast.workflow import ProbeResult, absent, done, partial
 
@@ -81,11 +82,7 @@ class RemoveTunnelState(_TunnelStep):
 
     name = "forget-tunnel"
     title = "Host forgotten"
-    needs: Sequence[str] = ("forget-gateway",)
-
-    def __init__(self, gateway: GatewayContext, *, after: Sequence[str] = ()) -> None:
-        super().__init__(gateway)
-        self.needs = (*self.needs, *after)
+    needs = ("forget-gateway",)
 
     def probe(self, _ctx: StepContext) -> ProbeResult:
         return absent("recorded") if self.tunnel.state_file.exists() else done("not recorded")
@@ -201,7 +198,6 @@ class WriteMetadata(GatewayStep):
     def _desired_metadata(self, created_at: str) -> GatewayMetadata:
         gateway, spec = self.gateway, self.gateway.published_spec()
         container = gateway.container()
-        image = find_image(gateway.engine, container.image_id) if container else None
         return GatewayMetadata(
             name=gateway.name,
             image=spec.image,
@@ -214,6 +210,6 @@ class WriteMetadata(GatewayStep):
             tunnel_port=gateway.host.address(spec.port, spec.listen)[1] if gateway.host.remote else 0,
             engine=gateway.engine.address,
             engine_id=gateway.engine.engine_id,
-            kubernetes=image.labels.get(labels.KUBERNETES, "") if image else "",
+            kubernetes=container_kubernetes_version(gateway, container) if container else "",
             created_at=created_at,
         )

@@ -174,5 +174,5 @@ def destroy_steps(gateway: GatewayContext, *, with_data: bool) -> list[Step]:
         teardown.RemoveNetwork(gateway),
         *([teardown.RemoveVolume(gateway)] if with_data else []),
         teardown.RemoveLocalFiles(gateway),
-        *([connection.RemoveTunnelState(gateway, after=after)] if gateway.host.tunnel else []),
+        *([_run_after(connection.RemoveTunnelState(gateway), *after)] if gateway.host.tunnel else []),
     ]

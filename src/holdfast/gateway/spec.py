@@ -105,10 +105,8 @@ class NodeContract(msgspec.Struct, frozen=True, kw_only=True):
     gateway_port: int
     node_name_variable: str
     sans_variable: str
-    wait_registered_command: tuple[str, ...]
-    """Waits until the API server runs and the node is registered."""
-    wait_ready_command: tuple[str, ...]
-    """Waits until all components are ready."""
+    wait_command: tuple[str, ...]
+    """Waits for `node` (the API server runs, the node is registered) or `ready` (all components)."""
     kubectl: tuple[str, ...]
     registries_path: str
     """Directory of containerd's host files; only holdfast writes to it."""
@@ -132,8 +130,7 @@ HOLDFAST_NODE = NodeContract(
     gateway_port=8443,
     node_name_variable="HOLDFAST_NODE_NAME",
     sans_variable="HOLDFAST_API_SANS",
-    wait_registered_command=("holdfast-node", "wait", "--for", "node"),
-    wait_ready_command=("holdfast-node", "wait", "--for", "ready"),
+    wait_command=("holdfast-node", "wait", "--for"),
     kubectl=("kubectl", "--kubeconfig", "/var/lib/holdfast/kubeconfig/admin.yaml"),
     registries_path="/var/lib/holdfast/registries",
     logins_path="/var/lib/holdfast/kubelet/config.json",

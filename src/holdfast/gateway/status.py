@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.containers import find_image, find_volume, labels
+from holdfast.containers import find_volume
 from holdfast.errors import HoldfastError
 from holdfast.gateway.cluster import kubernetes_get
 from holdfast.gateway.reconnect import ensure_tunnel
 from holdfast.gateway.spec import kubeconfig_context, node_name
+from holdfast.gateway.upgrade import container_kubernetes_version
 
 if TYPE_CHECKING:
     from holdfast.gateway.context import GatewayContext
@@ -58,7 +59,6 @@ def get_status(gateway: GatewayContext) -> GatewayStatus:
         )
     if container.state == "running":
         ensure_tunnel(gateway)
-    image = find_image(gateway.engine, container.image_id)
     state, problem, notes = _api_state(gateway) if container.state == "running" else ("stopped", "", ())
     if container.state == "restarting":
         state, problem = "failing", f"the node exits repeatedly (exit code {container.exit_code})"
@@ -68,7 +68,7 @@ def get_status(gateway: GatewayContext) -> GatewayStatus:
         node=container.environment.get(gateway.contract.node_name_variable, container.hostname),
         server=gateway.api_server_url,
         image=container.image,
-        kubernetes=image.labels.get(labels.KUBERNETES, "") if image else "",
+        kubernetes=container_kubernetes_version(gateway, container),
         container=container.name,
         health=container.health,
         since=container.started_at if container.is_running else "",

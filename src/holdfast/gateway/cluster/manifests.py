@@ -130,6 +130,7 @@ def _api_server_container(context: ManifestContext) -> dict[str, Any]:
         "WORKSPACE_SIZE": context.workspace_size,
         **({"STORAGE_CLASS": context.storage_class} if context.storage_class else {}),
     }
+    container = _container("api", context, health_port=API_SERVER_HEALTH_PORT, memory=("64Mi", "256Mi"))
     https_port = {
         "name": "https",
         "containerPort": API_SERVER_PORT,
@@ -137,21 +138,11 @@ def _api_server_container(context: ManifestContext) -> dict[str, Any]:
         "protocol": "TCP",
     }
     return {
-        "name": "api",
-        "image": context.image,
-        # `up` pushes the image into the node; no registry has it.
-        "imagePullPolicy": "Never",
+        **container,
         "args": ["server", "run"],
         "env": [{"name": f"HOLDFAST_SERVER_{key}", "value": value} for key, value in variables.items()],
-        "ports": [
-            https_port,
-            {"name": "health", "containerPort": API_SERVER_HEALTH_PORT, "protocol": "TCP"},
-        ],
-        "startupProbe": _http_probe("/healthz", period=1, failure_threshold=60),
+        "ports": [https_port, *container["ports"]],
         "readinessProbe": _http_probe("/healthz", period=5, failure_threshold=2),
-        "livenessProbe": _http_probe("/healthz", period=10, failure_threshold=3),
-        "resources": _resources("64Mi", "256Mi"),
-        "securityContext": container_security_context(),
         "volumeMounts": [
             {"name": "tls", "mountPath": _TLS_DIR, "readOnly": True},
             {"name": "client-ca", "mountPath": _CLIENT_CA_DIR, "readOnly": True},
@@ -159,26 +150,36 @@ def _api_server_container(context: ManifestContext) -> dict[str, Any]:
     }
 
 
+def _container(
+    name: str, context: ManifestContext, *, health_port: int, memory: tuple[str, str]
+) -> dict[str, Any]:
+    """The part that the containers of both workloads have in common; `memory` is request and limit."""
+    return {
+        "name": name,
+        "image": context.image,
+        # `up` pushes the image into the node; no registry has it.
+        "imagePullPolicy": "Never",
+        "ports": [{"name": "health", "containerPort": health_port, "protocol": "TCP"}],
+        "startupProbe": _http_probe("/healthz", period=1, failure_threshold=60),
+        "livenessProbe": _http_probe("/healthz", period=10, failure_threshold=3),
+        "resources": {
+            "requests": {"cpu": "20m", "memory": memory[0]},
+            "limits": {"cpu": "1", "memory": memory[1]},
+        },
+        "securityContext": container_security_context(),
+    }
+
+
 def api_server_rbac(context: ManifestContext) -> list[dict[str, Any]]:
     """Role and RoleBinding in the sandbox namespace, and that namespace unless another step creates it."""
     namespace = context.sandbox_namespace
-    namespaces = (
-        []
-        if namespace in ("default", context.namespace)
-        else [
-            {
-                "apiVersion": "v1",
-                "kind": "Namespace",
-                "metadata": {"name": namespace, "labels": MANAGED_LABELS},
-            }
-        ]
+    role = _role_and_binding(
+        "Role", API_SERVER_NAME, namespace, api_server_rules(), API_SERVER_NAME, context.namespace
     )
-    return [
-        *namespaces,
-        *_role_and_binding(
-            "Role", API_SERVER_NAME, namespace, api_server_rules(), API_SERVER_NAME, context.namespace
-        ),
-    ]
+    if namespace in ("default", context.namespace):
+        return role
+    metadata = {"name": namespace, "labels": MANAGED_LABELS}
+    return [{"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}, *role]
 
 
 def api_server_rules() -> list[dict[str, Any]]:
@@ -209,9 +210,7 @@ def build_controller_manifests(context: ManifestContext) -> list[dict[str, Any]]
 
 def _controller_container(context: ManifestContext) -> dict[str, Any]:
     return {
-        "name": "controller",
-        "image": context.image,
-        "imagePullPolicy": "Never",
+        **_container("controller", context, health_port=CONTROLLER_HEALTH_PORT, memory=("96Mi", "512Mi")),
         "args": ["controller", "run"],
         "env": [
             {"name": "HOLDFAST_CONTROLLER_LEASE_NAMESPACE", "value": context.namespace},
@@ -225,12 +224,7 @@ def _controller_container(context: ManifestContext) -> dict[str, Any]:
             # The node's network does not enforce NetworkPolicies.
             {"name": "HOLDFAST_CONTROLLER_NETWORK_POLICIES", "value": "ignored"},
         ],
-        "ports": [{"name": "health", "containerPort": CONTROLLER_HEALTH_PORT, "protocol": "TCP"}],
-        "startupProbe": _http_probe("/healthz", period=1, failure_threshold=60),
         "readinessProbe": _http_probe("/readyz", period=2, failure_threshold=3),
-        "livenessProbe": _http_probe("/healthz", period=10, failure_threshold=3),
-        "resources": _resources("96Mi", "512Mi"),
-        "securityContext": container_security_context(),
     }
 
 
@@ -333,13 +327,6 @@ def _http_probe(path: str, *, period: int, failure_threshold: int) -> dict[str, 
         "periodSeconds": period,
         "timeoutSeconds": 3,
         "failureThreshold": failure_threshold,
-    }
-
-
-def _resources(memory_request: str, memory_limit: str) -> dict[str, Any]:
-    return {
-        "requests": {"cpu": "20m", "memory": memory_request},
-        "limits": {"cpu": "1", "memory": memory_limit},
     }
 
 

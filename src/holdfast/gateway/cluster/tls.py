@@ -11,7 +11,6 @@ that is expired by one clock only may be valid.
 from __future__ import annotations
 
 import datetime as dt
-import ipaddress
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from holdfast.errors import ApiUnreachableError, PermanentError
 from holdfast.gateway.base_steps import ClusterStep
 from holdfast.gateway.cluster.kubeconfig import kubernetes_get
 from holdfast.gateway.cluster.manifests import MANAGED_LABELS, service_dns_names
+from holdfast.gateway.spec import LOOPBACK, connect_address
 from holdfast.workflow import ProbeResult, absent, done, partial
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def _format_duration(seconds: float) -> str:
 
 def server_names(spec: GatewaySpec, namespace: str) -> tuple[str, ...]:
     """All names and addresses of the gateway's API, from this machine and from inside the cluster."""
-    listen = () if _is_unspecified(spec.listen) else (spec.listen,)
-    names = ("localhost", "127.0.0.1", *spec.api_names, *listen, *service_dns_names(namespace))
+    listen = connect_address(spec.listen)
+    names = ("localhost", LOOPBACK, *spec.api_names, listen, *service_dns_names(namespace))
     return tuple(dict.fromkeys(names))
 
 
@@ -276,10 +276,3 @@ def _validity_note(bundle: CertificateBundle) -> str:
 
     certificate = x509.load_pem_x509_certificate(bundle.server.certificate)
     return f"valid until {certificate.not_valid_after_utc:%Y-%m-%d}"
-
-
-def _is_unspecified(listen: str) -> bool:
-    try:
-        return ipaddress.ip_address(listen.strip("[]")).is_unspecified
-    except ValueError:
-        return False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from holdfast.gateway.doctor.checks import CHECKPOINT_SCOPES
 from holdfast.gateway.doctor.facts import FactUnavailable, GatewayFacts
 from holdfast.gateway.doctor.findings import CHECK_FAILED, check_subject
 from holdfast.gateway.reconnect import ensure_tunnel
-from holdfast.gateway.registry import active_gateway, set_active_gateway
+from holdfast.gateway.registry import active_gateway, is_active_gateway, set_active_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -143,13 +143,15 @@ def _run_up(facts: GatewayFacts, report: DoctorReport, bus: EventBus) -> str:
     unchecked = unchecked_blockers(report)
     if unchecked:
         return f"`up` was not run because these checks did not run: {', '.join(unchecked)}"
-    active = _active_gateway()
+    active = None
+    with suppress(HoldfastError):
+        active = active_gateway()
     try:
         result = commands.up(facts.gateway.name, bus, resolved=facts.resolved)
     except HoldfastError as error:
         return f"`up` failed: {error.message} [{error.code}]"
     finally:
-        if active is not None and _active_gateway() != active:
+        if active is not None and not is_active_gateway(active):
             set_active_gateway(active)  # a repair must not change the active gateway
     return f"`up` was run: {', '.join(result.changed) or 'no changes were necessary'}"
 
@@ -158,13 +160,6 @@ def unchecked_blockers(report: DoctorReport) -> list[str]:
     """The checks that have to pass before `up` may run, and that were skipped or failed."""
     failed = {finding.subject for finding in report.findings if finding.code == CHECK_FAILED}
     return [name for name in _CHECKS_GUARDING_UP if name in report.skipped or check_subject(name) in failed]
-
-
-def _active_gateway() -> str | None:
-    try:
-        return active_gateway()
-    except HoldfastError:
-        return None
 
 
 @contextmanager

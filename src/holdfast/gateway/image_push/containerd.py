@@ -62,14 +62,6 @@ class Containerd(msgspec.Struct, frozen=True):
         return run_in_container(self.engine, self.container, argv)
 
 
-class _Descriptor(msgspec.Struct, frozen=True):
-    digest: str = ""
-
-
-class _ImageManifest(msgspec.Struct, frozen=True):
-    config: _Descriptor = _Descriptor()
-
-
 def config_digests(runtime: Containerd, expected_digests: Mapping[str, str]) -> dict[str, str]:
     """The config digests of those images that the kubelet can use.
 
@@ -151,8 +143,8 @@ def _read_config_digest(runtime: Containerd, manifest: str) -> str:
     if result.exit_code != 0:
         return ""
     try:
-        return msgspec.json.decode(result.output, type=_ImageManifest).config.digest
-    except msgspec.MsgspecError:
+        return str(msgspec.json.decode(result.output)["config"]["digest"])
+    except (msgspec.MsgspecError, KeyError, TypeError):
         return ""
 
 

@@ -86,8 +86,13 @@ def push_images(
     images = [find_local_image(source, reference, gateway) for reference in dict.fromkeys(references)]
     try:
         missing = missing_images(gateway, images)
+        unknown = _tag_existing(gateway, missing) if missing else []
+        if unknown:
+            _stream_images(gateway, source, unknown, progress, stop)
+            for image in unknown:
+                containerd.tag_config_digest(_containerd_of(gateway), image.name, image.id)
         if missing:
-            _transfer_missing(gateway, source, missing, progress, stop)
+            _verify_images(gateway, missing)
     except ContainerEngineError as error:
         _raise_if_node_stopped(gateway, error)
         raise
@@ -101,22 +106,6 @@ def _raise_if_node_stopped(gateway: GatewayContext, error: ContainerEngineError)
         gateway.engine, gateway.object_name, timeout=_NODE_EXIT_SECONDS
     ):
         check_gateway_running(gateway)
-
-
-def _transfer_missing(
-    gateway: GatewayContext,
-    source: ContainerEngine,
-    missing: Sequence[PushedImage],
-    progress: Callable[[str, float | None], None],
-    stop: threading.Event | None,
-) -> None:
-    """Send the images that the node has under no name, and verify all of them."""
-    unknown = _tag_existing(gateway, missing)
-    if unknown:
-        _stream_images(gateway, source, unknown, progress, stop)
-        for image in unknown:
-            containerd.tag_config_digest(_containerd_of(gateway), image.name, image.id)
-    _verify_images(gateway, missing)
 
 
 def local_engine(gateway: GatewayContext) -> ContainerEngine:

@@ -26,6 +26,7 @@ from holdfast.containers import (
 from holdfast.errors import ContainerEngineError, ContainerEngineUnsupportedError, ImageIncompatibleError
 from holdfast.gateway.base_steps import GatewayStep
 from holdfast.gateway.spec import LOOPBACK, connect_address, node_name, object_name
+from holdfast.gateway.upgrade import container_kubernetes_version, target_kubernetes_version
 from holdfast.workflow import ProbeResult, absent, done, partial
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ SHUTDOWN_GRACE_SECONDS = 30
 
 # Restart policies. Not `unless-stopped`: after its own crash an engine stops running containers, and would
 # take that for the user's stop.
-RESTART_ALWAYS, RESTART_NEVER = "always", "no"
+RESTART_ALWAYS = "always"
+RESTART_NEVER = "no"
 
 
 def check_engine(facts: EngineFacts) -> None:
@@ -274,10 +276,8 @@ def check_same_version(gateway: GatewayContext, container: ContainerView) -> Non
     """
     if gateway.is_upgrade or gateway.options.wipe:
         return
-    image = find_image(gateway.engine, container.image_id)
-    current = (image.labels if image else container.labels).get(labels.KUBERNETES)
-    desired_image = find_image(gateway.engine, gateway.spec.image)
-    desired = desired_image.labels.get(labels.KUBERNETES) if desired_image else None
+    current = container_kubernetes_version(gateway, container)
+    desired = target_kubernetes_version(gateway)
     if current and desired and current != desired:
         raise ImageIncompatibleError(
             f"gateway {gateway.name}: has Kubernetes {current}, but {gateway.spec.image} has {desired}",

@@ -83,14 +83,12 @@ class _WaitStep(GatewayStep):
 
     repeat = "always"
     ready_note = ""
-
-    def wait_command(self) -> tuple[str, ...]:
-        """The command inside the node."""
-        raise NotImplementedError
+    wait_target = ""
+    """What `holdfast-node wait --for` waits for."""
 
     def run(self, ctx: StepContext) -> None:
         timeout = f"{self.gateway.settings.timeouts.node_ready:g}s"
-        argv = [*self.wait_command(), "--timeout", timeout]
+        argv = [*self.gateway.contract.wait_command, self.wait_target, "--timeout", timeout]
         try:
             command = RunningCommand(self.gateway.engine, self.gateway.object_name, argv)
         except ContainerEngineError as error:
@@ -119,15 +117,13 @@ class WaitNodeRegistered(_WaitStep):
     title = "Node"
     needs = ("start-container",)
     ready_note = "API and node"
+    wait_target = "node"
 
     def run(self, ctx: StepContext) -> None:
         if is_reported_healthy(self.gateway):
             ctx.note(self.ready_note)
         else:
             super().run(ctx)
-
-    def wait_command(self) -> tuple[str, ...]:
-        return self.gateway.contract.wait_registered_command
 
 
 class WaitNodeReady(_WaitStep):
@@ -137,9 +133,7 @@ class WaitNodeReady(_WaitStep):
     title = "Node ready"
     needs = ("repin-volumes",)
     ready_note = "API, node, DNS and storage"
-
-    def wait_command(self) -> tuple[str, ...]:
-        return self.gateway.contract.wait_ready_command
+    wait_target = "ready"
 
 
 def is_reported_healthy(gateway: GatewayContext) -> bool:

@@ -36,42 +36,46 @@ _PORT_TAKEN_MESSAGES = ("port is already allocated", "address already in use")
 _MAX_PORT_CHANGES = 20
 
 
-class EnableRestart(GatewayStep):
+class _RestartPolicyStep(GatewayStep):
+    """Set the engine's restart policy of the container."""
+
+    title = "Restart policy"
+    restart_policy = RESTART_ALWAYS
+    effect = "the engine restarts it"
+
+    def run(self, ctx: StepContext) -> None:
+        set_restart_policy(self.gateway.engine, self.gateway.object_name, self.restart_policy)
+        ctx.note(self.effect)
+
+
+class EnableRestart(_RestartPolicyStep):
     """Let the engine restart the container whenever it exits."""
 
     name = "keep-running"
-    title = "Restart policy"
     needs = ("ensure-container",)
 
     def probe(self, _ctx: StepContext) -> ProbeResult:
         container = self.gateway.container()
         if container is not None and container.restart_policy == RESTART_ALWAYS:
-            return done("the engine restarts it")
+            return done(self.effect)
         return absent("the engine does not restart it")
 
-    def run(self, ctx: StepContext) -> None:
-        set_restart_policy(self.gateway.engine, self.gateway.object_name, RESTART_ALWAYS)
-        ctx.note("the engine restarts it")
 
-
-class DisableRestart(GatewayStep):
+class DisableRestart(_RestartPolicyStep):
     """Keep the engine from restarting the container; before the stop, in case the engine itself restarts."""
 
     name = "let-stop"
-    title = "Restart policy"
     needs = ("check-engine",)
+    restart_policy = RESTART_NEVER
+    effect = "the engine does not restart it"
 
     def probe(self, _ctx: StepContext) -> ProbeResult:
         container = self.gateway.container()
         if container is None:
             return done("no container")
         if container.restart_policy == RESTART_NEVER:
-            return done("the engine does not restart it")
+            return done(self.effect)
         return absent("the engine restarts it")
-
-    def run(self, ctx: StepContext) -> None:
-        set_restart_policy(self.gateway.engine, self.gateway.object_name, RESTART_NEVER)
-        ctx.note("the engine does not restart it")
 
 
 class StartContainer(GatewayStep):

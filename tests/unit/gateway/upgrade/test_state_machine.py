@@ -39,7 +39,7 @@ from holdfast.gateway.node import container as container_steps, volume
 from holdfast.gateway.registry import GatewayMetadata
 from holdfast.gateway.settings import resolve_settings
 from holdfast.gateway.teardown import ReplaceOldGateway
-from holdfast.gateway.upgrade import state_machine
+from holdfast.gateway.upgrade import datastore, state_machine
 
 
 def record(phase):
@@ -255,7 +255,8 @@ def images(**versions):
 @pytest.mark.parametrize("old_image_exists", [True, False])
 def test_changed_settings_do_not_bypass_version_check(gateway, monkeypatch, old_image_exists):
     find_image = images(new="v1.35.0", **({"old": "v1.34.4"} if old_image_exists else {}))
-    monkeypatch.setattr(container_steps, "find_image", find_image)
+    for module in (container_steps, datastore):
+        monkeypatch.setattr(module, "find_image", find_image)
     old = container(
         image_id="sha256:old",
         labels={labels.KUBERNETES: "v1.34.4", labels.SETTINGS: "others"},
