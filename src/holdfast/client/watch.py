@@ -281,7 +281,7 @@ async def _watch_until(
                     return last[-1]
                 raise _wait_failed_error(name, target, last[-1]) from None
             except StopAsyncIteration:
-                raise SandboxNotFoundError(f"sandbox {name} was deleted during the wait") from None
+                raise SandboxNotFoundError(f"sandbox {name}: deleted during the wait") from None
             last[:] = [view]
             if on_change is not None:
                 on_change(view)

@@ -128,7 +128,7 @@ class ToolRunner:
         if process.returncode == 0:
             return
         if re.search(r"no space left|disk quota exceeded", "\n".join(last), re.IGNORECASE):
-            raise DiskFullError(f"no space left on the disk while running {name}")
+            raise DiskFullError(f"{name}: no space left on the disk")
         reason = next((line for line in reversed(last) if line.strip()), "no output")
         raise ImageBuildError(
             f"{name} failed with exit code {process.returncode}: {reason}",

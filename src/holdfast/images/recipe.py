@@ -91,7 +91,5 @@ def node_binary_path() -> Path:
     """Return the path of the node's multi-call program (etcd, kube-apiserver, kubectl and others)."""
     folder = BuildCache().find("build-binaries-node", Recipe("node").binaries_key)
     if folder is None:
-        raise BuildToolNotFoundError(
-            "the programs of the node are not built", hint="Run `holdfast image build`."
-        )
+        raise BuildToolNotFoundError("programs of the node: not built", hint="Run `holdfast image build`.")
     return folder / "holdfast-node"

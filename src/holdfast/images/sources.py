@@ -111,7 +111,7 @@ def sources_dir() -> Path:
         if (candidate / "node" / "image.toml").is_file():
             return candidate
     raise CorruptFileError(
-        "this installation of holdfast has no image sources", hint="Reinstall holdfast, or use a clone."
+        "installation of holdfast: no image sources", hint="Reinstall holdfast, or use a clone."
     )
 
 
@@ -123,7 +123,7 @@ def load_image_source(name: str, kubernetes: str = "") -> tuple[Path, ImageSourc
     try:
         source = msgspec.toml.decode((folder / "image.toml").read_bytes(), type=ImageSource)
     except (OSError, msgspec.MsgspecError) as error:
-        raise CorruptFileError(f"{folder / 'image.toml'} cannot be read: {error}") from error
+        raise CorruptFileError(f"{folder / 'image.toml'}: cannot be read: {error}") from error
     return folder, _resolve_variant(name, source, kubernetes)
 
 

@@ -245,14 +245,12 @@ def _check_existing(
     """Decide about an object that exists already: ours, equal, or a conflict."""
     live_owner = annotation(live, OWNER_ANNOTATION)
     if live_owner is not None and live_owner != owner:
-        raise ObjectConflictError(f"{reference} belongs to {live_owner!r}")
+        raise ObjectConflictError(f"{reference}: belongs to {live_owner!r}")
     if live.get("metadata", {}).get("deletionTimestamp"):
-        raise ObjectConflictError(
-            f"{reference} is being deleted", hint="Wait until it is deleted, then retry."
-        )
+        raise ObjectConflictError(f"{reference}: being deleted", hint="Wait until it is deleted, then retry.")
     paths = differences(sent, live)
     if paths:
-        raise ObjectConflictError(f"{reference} exists and differs in {', '.join(paths)}")
+        raise ObjectConflictError(f"{reference}: exists and differs in {', '.join(paths)}")
     has_id = annotation(live, OPERATION_ID_ANNOTATION) is not None
     is_ours = live_owner is not None or (owner is None and has_id)
     return OperationResult("unchanged" if is_ours else "adopted", live)

@@ -113,6 +113,6 @@ def _empty_password() -> str:
 def _invalid_pem_error(what: str, error: Exception) -> ApiRefusedError:
     reason = getattr(error, "reason", None) or "not PEM"
     return ApiRefusedError(
-        f"invalid {what} ({str(reason).lower().replace('_', ' ')})",
+        f"{what}: invalid ({str(reason).lower().replace('_', ' ')})",
         hint="The file is damaged. For a file of a gateway: repeat `up` for that gateway.",
     )

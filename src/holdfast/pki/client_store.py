@@ -59,9 +59,9 @@ def translate_os_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _DISK_FULL_ERRNOS:
-            raise DiskFullError(f"no space left for the certificates in {folder}") from error
+            raise DiskFullError(f"{folder}: no space left for the certificates") from error
         raise PermanentError(
-            f"the certificates in {folder} cannot be written: {_error_text(error)}",
+            f"{folder}: the certificates cannot be written: {_error_text(error)}",
             hint="Make the directory writable for your user, then run the same command again.",
         ) from error
 

@@ -142,6 +142,6 @@ class CertificateReloader:
 def _unusable_certificates(error: Exception) -> CorruptFileError:
     reason = getattr(error, "strerror", None) or type(error).__name__
     return CorruptFileError(
-        f"the server's certificates are unusable: {reason}",
+        f"server certificates: unusable: {reason}",
         hint="Repeat `up` for this gateway: it replaces invalid certificates.",
     )

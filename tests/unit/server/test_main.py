@@ -173,7 +173,7 @@ def test_unusable_file_is_reported_in_one_line(api_server):
         api_server.argv(certificate="/nowhere/tls.crt"), capture_output=True, text=True, check=False
     )
     assert (missing.returncode, missing.stdout) == (3, "")
-    assert "certificates are unusable" in missing.stderr
+    assert "certificates: unusable" in missing.stderr
     assert "Traceback" not in missing.stderr
 
 

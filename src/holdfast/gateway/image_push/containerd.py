@@ -152,9 +152,9 @@ def ctr_error(result: CommandResult) -> HoldfastError:
     """Translate a failed `ctr` command; `is_push_retryable` relies on the texts of transient errors."""
     message = _last_line(result.output)
     if is_disk_full(result.output):
-        return DiskFullError("no space left on the gateway's volume while images were imported")
+        return DiskFullError("gateway's volume: no space left while images were imported")
     if _PLATFORM_MISMATCH_PATTERN.search(result.output):
-        return ImageIncompatibleError(f"the node cannot use the image: {message}")
+        return ImageIncompatibleError(f"image: the node cannot use it: {message}")
     if result.exit_code == _SIGKILL_EXIT_CODE:
         return ContainerEngineError(f"{_TRUNCATED} (the import was killed)")
     if _TRUNCATED_PATTERN.search(result.output):
