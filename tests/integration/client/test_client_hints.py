@@ -1,5 +1,7 @@
 """The commands in hints about sandboxes work as printed, on a real API server."""
 
+import uuid
+
 import pytest
 from tests.support.hints import execute_hint
 
@@ -20,8 +22,10 @@ def failed(source, sandboxes):
 
 @pytest.fixture
 def box(source, sandboxes):
-    source.holdfast("sandbox", "create", "a", "--image", "app:1", "--no-workspace")
-    return "a"
+    # A new name for each test: no garbage collector removes the pods of deleted sandboxes here.
+    name = f"box-{uuid.uuid4().hex[:6]}"
+    source.holdfast("sandbox", "create", name, "--image", "app:1", "--no-workspace")
+    return name
 
 
 def phase(source, name):
