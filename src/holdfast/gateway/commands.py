@@ -201,6 +201,7 @@ def _run_workflow(
     `scope` selects the checkpoints. `start` and `up` share theirs, so that each continues what the other
     began.
     """
+    # The history of commands is private: other users of this machine cannot read it.
     home.ensure_private_dir(gateway.files.state.parent)
     scope = scope or command
     probe_policy = Policy(

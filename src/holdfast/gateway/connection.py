@@ -191,6 +191,7 @@ class WriteMetadata(GatewayStep):
     def run(self, ctx: StepContext) -> None:
         recorded = read_metadata(self.gateway.name)
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        # The metadata first: a command could not find an active gateway without metadata.
         write_metadata(self._desired_metadata(recorded.created_at if recorded else now))
         set_active_gateway(self.gateway.name)
         ctx.note(f"{self.gateway.name} is the active gateway")

@@ -101,6 +101,7 @@ def run_with_reconnect(
 
     recording_bus, attempt = EventBus(bus.emit, record_run), 0
     while True:
+        # A new context for each attempt: nothing that was read over the lost connection is used again.
         gateway, attempt = create_context(), attempt + 1
         try:
             return run(gateway, recording_bus)

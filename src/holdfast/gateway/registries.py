@@ -243,6 +243,7 @@ class WriteRegistries(GatewayStep):
         return partial("the node's files differ from the setting")
 
     def run(self, ctx: StepContext) -> None:
+        # Before the first write, so that no event, error or record contains a login.
         for login in self.sources.logins.values():
             ctx.secret(login.ref, login.reveal())
             ctx.secret(login.ref, login.text().partition(":")[2])

@@ -89,6 +89,8 @@ class Tunnel:
             PortInUseError: No local port could be forwarded.
         """
         wanted = tuple(ports)
+        # One command at a time. The state is read again under the lock, because another command may have
+        # opened the tunnel meanwhile.
         with self.control_master.lock("opening"):
             self.state = _read_state(self.state_file) or self.state
             if self.is_open(wanted, listen):
@@ -99,6 +101,7 @@ class Tunnel:
             ends = _remote_endpoints(wanted, listen)
             for port, end in ends.items():
                 self._forward_port(port, end)
+            # Recorded last: a tunnel that was opened only in part does not count as open.
             since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             kept = {port: self.state.ports[port] for port in wanted}
             self._write_state(

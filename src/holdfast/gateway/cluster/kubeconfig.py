@@ -81,6 +81,7 @@ def merge_into(path: Path, kubeconfig: bytes, *, name: str) -> None:
         theirs.setdefault("apiVersion", "v1")
         theirs.setdefault("kind", "Config")
         theirs["current-context"] = context
+        # Replaced as a whole: a kill leaves the old or the new file, never a part of one.
         home.write_atomic(target, _dump_yaml(theirs))
 
 

@@ -184,7 +184,9 @@ class ReconcileTls(_TlsStep):
             at=utc_now(),
             lifetime=dt.timedelta(days=settings.certificates.life_days),
         )
+        # Before the first write, so that no event, error or record contains a key.
         _redact_keys(ctx, bundle)
+        # A kill between two Secrets leaves parts of two bundles; the next run detects that and replaces all.
         for name, data in to_secret_data(bundle).items():
             ctx.progress(f"writing the secret {name}")
             self._write_secret(ctx, name, data)

@@ -159,6 +159,7 @@ def write_bundle(path: Path, facts: GatewayFacts, report: DoctorReport, bus: Eve
     """
     started = time.monotonic()
     bus.emit(StepStarted(step=_STEP, title=_TITLE))
+    # Every part is redacted in memory: no secret is written to the disk, not even temporarily.
     redactor = Redactor(_known_secrets(facts))
     parts: dict[str, bytes] = {"findings.json": _encode_part(report, redactor)}
     missing: dict[str, str] = {}

@@ -213,7 +213,7 @@ class GatewayFacts:
         return self.compute_once(path, lambda: self._list_pages(path))
 
     def find_object(self, kind: str) -> Any:
-        """The container, network or volume with the gateway's name, whoever created it; None without one."""
+        """The container, network or volume with the gateway's name, also of another owner, or None."""
         return self.compute_once(kind, lambda: OBJECT_FINDERS[kind](self.engine, self.gateway.object_name))
 
     def is_foreign(self, view: Any) -> bool:

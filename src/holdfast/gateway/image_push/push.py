@@ -86,6 +86,7 @@ def push_images(
     images = [find_local_image(source, reference, gateway) for reference in dict.fromkeys(references)]
     try:
         missing = missing_images(gateway, images)
+        # An image that the node has under another name needs only a tag, not a transfer.
         unknown = _tag_existing(gateway, missing) if missing else []
         if unknown:
             _stream_images(gateway, source, unknown, progress, stop)

@@ -149,6 +149,7 @@ class StartContainer(GatewayStep):
 
     def _change_ports(self, ctx: StepContext, spec: GatewaySpec, taken: dict[str, int]) -> None:
         """Recreate the container with other ports; its data is on the volume."""
+        # Nothing is removed after the lock was lost: another command may own the container now.
         ctx.check_lock()
         container = self.gateway.container()
         image = image_for_new_container(self.gateway, container.image_id if container else "")

@@ -72,6 +72,7 @@ class CheckDataVersion(GatewayStep):
             self._check_version(recorded)
             ctx.note("checked during the run")
             return
+        # This run created the volume, so it is empty: no helper container has to read it.
         if ctx.result("ensure-volume")["created_by"] == ctx.run_id:
             ctx.note("none yet")
             return

@@ -102,6 +102,7 @@ def write_intent(cluster: Objects, volume: dict[str, Any]) -> dict[str, Any]:
     if cluster.get("ConfigMap", INTENTS_CONFIG_MAP, namespace=INTENTS_NAMESPACE) is None:
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": INTENTS_CONFIG_MAP}}
         cluster.ensure(manifest, namespace=INTENTS_NAMESPACE)
+    # The entry is in the datastore before the volume is deleted: a kill after this point loses nothing.
     _patch_intents(cluster, {metadata(volume)["name"]: msgspec.json.encode(volume).decode()})
     return volume
 
@@ -171,6 +172,7 @@ class VolumeMigrator:
         skipped = dict(plan.skipped)
         for name in plan.unused_intents:
             delete_intent(self._cluster, name)
+        # Recreate all volumes before the first wait: the binder checks lost PVCs only every 15 seconds.
         for name in plan.pending:
             self._before_each(name)
             self._attempt(name, skipped, lambda name: self._migrate_volume(name, plan))
@@ -225,8 +227,10 @@ class VolumeMigrator:
             annotations = {RESTORE_POLICY_ANNOTATION: live["spec"]["persistentVolumeReclaimPolicy"]}
             self._set_reclaim_policy(live, RETAIN, annotations)
         elif action == "delete":
+            # Under this uid only: a volume that another client created meanwhile is not deleted.
             self._cluster.delete("PersistentVolume", name, uid=uid)
         else:
+            # Kubernetes keeps a volume with a bound PVC until its protection finalizer is removed.
             finalizers = other_finalizers(live)
             self._patch_volume(live, {"metadata": {"finalizers": finalizers}})
             if finalizers:

@@ -109,6 +109,7 @@ class ParkOldContainer(GatewayStep):
 
     def run(self, ctx: StepContext) -> None:
         if self.gateway.parked_container() is None:
+            # From here on the parked container marks an unfinished upgrade: every later command finds it.
             rename_container(self.gateway.engine, self.gateway.object_name, self.gateway.parked_name)
             ctx.note(f"as {self.gateway.parked_name}")
 
@@ -148,6 +149,8 @@ class FinishUpgrade(GatewayStep):
     def run(self, ctx: StepContext) -> None:
         record = read_record(self.gateway)
         if record is not None:
+            # The record first: after a kill between the two, the next run finds the parked container and
+            # removes it.
             datastore.finish_upgrade(self.gateway, msgspec.structs.replace(record, phase="upgraded"))
             ctx.note(f"snapshot {record.id} is kept")
         remove_parked_container(self.gateway)
@@ -164,6 +167,7 @@ def stop_permanently(gateway: GatewayContext, grace_seconds: int | None = None) 
     """Stop the node and keep the engine from restarting it: two nodes on one volume would corrupt it."""
     if gateway.container() is None:
         return
+    # The policy first: an engine that restarts between the two calls must not start the node again.
     set_restart_policy(gateway.engine, gateway.object_name, RESTART_NEVER)
     stop_container(gateway.engine, gateway.object_name, grace_seconds=grace_seconds or gateway.stop_seconds)
 
@@ -247,6 +251,7 @@ class TakeSnapshot(GatewayStep):
         if self.gateway.parked_container() is not None or old is None:
             return
         if old.is_running:
+            # A running node writes to its datastore, so the copy would not be consistent.
             raise TemporaryError("the node was started before its datastore could be copied")
         record = new_record(self.gateway, old)
         progress_reporter(ctx)("copying the datastore", None)
@@ -304,6 +309,7 @@ class RemoveNewContainer(GatewayStep):
         return done("it does not exist") if self.gateway.container() is None else absent("it exists")
 
     def run(self, ctx: StepContext) -> None:
+        # Without a parked container, the container with the gateway's name is the old one: it must stay.
         if self.gateway.parked_container() is None:
             return
         stop_permanently(self.gateway, grace_seconds=_FAILED_STOP_SECONDS)
@@ -324,6 +330,7 @@ class RestoreSnapshot(_RollbackStep):
         return done("restored") if is_restored else absent(f"to the state of {self._record.taken_at}")
 
     def run(self, ctx: StepContext) -> None:
+        # Without a parked container, the rollback is past this step, and the old node may run already.
         if self.gateway.parked_container() is None:
             return
         progress_reporter(ctx)("restoring the datastore", None)
