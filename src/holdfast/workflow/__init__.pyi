@@ -12,7 +12,11 @@ from holdfast.workflow.lock import (
 )
 from holdfast.workflow.preview import Plan as Plan, PlannedStep as PlannedStep
 from holdfast.workflow.runner import RunResult as RunResult
-from holdfast.workflow.secrets import Secret as Secret
+from holdfast.workflow.secrets import (
+    MIN_REDACTED_LENGTH as MIN_REDACTED_LENGTH,
+    Secret as Secret,
+    encoded_forms as encoded_forms,
+)
 from holdfast.workflow.step import (
     JSON as JSON,
     ProbeResult as ProbeResult,

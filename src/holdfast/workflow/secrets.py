@@ -69,7 +69,7 @@ class SecretRedactor:
             return
         with self._lock:
             new = {
-                form: secret.ref for form in _encoded_forms(secret.reveal()) if form not in self._refs_by_form
+                form: secret.ref for form in encoded_forms(secret.reveal()) if form not in self._refs_by_form
             }
             # Replaced, not updated: redact() iterates over the dict without taking the lock.
             self._refs_by_form = {**self._refs_by_form, **new}
@@ -104,7 +104,7 @@ class SecretRedactor:
         return text if _PRIVATE_KEY_MARKER not in text else MASK
 
 
-def _encoded_forms(value: bytes) -> set[str]:
+def encoded_forms(value: bytes) -> set[str]:
     """Return the value as it may occur in a text: plain, and encoded as JSON, base64 and URL."""
     forms = {encode(value).decode().rstrip("=") for encode in (base64.b64encode, base64.urlsafe_b64encode)}
     try:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import __version__, home
-from holdfast.containers import container_logs, translate_errors
+from holdfast.containers import translate_errors
 from holdfast.errors import HoldfastError, PermanentError, UsageError
 from holdfast.events import StepFinished, StepProgress, StepStarted
 from holdfast.gateway.doctor.checks import read_store
@@ -68,13 +68,8 @@ def _inspect(kind: str, facts: GatewayFacts) -> Any:
         return getattr(facts.engine.client, f"inspect_{kind}")(facts.gateway.object_name)
 
 
-def _collect_node_log(facts: GatewayFacts) -> str:
+def _collect_log(component: str | None, facts: GatewayFacts) -> str:
     _ = facts.container_inspect  # raises FactUnavailable without a container
-    return container_logs(facts.engine, facts.gateway.object_name, tail=_LOG_LINES)
-
-
-def _collect_component_log(component: str, facts: GatewayFacts) -> str:
-    _ = facts.container_inspect
     return "\n".join(read_node_logs(facts.gateway, component=component, tail=_LOG_LINES, follow=False))
 
 
@@ -121,7 +116,7 @@ COLLECTORS: dict[str, Collector] = {
     "engine/container.json": lambda facts: facts.container_inspect,
     "engine/volume.json": partial(_inspect, "volume"),
     "engine/network.json": partial(_inspect, "network"),
-    "logs/node.log": _collect_node_log,
+    "logs/node.log": partial(_collect_log, None),
     "cluster/nodes.json": partial(_collect_objects, "nodes", ("taints", "unschedulable")),
     "cluster/pods.json": _collect_pods,
     "cluster/volumes.json": partial(_collect_objects, "persistentvolumes", _PV_SPEC_KEYS),
@@ -164,7 +159,7 @@ def write_bundle(path: Path, facts: GatewayFacts, report: DoctorReport, bus: Eve
     parts: dict[str, bytes] = {"findings.json": _encode_part(report, redactor)}
     missing: dict[str, str] = {}
     components = facts.gateway.contract.components if facts.name is not None else ()
-    logs = {f"logs/{component}.log": partial(_collect_component_log, component) for component in components}
+    logs = {f"logs/{component}.log": partial(_collect_log, component) for component in components}
     collectors: dict[str, Collector] = {**COLLECTORS, **logs}
     for index, (name, collect) in enumerate(collectors.items()):
         bus.emit(StepProgress(step=_STEP, message=name, fraction=index / len(collectors)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast import home
 from holdfast.errors import HoldfastError
 from holdfast.gateway import commands
-from holdfast.gateway.doctor.checks import CHECKPOINT_SCOPES
+from holdfast.gateway.doctor.checks import read_store
 from holdfast.gateway.doctor.facts import FactUnavailable, GatewayFacts
 from holdfast.gateway.doctor.findings import CHECK_FAILED, check_subject
 from holdfast.gateway.reconnect import ensure_tunnel
@@ -79,7 +79,6 @@ def _try_fix(facts: GatewayFacts, finding: Finding, bus: EventBus) -> str:
 def _quarantine_store(facts: GatewayFacts, bus: EventBus) -> str:
     """Open the store as a run does: it renames a damaged file and starts with an empty store."""
     from holdfast.events import StoreDamaged
-    from holdfast.workflow import SQLiteStore
     from holdfast.workflow.store import describe_damage
 
     damage: list[str] = []
@@ -90,14 +89,7 @@ def _quarantine_store(facts: GatewayFacts, bus: EventBus) -> str:
         bus.emit(event)
 
     with _exclusive_lock(facts):
-        store = SQLiteStore(facts.gateway.files.state)
-        try:
-            store.open(record_damage)
-            for scope in CHECKPOINT_SCOPES:
-                store.load(scope)
-            store.runs()
-        finally:
-            store.close()
+        read_store(facts, record_damage)
     return "; ".join(damage) or "opened without errors"
 
 

@@ -7,16 +7,19 @@ secret cannot be revoked everywhere.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-from functools import lru_cache
+from contextlib import suppress
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+
+from holdfast.workflow import MIN_REDACTED_LENGTH, encoded_forms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+HIDDEN = "<hidden>"
+_OMITTED_KINDS = ("Secret", "SecretList", "ConfigMap", "ConfigMapList")
 
 # Substrings of a name, compared without case and separators.
 _SECRET_SUBSTRINGS = (
@@ -51,137 +54,8 @@ def _is_key_name(words: list[str]) -> bool:
     return len(words) > 1 and words[-1] in ("key", "keys") and not _PUBLIC_KEY_WORDS & set(words)
 
 
-HIDDEN = "<hidden>"
-
-# Shorter values are hidden by name only: they occur inside of ordinary words.
-_MIN_SECRET_LENGTH = 6
-
-_OMITTED_KINDS = ("Secret", "SecretList", "ConfigMap", "ConfigMapList")
-
-# Keys and certificates: complete, without their end, and without their beginning (as in the tail of a log).
-_PEM = re.compile(r"-----BEGIN [^-\n]{0,80}-----(?:(?!-----BEGIN ).)*?-----END [^-\n]{0,80}-----", re.DOTALL)
-_PEM_HEAD = re.compile(r"-----BEGIN [^-\n]{0,80}-----(?:[A-Za-z0-9+/=\s]|\\[nr])*")
 _PEM_END = re.compile(r"-----END [^-\n]{0,80}-----")
 _PEM_LINE = re.compile(r"[A-Za-z0-9+/=]{0,100}\r?")
-
-_URL_CREDENTIALS = re.compile(
-    r"(?i)\b([a-z][a-z0-9+.-]{0,20}:(?:\\?/){2})(?:[^\s/@:\"']*:[^\s\"']*@|[^\s/@\"':]+@)"
-)
-_HEADER = re.compile(
-    r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie2?|x-[\w-]{0,40}(?:token|auth|key)[\w-]{0,40})"
-    r"\\*[\"']?\s*[:=][^\n]*"
-)
-_AUTH_SCHEME = re.compile(r"(?i)\b(bearer|basic|negotiate|digest|token)([ \t]+)[A-Za-z0-9._~+/=-]{6,}")
-_PASSWORD_PHRASE = re.compile(r"(?i)\b(password|passwd|passphrase)([ \t]+(?:is[ \t]+)?)[^\s:=][^\n]*")
-_USER_FLAG = re.compile(r"(?<![\w-])(-u|--user|--proxy-user)([ \t=]+)\S+:[^\n]*")
-_FLAG = re.compile(r"(?<![\w-])(--?)(?P<name>[A-Za-z][\w.-]{0,100})([ \t]+)\S[^\n]*")
-_YAML_BLOCK = re.compile(
-    r"(?<![\w.-])(?P<name>[\w.-]++)(\\*[\"']?[ \t]*:[ \t]*[|>][+-]?\d?[ \t]*\n[ \t]+)[^\n]*"
-    r"(?:\n[ \t]+[^\n]*)*"
-)
-# Environment variables of pods: the name is in one field, the secret in the next.
-_ENV_ENTRY = re.compile(
-    r"""(?i)(\bname\\*["']?\s*:\s*\\*["']?)(?P<name>[\w.-]{1,100})(\\*["']?\s*,?\s*\\*["']?value\\*["']?\s*:\s*)[^\n]*"""
-)
-_ASSIGNMENT = re.compile(r"(?<![\w.-])([\w.-]++)\\*[\"']?[ \t]*(?::=|=>|=|:)[ \t]*")
-_VALUE = re.compile(
-    r"""  "(?:[^"\\]|\\.)*"[^\s,;&}\])]*
-        | '(?:[^'\\]|\\.|'\\'')*'[^\s,;&}\])]*
-        | [^\n]+""",
-    re.VERBOSE,
-)
-
-_TOKEN_PATTERNS = (
-    re.compile(r"eyJ[A-Za-z0-9_+/=.-]{10,}"),  # base64 of JSON: JWTs, registry logins
-    re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[a-z]-|sk-|npm_|pypi-|hf_|AIza|ya29\.)[\w.-]{10,}"),
-    re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"),
-    re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"),  # a kubeadm bootstrap token
-)
-_LONG_WORD = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{32,}={0,2}")
-
-
-class Redactor:
-    """Hide everything that looks like a secret, and known secrets in every encoding."""
-
-    def __init__(self, known_secrets: Iterable[str] = ()) -> None:
-        forms = {form for secret in known_secrets for form in _encodings(secret)}
-        self._known_secrets = sorted(forms, key=len, reverse=True)
-
-    def redact_text(self, text: str) -> str:
-        """Return the text with its secrets replaced."""
-        for secret in self._known_secrets:
-            text = text.replace(secret, HIDDEN)
-        for pattern in (_PEM, _PEM_HEAD):
-            text = pattern.sub(HIDDEN, text)
-        text = _redact_pem_tails(text)
-        text = _URL_CREDENTIALS.sub(rf"\1{HIDDEN}@", text)
-        text = _HEADER.sub(rf"\1: {HIDDEN}", text)
-        for pattern in (_YAML_BLOCK, _ENV_ENTRY):
-            text = pattern.sub(_hide_named_value, text)
-        text = _redact_assignments(text)
-        text = _FLAG.sub(_hide_named_value, text)
-        for pattern in (_USER_FLAG, _PASSWORD_PHRASE, _AUTH_SCHEME):
-            text = pattern.sub(rf"\1\2{HIDDEN}", text)
-        for pattern in _TOKEN_PATTERNS:
-            text = pattern.sub(HIDDEN, text)
-        return _LONG_WORD.sub(_redact_random_word, text)
-
-    def redact_value(self, value: Any) -> Any:
-        """Return a JSON value with its secrets replaced; Secrets and ConfigMaps keep only their names."""
-        if isinstance(value, dict):
-            return self._redact_mapping(value)
-        if isinstance(value, list | tuple):
-            return self._redact_sequence(list(value))
-        if isinstance(value, bytes):
-            return self._redact_string(value.decode(errors="replace"))
-        return self._redact_string(value) if isinstance(value, str) else value
-
-    def _redact_mapping(self, value: dict[Any, Any]) -> dict[str, Any]:
-        if value.get("kind") in _OMITTED_KINDS:
-            name = (value.get("metadata") or {}).get("name", "")
-            return {"kind": value["kind"], "metadata": {"name": self.redact_text(str(name))}}
-        named = is_secret_name(str(value.get("name", "")))
-        clean: dict[str, Any] = {}
-        for key, inner in value.items():
-            hides = is_secret_name(str(key)) or (named and key == "value")
-            clean[self.redact_text(str(key))] = _hide_value(inner) if hides else self.redact_value(inner)
-        return clean
-
-    def _redact_sequence(self, value: list[Any]) -> list[Any]:
-        """Redact a list; in a command line, the word after `--password` is a secret."""
-        clean: list[Any] = []
-        for index, inner in enumerate(value):
-            before = value[index - 1] if index else None
-            flag = isinstance(before, str) and before.startswith("-") and "=" not in before
-            hides = flag and is_secret_name(str(before).lstrip("-"))
-            clean.append(_hide_value(inner) if hides else self.redact_value(inner))
-        return clean
-
-    def _redact_string(self, text: str) -> str:
-        if text[:1] in ("{", "["):  # JSON inside of a JSON string, as in annotations
-            try:
-                return json.dumps(self.redact_value(json.loads(text)))
-            except (ValueError, RecursionError):
-                return self.redact_text(text)
-        return self.redact_text(text)
-
-
-def _hide_value(value: Any) -> Any:
-    """Hide a value, but not whether it is set; a boolean is not a secret."""
-    return value if value is None or isinstance(value, bool) else HIDDEN
-
-
-def _encodings(secret: str) -> Iterable[str]:
-    """The forms in which a secret may occur: as it is, its words, URL-quoted, JSON-escaped, base64."""
-    parts = {secret, secret.strip(), *secret.split()}
-    for part in parts:
-        if len(part) < _MIN_SECRET_LENGTH:
-            continue
-        yield part
-        yield quote(part, safe="")
-        yield json.dumps(part)[1:-1]
-        yield base64.b64encode(part.encode()).decode().rstrip("=")
-        yield base64.urlsafe_b64encode(part.encode()).decode().rstrip("=")
 
 
 def _redact_pem_tails(text: str) -> str:
@@ -198,6 +72,15 @@ def _redact_pem_tails(text: str) -> str:
 def _hide_named_value(match: re.Match[str]) -> str:
     """Replace what follows the groups of a match, if its group `name` is the name of a secret."""
     return "".join([*match.groups(), HIDDEN]) if is_secret_name(match["name"]) else match[0]
+
+
+_ASSIGNMENT = re.compile(r"(?<![\w.-])([\w.-]++)\\*[\"']?[ \t]*(?::=|=>|=|:)[ \t]*")
+_VALUE = re.compile(
+    r"""  "(?:[^"\\]|\\.)*"[^\s,;&}\])]*
+        | '(?:[^'\\]|\\.|'\\'')*'[^\s,;&}\])]*
+        | [^\n]+""",
+    re.VERBOSE,
+)
 
 
 def _redact_assignments(text: str) -> str:
@@ -221,3 +104,108 @@ def _redact_random_word(match: re.Match[str]) -> str:
     word = match[0]
     kinds = (any(map(str.isupper, word)), any(map(str.islower, word)), any(map(str.isdigit, word)))
     return HIDDEN if all(kinds) else word
+
+
+def _rule(
+    pattern: str, replacement: str | Callable[[re.Match[str]], str] = HIDDEN, flags: int = 0
+) -> Callable[[str], str]:
+    return partial(re.compile(pattern, flags).sub, replacement)
+
+
+# The rules for texts, in this order; each takes a text and returns it without the secrets it recognises.
+_RULES: tuple[Callable[[str], str], ...] = (
+    # Keys and certificates: complete, without their end, and without their beginning.
+    _rule(r"-----BEGIN [^-\n]{0,80}-----(?:(?!-----BEGIN ).)*?-----END [^-\n]{0,80}-----", flags=re.DOTALL),
+    _rule(r"-----BEGIN [^-\n]{0,80}-----(?:[A-Za-z0-9+/=\s]|\\[nr])*"),
+    _redact_pem_tails,
+    # Credentials in URLs and headers.
+    _rule(
+        r"(?i)\b([a-z][a-z0-9+.-]{0,20}:(?:\\?/){2})(?:[^\s/@:\"']*:[^\s\"']*@|[^\s/@\"':]+@)",
+        rf"\1{HIDDEN}@",
+    ),
+    _rule(
+        r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie2?|x-[\w-]{0,40}(?:token|auth|key)[\w-]{0,40})"
+        r"\\*[\"']?\s*[:=][^\n]*",
+        rf"\1: {HIDDEN}",
+    ),
+    # Values with a secret name: YAML blocks, environment variables of pods, assignments and flags.
+    _rule(
+        r"(?<![\w.-])(?P<name>[\w.-]++)(\\*[\"']?[ \t]*:[ \t]*[|>][+-]?\d?[ \t]*\n[ \t]+)[^\n]*"
+        r"(?:\n[ \t]+[^\n]*)*",
+        _hide_named_value,
+    ),
+    _rule(
+        r"""(?i)(\bname\\*["']?\s*:\s*\\*["']?)(?P<name>[\w.-]{1,100})(\\*["']?\s*,?\s*\\*["']?value\\*["']?\s*:\s*)[^\n]*""",
+        _hide_named_value,
+    ),
+    _redact_assignments,
+    _rule(r"(?<![\w-])(--?)(?P<name>[A-Za-z][\w.-]{0,100})([ \t]+)\S[^\n]*", _hide_named_value),
+    _rule(r"(?<![\w-])(-u|--user|--proxy-user)([ \t=]+)\S+:[^\n]*", rf"\1\2{HIDDEN}"),
+    _rule(r"(?i)\b(password|passwd|passphrase)([ \t]+(?:is[ \t]+)?)[^\s:=][^\n]*", rf"\1\2{HIDDEN}"),
+    _rule(r"(?i)\b(bearer|basic|negotiate|digest|token)([ \t]+)[A-Za-z0-9._~+/=-]{6,}", rf"\1\2{HIDDEN}"),
+    # Tokens by their shape.
+    _rule(r"eyJ[A-Za-z0-9_+/=.-]{10,}"),  # base64 of JSON: JWTs, registry logins
+    _rule(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[a-z]-|sk-|npm_|pypi-|hf_|AIza|ya29\.)[\w.-]{10,}"),
+    _rule(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"),
+    _rule(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"),  # a kubeadm bootstrap token
+    _rule(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{32,}={0,2}", _redact_random_word),
+)
+
+
+class Redactor:
+    """Hide everything that looks like a secret, and known secrets in every encoding."""
+
+    def __init__(self, known_secrets: Iterable[str] = ()) -> None:
+        parts = {part for secret in known_secrets for part in (secret, secret.strip(), *secret.split())}
+        forms = (encoded_forms(part.encode()) for part in parts if len(part) >= MIN_REDACTED_LENGTH)
+        self._known_secrets = sorted(set().union(*forms), key=len, reverse=True)
+
+    def redact_text(self, text: str) -> str:
+        """Return the text with its secrets replaced."""
+        for secret in self._known_secrets:
+            text = text.replace(secret, HIDDEN)
+        for rule in _RULES:
+            text = rule(text)
+        return text
+
+    def redact_value(self, value: Any) -> Any:
+        """Return a JSON value with its secrets replaced; Secrets and ConfigMaps keep only their names."""
+        if isinstance(value, dict):
+            return self._redact_mapping(value)
+        if isinstance(value, list | tuple):
+            return self._redact_sequence(value)
+        return self._redact_string(value) if isinstance(value, str) else value
+
+    def _redact_mapping(self, value: dict[Any, Any]) -> dict[str, Any]:
+        if value.get("kind") in _OMITTED_KINDS:
+            name = (value.get("metadata") or {}).get("name", "")
+            return {"kind": value["kind"], "metadata": {"name": self.redact_text(str(name))}}
+        named = is_secret_name(str(value.get("name", "")))
+        clean: dict[str, Any] = {}
+        for key, inner in value.items():
+            hides = is_secret_name(str(key)) or (named and key == "value")
+            clean[self.redact_text(str(key))] = _hide_value(inner) if hides else self.redact_value(inner)
+        return clean
+
+    def _redact_sequence(self, value: Sequence[Any]) -> list[Any]:
+        """Redact a list; in a command line, the word after `--password` is a secret."""
+        return [
+            _hide_value(inner) if _is_secret_flag(before) else self.redact_value(inner)
+            for before, inner in zip((None, *value), value, strict=False)
+        ]
+
+    def _redact_string(self, text: str) -> str:
+        if text[:1] in ("{", "["):  # JSON inside of a JSON string, as in annotations
+            with suppress(ValueError, RecursionError):
+                return json.dumps(self.redact_value(json.loads(text)))
+        return self.redact_text(text)
+
+
+def _is_secret_flag(word: Any) -> bool:
+    is_flag = isinstance(word, str) and word.startswith("-") and "=" not in word
+    return is_flag and is_secret_name(word.lstrip("-"))
+
+
+def _hide_value(value: Any) -> Any:
+    """Hide a value, but not whether it is set; a boolean is not a secret."""
+    return value if value is None or isinstance(value, bool) else HIDDEN

@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.errors import HoldfastError
 from holdfast.events import StepFinished, StepProgress, StepStarted
@@ -65,10 +65,8 @@ CHECKS: dict[str, Check] = {
 _STEP, _TITLE = "examine", "Checks"
 
 
-class _CheckOutcome(NamedTuple):
-    name: str
-    findings: list[Finding]
-    skip_reason: str
+_Outcome: TypeAlias = tuple[str, list[Finding], str]
+"""The name of a check, its findings, and the reason why it was skipped."""
 
 
 def diagnose(
@@ -136,24 +134,21 @@ def run_checks(
     checks = CHECKS if checks is None else checks
     started = time.monotonic()
     bus.emit(StepStarted(step=_STEP, title=_TITLE))
-    outcomes: queue.SimpleQueue[_CheckOutcome] = queue.SimpleQueue()
+    outcomes: queue.SimpleQueue[_Outcome] = queue.SimpleQueue()
     for name, check in checks.items():
         # Daemon threads: a check that hangs in a system call must not keep the process from exiting.
-        threading.Thread(
-            target=lambda n=name, c=check: outcomes.put(_run_check(facts, n, c)), daemon=True
-        ).start()
+        threading.Thread(target=_run_check, args=(facts, name, check, outcomes.put), daemon=True).start()
     findings, skipped, pending = list(facts.initial_findings), dict[str, str](), dict(checks)
     while pending:
         try:
-            outcome = outcomes.get(timeout=max(0.0, started + timeout - time.monotonic()))
+            name, found, skip_reason = outcomes.get(timeout=max(0.0, started + timeout - time.monotonic()))
         except queue.Empty:
             break
-        del pending[outcome.name]
-        findings += outcome.findings
-        if outcome.skip_reason:
-            skipped[outcome.name] = outcome.skip_reason
-        fraction = 1 - len(pending) / len(checks)
-        bus.emit(StepProgress(step=_STEP, message=outcome.name, fraction=fraction))
+        del pending[name]
+        findings += found
+        if skip_reason:
+            skipped[name] = skip_reason
+        bus.emit(StepProgress(step=_STEP, message=name, fraction=1 - len(pending) / len(checks)))
     findings += [_check_failure(name, f"did not finish within {timeout:g} s") for name in pending]
     seconds = time.monotonic() - started
     bus.emit(StepFinished(step=_STEP, title=_TITLE, seconds=seconds, note=f"{len(checks)} checks"))
@@ -166,17 +161,17 @@ def run_checks(
     )
 
 
-def _run_check(facts: GatewayFacts, name: str, check: Check) -> _CheckOutcome:
-    findings: list[Finding] = []
+def _run_check(facts: GatewayFacts, name: str, check: Check, report: Callable[[_Outcome], None]) -> None:
+    findings, skip_reason = list[Finding](), ""
     try:
         findings.extend(check(facts))
     except FactUnavailable as reason:
-        return _CheckOutcome(name, findings, str(reason))
+        skip_reason = str(reason)
     except HoldfastError as error:
         findings.append(_check_failure(name, f"failed: {error.message}", error.hint))
     except Exception as error:  # noqa: BLE001 (a defect in one check must not hide the findings of others)
         findings.append(_check_failure(name, f"failed: {type(error).__name__}: {error}"))
-    return _CheckOutcome(name, findings, "")
+    report((name, findings, skip_reason))
 
 
 def _check_failure(name: str, problem: str, hint: str = "") -> Finding:

@@ -4,7 +4,4 @@ from holdfast.gateway.doctor.checks import (
     gateway_container as gateway_container,
     local_state as local_state,
 )
-from holdfast.gateway.doctor.checks.local_state import (
-    CHECKPOINT_SCOPES as CHECKPOINT_SCOPES,
-    read_store as read_store,
-)
+from holdfast.gateway.doctor.checks.local_state import read_store as read_store

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from holdfast.errors import CorruptFileError, StoreError, StoreVersionError
@@ -13,15 +14,16 @@ from holdfast.gateway.doctor.findings import Finding, Severity, new_finding, not
 from holdfast.gateway.registry import read_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from holdfast.events import Event
     from holdfast.gateway.doctor.facts import GatewayFacts
     from holdfast.workflow import RunRecord
 
 _GROUP_AND_OTHERS = 0o077
 # The commands that write checkpoints; scopes found in the store are read too.
-CHECKPOINT_SCOPES = ("up", "start", "stop", "upgrade", "destroy")
+_CHECKPOINT_SCOPES = ("up", "start", "stop", "upgrade", "destroy")
 
 
 def check_metadata(facts: GatewayFacts) -> Iterator[Finding]:
@@ -121,16 +123,23 @@ def check_lock(facts: GatewayFacts) -> Iterator[Finding]:
     yield note("lock-held", f"gateway {facts.name}", cause, repair=repair)
 
 
-def read_store(facts: GatewayFacts) -> tuple[list[RunRecord], int]:
-    """Read all checkpoints and runs; return the runs, newest first, and the number of unreadable ones."""
+def read_store(
+    facts: GatewayFacts, repair_listener: Callable[[Event], None] | None = None
+) -> tuple[list[RunRecord], int]:
+    """Read all checkpoints and runs of the store.
+
+    Args:
+        facts: The gateway.
+        repair_listener: If given, a damaged store is replaced, and this function receives the event.
+
+    Returns:
+        The runs, newest first, and the number of unreadable ones.
+    """
     from holdfast.workflow import SQLiteStore, list_runs
 
-    store = SQLiteStore(facts.gateway.files.state, readonly=True)
-    store.open()
-    try:
+    with closing(SQLiteStore(facts.gateway.files.state, readonly=repair_listener is None)) as store:
+        store.open(repair_listener)
         runs = list_runs(store)
-        for scope in dict.fromkeys((*CHECKPOINT_SCOPES, *(run.workflow for run in runs))):
+        for scope in dict.fromkeys((*_CHECKPOINT_SCOPES, *(run.workflow for run in runs))):
             store.load(scope)
         return runs, store.unreadable_runs
-    finally:
-        store.close()
