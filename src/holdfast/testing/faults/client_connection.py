@@ -1,6 +1,6 @@
 """One connection of a client to the proxy, and the exchange that an injector works with.
 
-`ProxyExchange` has one request, the connection to the server and the connection to the client.
+`ProxyExchange` has one request, the connection to the client and the connection to the server.
 """
 
 from __future__ import annotations
@@ -11,21 +11,10 @@ import struct
 from contextlib import aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from holdfast.testing.faults.http1 import (
-    BadMessageError,
-    HttpHead,
-    encode_body_piece,
-    encode_head,
-    end_of_body,
-    iter_body,
-    read_body,
-    read_head,
-    request_framing,
-    response_framing,
-)
+from holdfast.testing.faults.http1 import MAX_HEAD_BYTES, HttpHead, read_head, read_request_body
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import Callable, Iterator
 
     from holdfast.testing.faults.request_log import RequestRecord
     from holdfast.testing.faults.upstream import UpstreamConnection, UpstreamPool
@@ -44,50 +33,72 @@ _HOP_BY_HOP_HEADERS = (
 )
 
 
-class UpstreamLostError(Exception):
-    """The server could not be reached, or closed the connection during its response."""
+class ClientConnection(asyncio.StreamReaderProtocol):
+    """The connection of one client, as the protocol of its transport.
 
+    When the client disconnects, a response that is streamed to it ends. Other requests continue, so that the
+    log shows their outcome.
+    """
 
-class ClientConnection:
-    """The connection of one client."""
+    writer: asyncio.StreamWriter
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
+    def __init__(self, on_connect: Callable[[ClientConnection], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self.reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES, loop=loop)
+        super().__init__(self.reader, self._on_accept, loop=loop)
         self.disconnected = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._on_connect = on_connect
+        self._streaming_task: asyncio.Task[None] | None = None
 
-    def end_stream(self) -> None:
-        """End the response that is streamed, if any; other requests continue, so their outcome is known."""
-        if self._task is not None:
-            self._task.cancel()
+    def _on_accept(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        self._on_connect(self)
+
+    def eof_received(self) -> bool | None:
+        """Handle the end of the client's data: a client that only reads a stream is gone."""
+        keep_open = super().eof_received()
+        self._cancel_streaming()
+        return keep_open
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.disconnected.set()
+        self._cancel_streaming()
+
+    def _cancel_streaming(self) -> None:
+        if self._streaming_task is not None:
+            self._streaming_task.cancel()
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
-        """Let the end of the client's connection, or of its data, end the block: nobody reads the stream."""
+        """Cancel the block when the client disconnects.
+
+        Raises:
+            ConnectionResetError: The client has disconnected already.
+        """
         if self.disconnected.is_set() or self.reader.at_eof():
             raise ConnectionResetError
-        self._task = asyncio.current_task()
+        self._streaming_task = asyncio.current_task()
         try:
             yield
         finally:
-            self._task = None
+            self._streaming_task = None
 
     async def send(self, content: bytes) -> None:
         self.writer.write(content)
         await self.writer.drain()
 
     async def read_request(self) -> tuple[HttpHead, bytes] | None:
-        """Read the next request with its body; None if the client has closed the connection."""
+        """Read the head and the body of the next request; None if the client has closed the connection."""
         head = await read_head(self.reader)
         if head is None:
             return None
         if (head.get("expect") or "").lower() == "100-continue":
             await self.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return head, await read_body(self.reader, request_framing(head))
+        return head, await read_request_body(self.reader, head)
 
     def reset(self) -> None:
-        """Close the connection so that the client sees ECONNRESET."""
+        """Close the connection with a TCP reset: the client sees ECONNRESET."""
         sock = self.writer.get_extra_info("socket")
         with suppress(OSError, AttributeError):  # a closed transport has no socket
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -96,38 +107,6 @@ class ClientConnection:
     def close(self) -> None:
         with suppress(Exception):
             self.writer.close()
-
-
-class UpstreamResponse:
-    """The response of the server: the head, and the body as it arrives."""
-
-    def __init__(
-        self, head: HttpHead, method: str, connection: UpstreamConnection, pool: UpstreamPool
-    ) -> None:
-        self.head = head
-        self.framing = response_framing(head, method)
-        self.connection = connection
-        self._pool = pool
-
-    async def iter_body(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body; once it is complete, the connection returns to the pool."""
-        complete = False
-        try:
-            async for piece in iter_body(self.connection.reader, self.framing):
-                yield piece
-            complete = not self.framing.until_close and not self.head.wants_close
-        except (OSError, BadMessageError) as error:
-            raise UpstreamLostError(str(error)) from error
-        finally:
-            if complete:
-                self._pool.release(self.connection)
-            else:
-                self.connection.close()
-
-    async def drain(self) -> None:
-        """Read and drop the rest of the body."""
-        async for _ in self.iter_body():
-            pass
 
 
 class ProxyExchange:
@@ -141,94 +120,77 @@ class ProxyExchange:
         self.record = record
         self._body = body
         self._pool = pool
+        self._server: UpstreamConnection | None = None
 
-    async def forward(self) -> UpstreamResponse:
-        """Send the request to the server, which determines its outcome from now on."""
-        try:
-            link = await self._pool.acquire()
-        except OSError as error:
-            raise UpstreamLostError(f"not reached: {error}") from error
+    async def forward(self) -> UpstreamConnection:
+        """Send the request to the server, which determines its outcome from now on.
+
+        Returns:
+            The server's connection, with the head of the response.
+
+        Raises:
+            UpstreamLostError: The server cannot be reached, or closed the connection.
+        """
+        server = self._server = await self._pool.acquire()
         self.record.forwarded = True
         self.record.committed = None if self.record.is_write else False
-        try:
-            link.writer.write(self._request_bytes(self._pool.host))
-            await link.writer.drain()
-            head = await self._read_response_head(link)
-        except (OSError, BadMessageError) as error:
-            link.close()
-            raise UpstreamLostError(str(error)) from error
-        except BaseException:
-            link.close()
-            raise
-        self.record.upstream_status = head.status
-        self.record.committed = self.record.is_write and head.status in _SUCCESS_STATUSES
-        return UpstreamResponse(head, self.record.method, link, self._pool)
+        await server.send_request(self._request_bytes(), self.record.method)
+        self.record.upstream_status = server.head.status
+        self.record.committed = self.record.is_write and server.head.status in _SUCCESS_STATUSES
+        return server
 
-    def _request_bytes(self, host: str) -> bytes:
-        headers = [("Host", host), *self.head.without(*_HOP_BY_HOP_HEADERS)]
+    def _request_bytes(self) -> bytes:
+        headers = [("Host", self._pool.host), *self.head.without(*_HOP_BY_HOP_HEADERS)]
         if self._body or self.record.is_write:
             headers.append(("Content-Length", str(len(self._body))))
         if self.head.get("upgrade") is not None:
             headers.append(("Connection", "Upgrade"))
-        return encode_head(self.head.start_line, headers) + self._body
+        return HttpHead(self.head.start_line, headers).encode() + self._body
 
-    async def _read_response_head(self, connection: UpstreamConnection) -> HttpHead:
-        while True:
-            head = await read_head(connection.reader)
-            if head is None:
-                raise BadMessageError("no response")
-            if head.status >= _SWITCHING_PROTOCOLS:
-                return head
+    async def discard_response(self) -> None:
+        """Send the request to the server and read its response to the end."""
+        async for _ in (await self.forward()).iter_body():
+            pass
 
-    def response_head(self, response: UpstreamResponse, *, chunked: bool = False) -> bytes:
-        """Record the status of a response and encode its head; `chunked` replaces its framing."""
-        self.record.status = response.head.status
-        headers = response.head.headers
-        if chunked:
-            headers = response.head.without("content-length", "transfer-encoding")
-            headers.append(("Transfer-Encoding", "chunked"))
-        return encode_head(response.head.start_line, headers)
+    async def send_response(self, server: UpstreamConnection, body: bytes = b"") -> None:
+        """Send the head of the server's response to the client, and bytes of its body."""
+        self.record.status = server.head.status
+        await self.client.send(server.head.encode() + body)
 
-    async def relay(self, response: UpstreamResponse) -> bool:
-        """Send the whole response; returns whether the connection can be reused."""
-        if response.head.status == _SWITCHING_PROTOCOLS:
-            await self._tunnel(response)
+    async def relay(self, server: UpstreamConnection) -> bool:
+        """Send the whole response; returns whether the client's connection can be reused."""
+        if server.head.status == _SWITCHING_PROTOCOLS:
+            await self._tunnel(server)
             return False
-        framing = response.framing
+        framing = server.framing
         if framing.length is not None and framing.length <= _BUFFER_BYTES:
-            pieces = [piece async for piece in response.iter_body()]
-            await self.client.send(self.response_head(response) + b"".join(pieces))
+            await self.send_response(server, b"".join([piece async for piece in server.iter_body()]))
         else:
-            await self._stream_response(response)
-        return not (framing.until_close or response.head.wants_close or self.head.wants_close)
-
-    async def _stream_response(self, response: UpstreamResponse) -> None:
-        """Relay the body as it arrives; if the client disconnects, the server's connection is closed too."""
-        try:
             with self.client.streaming():
-                await self.client.send(self.response_head(response))
-                async with aclosing(response.iter_body()) as pieces:
+                await self.send_response(server)
+                async with aclosing(server.iter_body()) as pieces:
                     async for piece in pieces:
-                        await self.client.send(encode_body_piece(piece, response.framing))
-                await self.client.send(end_of_body(response.framing))
-        except BaseException:
-            response.connection.close()
-            raise
+                        await self.client.send(framing.encode(piece))
+                await self.client.send(framing.end)
+        return not (framing.until_close or server.head.wants_close or self.head.wants_close)
 
-    async def _tunnel(self, response: UpstreamResponse) -> None:
+    async def _tunnel(self, server: UpstreamConnection) -> None:
         """Relay bytes in both directions after an upgrade (exec, attach, port-forward), until one ends."""
-        link = response.connection
-        await self.client.send(self.response_head(response))
+        await self.send_response(server)
         ways = [
-            asyncio.ensure_future(_pump(self.client.reader, link.writer)),
-            asyncio.ensure_future(_pump(link.reader, self.client.writer)),
+            asyncio.ensure_future(_pump(self.client.reader, server.writer)),
+            asyncio.ensure_future(_pump(server.reader, self.client.writer)),
         ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for way in ways:
                 way.cancel()
-            link.close()
+
+    def release_server(self) -> None:
+        """Return the server's connection to the pool, or close it if its response was not read to the end."""
+        if self._server is not None:
+            self._pool.release(self._server)
 
 
 async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -236,29 +198,3 @@ async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
         while piece := await source.read(_BUFFER_BYTES):
             target.write(piece)
             await target.drain()
-
-
-class ClientProtocol(asyncio.StreamReaderProtocol):
-    """Stream protocol that also reports when its client disconnects."""
-
-    def __init__(self, limit: int, on_connect: Callable[[ClientConnection], None]) -> None:
-        loop = asyncio.get_running_loop()
-        super().__init__(asyncio.StreamReader(limit=limit, loop=loop), self._on_accept, loop=loop)
-        self._on_connect = on_connect
-        self._client: ClientConnection | None = None
-
-    def _on_accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._client = ClientConnection(reader, writer)
-        self._on_connect(self._client)
-
-    def eof_received(self) -> bool | None:
-        keep_open = super().eof_received()
-        if self._client is not None:
-            self._client.end_stream()
-        return keep_open
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self._client is not None:
-            self._client.disconnected.set()
-            self._client.end_stream()

@@ -1,26 +1,47 @@
-"""HTTP/1.1 framing for the proxy: read and write heads and bodies. HTTP/2 is not supported."""
+"""HTTP/1.1 messages for the proxy: read and write heads and bodies. HTTP/2 is not supported."""
 
 from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator
 
 MAX_HEAD_BYTES = 256 * 1024
 MAX_REQUEST_BODY_BYTES = 32 * 1024 * 1024
 _READ_BYTES = 64 * 1024
-_BODILESS_STATUSES = frozenset({204, 304})
-_SWITCHING_PROTOCOLS = 101
 _TLS_HANDSHAKE = b"\x16"
 
 
 class BadMessageError(Exception):
     """The peer sent something that is not HTTP/1.1."""
+
+
+class BodyFraming(NamedTuple):
+    """How a body ends: by length, by chunks, or with the connection."""
+
+    length: int | None = None
+    chunked: bool = False
+
+    @property
+    def until_close(self) -> bool:
+        return self.length is None and not self.chunked
+
+    @property
+    def end(self) -> bytes:
+        """The bytes that end a body."""
+        return b"0\r\n\r\n" if self.chunked else b""
+
+    def encode(self, piece: bytes) -> bytes:
+        """Encode a piece of a body."""
+        return b"%x\r\n%b\r\n" % (len(piece), piece) if self.chunked else piece
+
+
+CHUNKED = BodyFraming(chunked=True)
 
 
 class HttpHead(msgspec.Struct):
@@ -31,14 +52,15 @@ class HttpHead(msgspec.Struct):
 
     def get(self, name: str) -> str | None:
         """Return the first value of a header; `name` is in lower case."""
-        for key, value in self.headers:
-            if key.lower() == name:
-                return value
-        return None
+        return next((value for key, value in self.headers if key.lower() == name), None)
 
     def without(self, *names: str) -> list[tuple[str, str]]:
         """Return all headers except those with these names, in lower case."""
         return [(key, value) for key, value in self.headers if key.lower() not in names]
+
+    def encode(self) -> bytes:
+        lines = [self.start_line, *(f"{name}: {value}" for name, value in self.headers)]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
     @property
     def status(self) -> int:
@@ -51,16 +73,25 @@ class HttpHead(msgspec.Struct):
     def wants_close(self) -> bool:
         return "close" in (self.get("connection") or "").lower() or self.start_line.endswith("HTTP/1.0")
 
+    def framing(self, default: BodyFraming) -> BodyFraming:
+        """Return the framing that the headers declare, else the default."""
+        if "chunked" in (self.get("transfer-encoding") or "").lower():
+            return CHUNKED
+        length = self.get("content-length")
+        if length is None:
+            return default
+        if not length.isdecimal():
+            raise BadMessageError("the content length is not a number")
+        return BodyFraming(length=int(length))
 
-class BodyFraming(msgspec.Struct, frozen=True):
-    """How a body ends: by length, by chunks, or with the connection."""
 
-    length: int | None = None
-    chunked: bool = False
-
-    @property
-    def until_close(self) -> bool:
-        return self.length is None and not self.chunked
+def synthetic_head(status: int, *headers: tuple[str, str]) -> bytes:
+    """Return the head of a response that the proxy creates."""
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = "Injected"
+    return HttpHead(f"HTTP/1.1 {status} {phrase}", [*headers]).encode()
 
 
 async def read_head(reader: asyncio.StreamReader) -> HttpHead | None:
@@ -68,6 +99,9 @@ async def read_head(reader: asyncio.StreamReader) -> HttpHead | None:
 
     A TLS handshake on a plain connection is rejected immediately: it never completes a head, and clients that
     fall back to plain HTTP, such as container engines, would wait for the response.
+
+    Raises:
+        BadMessageError: The peer sent something else.
     """
     begun = b""
     try:
@@ -82,36 +116,10 @@ async def read_head(reader: asyncio.StreamReader) -> HttpHead | None:
     except asyncio.LimitOverrunError:
         raise BadMessageError("a head without end") from None
     first, *lines = raw[:-4].decode("latin-1").split("\r\n")
-    headers: list[tuple[str, str]] = []
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise BadMessageError("a header line without a colon")
-        headers.append((name.strip(), value.strip()))
-    return HttpHead(first, headers)
-
-
-def request_framing(head: HttpHead) -> BodyFraming:
-    """Return how the body of a request ends; by default, a request has none."""
-    return _framing(head, BodyFraming(length=0))
-
-
-def response_framing(head: HttpHead, method: str) -> BodyFraming:
-    """Return how the body of a response to a method ends; by default, with the connection."""
-    if method == "HEAD" or head.status in _BODILESS_STATUSES or head.status <= _SWITCHING_PROTOCOLS:
-        return BodyFraming(length=0)
-    return _framing(head, BodyFraming())
-
-
-def _framing(head: HttpHead, default: BodyFraming) -> BodyFraming:
-    if "chunked" in (head.get("transfer-encoding") or "").lower():
-        return BodyFraming(chunked=True)
-    length = head.get("content-length")
-    if length is None:
-        return default
-    if not length.isdecimal():
-        raise BadMessageError("the content length is not a number")
-    return BodyFraming(length=int(length))
+    if not all(":" in line for line in lines):
+        raise BadMessageError("a header line without a colon")
+    pairs = (line.split(":", 1) for line in lines)
+    return HttpHead(first, [(name.strip(), value.strip()) for name, value in pairs])
 
 
 async def iter_body(reader: asyncio.StreamReader, framing: BodyFraming) -> AsyncIterator[bytes]:
@@ -148,36 +156,11 @@ async def _chunk_size(reader: asyncio.StreamReader) -> int:
     return size
 
 
-async def read_body(reader: asyncio.StreamReader, framing: BodyFraming) -> bytes:
-    """Read a whole request body, up to a maximum size."""
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in iter_body(reader, framing):
-        size += len(piece)
-        if size > MAX_REQUEST_BODY_BYTES:
+async def read_request_body(reader: asyncio.StreamReader, head: HttpHead) -> bytes:
+    """Read a whole request body; raises `BadMessageError` above a maximum size."""
+    content = bytearray()
+    async for piece in iter_body(reader, head.framing(BodyFraming(length=0))):
+        content += piece
+        if len(content) > MAX_REQUEST_BODY_BYTES:
             raise BadMessageError("a request body without end")
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-def encode_head(start_line: str, headers: Iterable[tuple[str, str]]) -> bytes:
-    lines = [start_line, *(f"{name}: {value}" for name, value in headers)]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-
-def status_line(status: int) -> str:
-    try:
-        phrase = HTTPStatus(status).phrase
-    except ValueError:
-        phrase = "Injected"
-    return f"HTTP/1.1 {status} {phrase}"
-
-
-def encode_body_piece(piece: bytes, framing: BodyFraming) -> bytes:
-    """Encode a piece of a body for a framing."""
-    return b"%x\r\n%b\r\n" % (len(piece), piece) if framing.chunked else piece
-
-
-def end_of_body(framing: BodyFraming) -> bytes:
-    """Return the bytes that end a body."""
-    return b"0\r\n\r\n" if framing.chunked else b""
+    return bytes(content)

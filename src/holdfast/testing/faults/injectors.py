@@ -8,110 +8,101 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from email.utils import formatdate
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.faults.client_connection import ProxyExchange, UpstreamResponse
-from holdfast.testing.faults.http1 import (
-    BodyFraming,
-    encode_body_piece,
-    encode_head,
-    end_of_body,
-    status_line,
-)
-from holdfast.testing.faults.rules import FAULT_KINDS, Fault
+from holdfast.testing.faults.http1 import CHUNKED, synthetic_head
+from holdfast.testing.faults.rules import FAULT_KINDS
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+
+    from holdfast.testing.faults.client_connection import ProxyExchange
+    from holdfast.testing.faults.rules import Fault
+    from holdfast.testing.faults.upstream import UpstreamConnection
+
+_OK = 200
 _JSON_TYPE = "application/json"
 _HTML_PAGE = b"<html><head><title>Error</title></head><body><h1>Error</h1><p>nginx</p></body></html>\n"
-# Status (None: that of the fault), content type and body.
-_RESPONSES: dict[str, tuple[int | None, str, bytes]] = {
-    "html": (None, "text/html; charset=utf-8", _HTML_PAGE),
+_ENORMOUS_BYTES = 256 * 1024 * 1024
+_PADDING = b"x" * (64 * 1024)
+
+# Status (unless the fault sets one), content type and body of responses that are not a Kubernetes `Status`.
+_FOREIGN_RESPONSES = {
+    "html": (_OK, "text/html; charset=utf-8", _HTML_PAGE),
     "bad-gateway": (502, "text/html", _HTML_PAGE),
     "request-timeout": (408, "text/html", _HTML_PAGE),
-    "empty": (None, _JSON_TYPE, b""),
-    "invalid-utf8": (None, _JSON_TYPE, b'{"kind":"Status","message":"\xff\xfe\xc3\x28"}'),
+    "empty": (_OK, _JSON_TYPE, b""),
+    "invalid-utf8": (_OK, _JSON_TYPE, b'{"kind":"Status","message":"\xff\xfe\xc3\x28"}'),
 }
 
-
-class _ErrorStatus(NamedTuple):
-    code: int
-    reason: str
-    message: str
-
-
+# Code, reason and message of a Kubernetes `Status`.
 _ERROR_STATUSES = {
-    "unauthorized": _ErrorStatus(401, "Unauthorized", "Unauthorized"),
-    "gone": _ErrorStatus(410, "Expired", "The provided resource version is too old."),
-    "too-many-requests": _ErrorStatus(429, "TooManyRequests", "too many requests, please try again later"),
-    "internal-error": _ErrorStatus(500, "InternalError", "Internal error occurred: injected"),
-    "leader-changed": _ErrorStatus(500, "", "etcdserver: leader changed"),
-    "server-timeout": _ErrorStatus(
-        500, "ServerTimeout", "The operation could not be completed at this time, please try again."
+    "unauthorized": (401, "Unauthorized", "Unauthorized"),
+    "gone": (410, "Expired", "The provided resource version is too old."),
+    "too-many-requests": (429, "TooManyRequests", "too many requests, please try again later"),
+    "internal-error": (500, "InternalError", "Internal error occurred: injected"),
+    "leader-changed": (500, "", "etcdserver: leader changed"),
+    "server-timeout": (
+        500,
+        "ServerTimeout",
+        "The operation could not be completed at this time, please try again.",
     ),
-    "unavailable": _ErrorStatus(
-        503, "ServiceUnavailable", "the server is currently unable to handle the request"
-    ),
-    "gateway-timeout": _ErrorStatus(
-        504, "Timeout", "Timeout: request did not complete within the allotted time"
-    ),
-    "event-gone": _ErrorStatus(410, "Expired", "too old resource version: 1 (2)"),
-    "event-too-many-requests": _ErrorStatus(429, "TooManyRequests", "storage is (re)initializing"),
+    "unavailable": (503, "ServiceUnavailable", "the server is currently unable to handle the request"),
+    "gateway-timeout": (504, "Timeout", "Timeout: request did not complete within the allotted time"),
+    "event-gone": (410, "Expired", "too old resource version: 1 (2)"),
+    "event-too-many-requests": (429, "TooManyRequests", "storage is (re)initializing"),
 }
 
 
-def status_object(fault: Fault) -> dict[str, Any]:
+def _status_object(fault: Fault) -> dict[str, Any]:
     """Return the `Status` of the API server; its details repeat a Retry-After in seconds."""
-    refusal = _ERROR_STATUSES[fault.kind]
+    code, reason, message = _ERROR_STATUSES[fault.kind]
     content: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
         "status": "Failure",
-        "message": refusal.message,
-        "code": refusal.code,
+        "message": message,
+        "code": code,
     }
-    if refusal.reason:
-        content["reason"] = refusal.reason
+    if reason:
+        content["reason"] = reason
     form = fault.retry_after
     if isinstance(form, str) and form.isdecimal():
         content["details"] = {"retryAfterSeconds": int(form)}
     return content
 
 
-def error_event(fault: Fault) -> bytes:
-    """Return the watch event that reports an error."""
-    if fault.kind == "event-garbage":
-        return b'{"type":"MODIFIED","object":{"kind":"Po\xff\n'
-    return json.dumps({"type": "ERROR", "object": status_object(fault)}).encode() + b"\n"
-
-
-def retry_after_headers(form: str | tuple[str, ...] | None) -> tuple[tuple[str, str], ...]:
+def _retry_after_headers(form: str | tuple[str, ...] | None) -> tuple[tuple[str, str], ...]:
     """Return the Retry-After header in a form, with the Date to which an HTTP date refers."""
     now = time.time()
     date = ("Date", formatdate(now, usegmt=True))
-    if form is None or form == "absent" or not isinstance(form, str):
+    if form == "absent" or not isinstance(form, str):
         return (date,)
     if form.startswith("date:"):
         form = formatdate(now + int(form.removeprefix("date:")), usegmt=True)
     return (date, ("Retry-After", form))
 
 
-Injector: TypeAlias = Callable[[ProxyExchange, Fault], Awaitable[bool]]
-
-_ENORMOUS_BYTES = 256 * 1024 * 1024
-_PADDING = b"x" * (64 * 1024)
-_CHUNKED = BodyFraming(chunked=True)
-_OK = 200
-
-
 async def handle_request(exchange: ProxyExchange, fault: Fault | None) -> bool:
-    """Handle one request with an optional fault; returns whether the client can send another."""
+    """Handle one request.
+
+    Args:
+        exchange: The request.
+        fault: The fault to inject, or None.
+
+    Returns:
+        Whether the client can send another request on its connection.
+
+    Raises:
+        UpstreamLostError: The server cannot be reached, or closed its connection.
+    """
     if fault is None:
         return await exchange.relay(await exchange.forward())
     if fault.commit or fault.kind == "reset-after":
-        await (await exchange.forward()).drain()
+        await exchange.discard_response()
     return await _INJECTORS.get(fault.kind, _respond)(exchange, fault)
 
 
@@ -121,8 +112,7 @@ async def _reset(exchange: ProxyExchange, _fault: Fault) -> bool:
 
 
 async def _stall(exchange: ProxyExchange, fault: Fault) -> bool:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(exchange.client.disconnected.wait(), fault.duration)
+    await _wait(exchange.client.disconnected, fault.duration)
     exchange.client.reset()
     return False
 
@@ -139,92 +129,98 @@ async def _truncate(exchange: ProxyExchange, fault: Fault) -> bool:
 
 
 async def _send_partial_response(exchange: ProxyExchange, fault: Fault) -> None:
-    response = await exchange.forward()
+    server = await exchange.forward()
     with exchange.client.streaming():
-        async with aclosing(response.iter_body()) as pieces:
+        async with aclosing(server.iter_body()) as pieces:
             content = await anext(pieces, b"")
         cut = len(content) // 2 if fault.bytes is None else min(fault.bytes, max(len(content) - 1, 0))
-        # A chunk announces its full size before it is cut.
-        part = (
-            encode_body_piece(content, response.framing)[: cut - len(content) - 2]
-            if response.framing.chunked
-            else content[:cut]
-        )
-        await exchange.client.send(exchange.response_head(response) + part)
+        part = content[:cut]
+        if server.framing.chunked:
+            # A chunk announces its full size before it is cut.
+            part = CHUNKED.encode(content)[: cut - len(content) - 2]
+        await exchange.send_response(server, part)
 
 
 async def _slow(exchange: ProxyExchange, fault: Fault) -> bool:
     # The request continues even if the client disconnects meanwhile.
-    never = asyncio.Event()
-    with suppress(TimeoutError):
-        await asyncio.wait_for(never.wait(), fault.duration)
+    await _wait(asyncio.Event(), fault.duration)
     return await exchange.relay(await exchange.forward())
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
 
 
 async def _respond(exchange: ProxyExchange, fault: Fault) -> bool:
     headers: tuple[tuple[str, str], ...] = ()
-    if fault.kind in _RESPONSES:
-        fixed_status, content_type, body = _RESPONSES[fault.kind]
-        status = fixed_status or fault.status or _OK
+    if fault.kind in _FOREIGN_RESPONSES:
+        status, content_type, body = _FOREIGN_RESPONSES[fault.kind]
     else:
-        status, content_type = _ERROR_STATUSES[fault.kind].code, _JSON_TYPE
-        body = json.dumps(status_object(fault)).encode()
-        headers = retry_after_headers(fault.retry_after)
-    exchange.record.status = status
-    headers = (("Content-Type", content_type), *headers, ("Content-Length", str(len(body))))
-    await exchange.client.send(encode_head(status_line(status), headers) + body)
+        status, content_type = _ERROR_STATUSES[fault.kind][0], _JSON_TYPE
+        body, headers = json.dumps(_status_object(fault)).encode(), _retry_after_headers(fault.retry_after)
+    status = exchange.record.status = fault.status or status
+    length = ("Content-Length", str(len(body)))
+    head = synthetic_head(status, ("Content-Type", content_type), *headers, length)
+    await exchange.client.send(head + body)
     return True
 
 
 async def _send_enormous_body(exchange: ProxyExchange, fault: Fault) -> bool:
-    status = fault.status or _OK
-    exchange.record.status = status
-    headers = (("Content-Type", "application/json"), ("Transfer-Encoding", "chunked"))
+    status = exchange.record.status = fault.status or _OK
     left = _ENORMOUS_BYTES if fault.bytes is None else fault.bytes
-    with exchange.client.streaming():
-        await exchange.client.send(encode_head(status_line(status), headers))
-        await exchange.client.send(
-            encode_body_piece(b'{"kind":"Status","apiVersion":"v1","message":"', _CHUNKED)
-        )
+    client = exchange.client
+    with client.streaming():
+        head = synthetic_head(status, ("Content-Type", _JSON_TYPE), ("Transfer-Encoding", "chunked"))
+        await client.send(head + CHUNKED.encode(b'{"kind":"Status","apiVersion":"v1","message":"'))
         while left > 0:
-            await exchange.client.send(encode_body_piece(_PADDING[:left], _CHUNKED))
+            await client.send(CHUNKED.encode(_PADDING[:left]))
             left -= len(_PADDING)
-        await exchange.client.send(encode_body_piece(b'"}', _CHUNKED) + end_of_body(_CHUNKED))
+        await client.send(CHUNKED.encode(b'"}') + CHUNKED.end)
     return True
 
 
 async def _wrong_content_type(exchange: ProxyExchange, _fault: Fault) -> bool:
-    response = await exchange.forward()
-    response.head.headers = [*response.head.without("content-type"), ("Content-Type", "text/plain")]
-    return await exchange.relay(response)
+    server = await exchange.forward()
+    server.head.headers = [*server.head.without("content-type"), ("Content-Type", "text/plain")]
+    return await exchange.relay(server)
 
 
 async def _inject_into_watch(exchange: ProxyExchange, fault: Fault) -> bool:
-    response = await exchange.forward()
-    if response.head.status != _OK:
-        return await exchange.relay(response)
+    server = await exchange.forward()
+    if server.head.status != _OK:
+        return await exchange.relay(server)
+    others = server.head.without("content-length", "transfer-encoding")
+    server.head.headers = [*others, ("Transfer-Encoding", "chunked")]
     client = exchange.client
     with client.streaming():
-        await client.send(exchange.response_head(response, chunked=True))
-        async with aclosing(_watch_lines(response, fault.events or 0)) as lines:
+        await exchange.send_response(server)
+        async with aclosing(_watch_lines(server, fault.events or 0)) as lines:
             async for line in lines:
-                await client.send(encode_body_piece(line, _CHUNKED))
-        response.connection.close()
+                await client.send(CHUNKED.encode(line))
         if fault.kind == "drop-stream":
             client.reset()
             return False
-        if fault.kind != "end-stream":
-            await client.send(encode_body_piece(error_event(fault), _CHUNKED))
-        await client.send(end_of_body(_CHUNKED))
+        await client.send(_last_event(fault) + CHUNKED.end)
     return True
 
 
-async def _watch_lines(response: UpstreamResponse, limit: int) -> AsyncGenerator[bytes, None]:
+def _last_event(fault: Fault) -> bytes:
+    """Return the encoded event that ends a watch, empty for a regular end."""
+    if fault.kind == "end-stream":
+        return b""
+    if fault.kind == "event-garbage":
+        return CHUNKED.encode(b'{"type":"MODIFIED","object":{"kind":"Po\xff\n')
+    event = {"type": "ERROR", "object": _status_object(fault)}
+    return CHUNKED.encode(json.dumps(event).encode() + b"\n")
+
+
+async def _watch_lines(server: UpstreamConnection, limit: int) -> AsyncGenerator[bytes, None]:
     """Yield the first events of a watch, one line each."""
     rest = b""
     if limit == 0:
         return
-    async with aclosing(response.iter_body()) as pieces:
+    async with aclosing(server.iter_body()) as pieces:
         async for piece in pieces:
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
@@ -234,7 +230,7 @@ async def _watch_lines(response: UpstreamResponse, limit: int) -> AsyncGenerator
                     return
 
 
-_INJECTORS: dict[str, Injector] = {
+_INJECTORS: dict[str, Callable[[ProxyExchange, Fault], Awaitable[bool]]] = {
     "reset-before": _reset,
     "reset-after": _reset,
     "refuse": _reset,
@@ -244,5 +240,5 @@ _INJECTORS: dict[str, Injector] = {
     "slow": _slow,
     "enormous": _send_enormous_body,
     "wrong-content-type": _wrong_content_type,
-    **{kind: _inject_into_watch for kind, description in FAULT_KINDS.items() if description.watch_only},
+    **{name: _inject_into_watch for name, kind in FAULT_KINDS.items() if kind.is_watch_only},
 }

@@ -16,24 +16,24 @@ import socket
 import ssl
 import tempfile
 import threading
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from holdfast.errors import UsageError
-from holdfast.testing.ephemeral_pki import EphemeralCA, write_key_pair, write_kubeconfig
-from holdfast.testing.faults.client_connection import (
-    ClientConnection,
-    ClientProtocol,
-    ProxyExchange,
-    UpstreamLostError,
-)
-from holdfast.testing.faults.http1 import MAX_HEAD_BYTES, BadMessageError
+from holdfast.testing.ephemeral_pki import EphemeralCA, write_kubeconfig
+from holdfast.testing.faults.client_connection import ClientConnection, ProxyExchange
+from holdfast.testing.faults.http1 import BadMessageError
 from holdfast.testing.faults.injectors import handle_request
 from holdfast.testing.faults.request_log import RequestLog
-from holdfast.testing.faults.rules import FaultSelector, ProxiedRequest
-from holdfast.testing.faults.upstream import Upstream, UpstreamPool, upstream_from_kubeconfig
+from holdfast.testing.faults.rules import FaultSelector
+from holdfast.testing.faults.upstream import (
+    Upstream,
+    UpstreamLostError,
+    UpstreamPool,
+    load_key_pair,
+    upstream_from_kubeconfig,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -49,11 +49,23 @@ _ACCEPT_LOOP_TURNS = 3
 
 
 class Listener:
-    """The port of the proxy and its connections."""
+    """The port of the proxy and its connections.
+
+    The constructor binds the port and raises an OSError if it is taken; `up` starts to serve. All other
+    methods run in the event loop of the proxy.
+    """
 
     def __init__(
-        self, upstream: Upstream, selector: FaultSelector, log: RequestLog, tls: ssl.SSLContext | None
+        self,
+        upstream: Upstream,
+        selector: FaultSelector,
+        log: RequestLog,
+        tls: ssl.SSLContext | None,
+        port: int,
     ) -> None:
+        # Holds the port during outages.
+        self._port_holder = _bind_socket(port)
+        self.port: int = self._port_holder.getsockname()[1]
         self._pool = UpstreamPool(upstream)
         self._selector = selector
         self._log = log
@@ -64,22 +76,16 @@ class Listener:
         self._server_lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def open(self, port: int) -> None:
-        """Bind the port and start serving; a second socket holds the port during outages."""
-        self._port_holder = _bind_socket(port)
-        self.port: int = self._port_holder.getsockname()[1]
-        await self.up()
-
     async def up(self) -> None:
-        """Serve again."""
-        await self._serve(lambda: ClientProtocol(MAX_HEAD_BYTES, self._accept), self._tls)
+        """Serve, or end an outage."""
+        await self._serve(self._accept, self._tls)
 
     async def down(self, how: Outage, seconds: float | None = None) -> None:
         """Refuse connections, or accept and reset each, for a duration or until `up`."""
         if how == "refuse":
             await self._close_server()
         else:
-            await self._serve(lambda: ClientProtocol(MAX_HEAD_BYTES, self._reject), None)
+            await self._serve(self._reject, None)
         for client in tuple(self._clients):
             client.reset()
         if self._timer is not None:
@@ -101,12 +107,14 @@ class Listener:
         self._pool.close()
         self._port_holder.close()
 
-    async def _serve(self, factory: Callable[[], ClientProtocol], tls: ssl.SSLContext | None) -> None:
+    async def _serve(
+        self, on_connect: Callable[[ClientConnection], None], tls: ssl.SSLContext | None
+    ) -> None:
+        # The end of one outage and the start of the next may overlap; two servers would share the port.
         async with self._server_lock:
             await self._close_server()
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(
-                factory,
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: ClientConnection(on_connect),
                 sock=_bind_socket(self.port),
                 backlog=_BACKLOG,
                 ssl=tls,
@@ -133,8 +141,7 @@ class Listener:
         task.add_done_callback(self._tasks.discard)
 
     def _reject(self, client: ClientConnection) -> None:
-        record = self._log.add_record("", "")
-        record.fault = "outage"
+        self._log.add_record("", "").fault = "outage"
         client.reset()
 
     def _accept(self, client: ClientConnection) -> None:
@@ -159,19 +166,18 @@ class Listener:
         method, _, rest = head.start_line.partition(" ")
         path, _, query = rest.rpartition(" ")[0].partition("?")
         record = self._log.add_record(method, path, query)
-        decided = self._selector.select_fault(ProxiedRequest(method, path, query, head.headers))
-        fault = None
-        if decided is not None:
-            rule, fault = decided
-            record.rule, record.fault = rule.name, fault.kind
-            if fault.kind == "refuse":
-                await self.down("refuse", fault.duration)
+        fault = self._selector.select_fault(record, head.headers)
+        if fault is not None and fault.kind == "refuse":
+            await self.down("refuse", fault.duration)
+        exchange = ProxyExchange(client, head, body, record, self._pool)
         try:
-            return await handle_request(ProxyExchange(client, head, body, record, self._pool), fault)
+            return await handle_request(exchange, fault)
         except UpstreamLostError as error:
             record.note = f"upstream: {error}"
             client.reset()
             return False
+        finally:
+            exchange.release_server()
 
 
 def _bind_socket(port: int) -> socket.socket:
@@ -223,8 +229,7 @@ class FaultProxy:
         self._upstream = _resolve_upstream(upstream, context)
         self._requested_port = port
         self._use_tls = tls
-        self._rules: tuple[Rule, ...] = tuple(rules)
-        self._selector = FaultSelector(self._rules, seed)
+        self._selector = FaultSelector(rules, seed)
         self._thread: threading.Thread | None = None
         self.log = RequestLog()
 
@@ -250,27 +255,24 @@ class FaultProxy:
         self.stop()
 
     def start(self) -> None:
-        """Listen, and write the kubeconfig. Raises `UsageError` if the port cannot be used."""
+        """Listen, and write the kubeconfig; raises `UsageError` if the port is taken."""
         if self._thread is not None:
             raise UsageError("The fault proxy is running already.")
-        self._directory = Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
-        authority = EphemeralCA() if self._use_tls else None
-        tls = None if authority is None else _server_tls_context(authority, self._directory)
-        started: Future[None] = Future()
+        ca = EphemeralCA() if self._use_tls else None
+        tls = None if ca is None else _server_tls_context(ca)
+        port = self._requested_port
+        try:
+            self._listener = Listener(self._upstream, self._selector, self.log, tls, port)
+        except OSError as error:
+            raise UsageError(f"port: {port} cannot be listened on: {error}", cause=error) from error
+        # A separate thread: a test that blocks in a call must not block the proxy that answers it.
+        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._main(tls, started)), name="holdfast-fault-proxy", daemon=True
+            target=self._loop.run_forever, name="holdfast-fault-proxy", daemon=True
         )
         self._thread.start()
-        try:
-            started.result()
-        except OSError as error:
-            self._clean_up()
-            raise UsageError(
-                f"port: {self._requested_port} cannot be listened on: {error}", cause=error
-            ) from error
-        self._write_kubeconfig(authority)
-
-    def _write_kubeconfig(self, ca: EphemeralCA | None) -> None:
+        self.up()
+        self._directory = Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
         write_kubeconfig(
             self.kubeconfig,
             url=self.url,
@@ -279,42 +281,25 @@ class FaultProxy:
             user=self._upstream.user,
         )
 
-    async def _main(self, tls: ssl.SSLContext | None, started: Future[None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        self._listener = Listener(self._upstream, self._selector, self.log, tls)
-        try:
-            await self._listener.open(self._requested_port)
-        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits for the start
-            started.set_exception(error)
-            return
-        started.set_result(None)
-        try:
-            await self._stopping.wait()
-        finally:
-            await self._listener.close()
-
     def stop(self) -> None:
         """Close every connection and stop listening; does nothing if it is stopped."""
-        if self._thread is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stopping.set)
-        self._clean_up()
-
-    def _clean_up(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-            shutil.rmtree(self._directory, ignore_errors=True)
+        if self._thread is None:
+            return
+        self._run_in_loop(self._listener.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._thread = None
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def replace_rules(self, *rules: Rule) -> None:
         """Replace the rules; their counters start at zero."""
-        self._rules = rules
         self._selector.replace_rules(rules)
 
     @contextmanager
     def faults(self, *rules: Rule) -> Iterator[RequestLog]:
-        """Use these rules within a block, and the previous ones after it; yields the log of all requests."""
-        earlier = self._rules
+        """Use these rules within a block, and the previous ones after it."""
+        earlier = self._selector.rules
         self.replace_rules(*rules)
         try:
             yield self.log
@@ -351,10 +336,11 @@ def _resolve_upstream(upstream: Upstream | Path | str, context: str | None) -> U
     return upstream_from_kubeconfig(Path(upstream), context)
 
 
-def _server_tls_context(ca: EphemeralCA, directory: Path) -> ssl.SSLContext:
+def _server_tls_context(ca: EphemeralCA) -> ssl.SSLContext:
     """Require client certificates: the proxy gives its clients the permissions of the administrator."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*write_key_pair(ca.issue("fault-proxy", server=True), directory, "serving"))
+    pair = ca.issue("fault-proxy", server=True)
+    load_key_pair(context, pair.certificate, pair.key)
     context.load_verify_locations(cadata=ca.certificate.decode())
     context.verify_mode = ssl.CERT_REQUIRED
     context.set_alpn_protocols(["http/1.1"])

@@ -5,6 +5,8 @@ Headers and bodies are not recorded, because they may contain secrets.
 
 from __future__ import annotations
 
+import itertools
+import re
 import threading
 import time
 from collections import Counter, deque
@@ -15,7 +17,8 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-WRITE_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_WRITE_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_WATCH_QUERY = re.compile(r"(?i)(^|&)watch=(true|1|t)(&|$)")
 _MAX_RECORDS = 500_000
 
 
@@ -27,8 +30,8 @@ class RequestRecord(msgspec.Struct, kw_only=True):
     """
 
     number: int
-    at: float
-    clock: float
+    at: float = msgspec.field(default_factory=time.time)
+    clock: float = msgspec.field(default_factory=time.monotonic)
     method: str
     path: str
     query: str = ""
@@ -42,7 +45,11 @@ class RequestRecord(msgspec.Struct, kw_only=True):
 
     @property
     def is_write(self) -> bool:
-        return self.method in WRITE_METHODS
+        return self.method in _WRITE_METHODS
+
+    @property
+    def is_watch(self) -> bool:
+        return _WATCH_QUERY.search(self.query) is not None
 
 
 class RequestLog:
@@ -51,19 +58,11 @@ class RequestLog:
     def __init__(self, max_records: int = _MAX_RECORDS) -> None:
         self._records: deque[RequestRecord] = deque(maxlen=max_records)
         self._lock = threading.Lock()
-        self._next = 1
+        self._numbers = itertools.count(1)
 
     def add_record(self, method: str, path: str, query: str = "") -> RequestRecord:
         with self._lock:
-            record = RequestRecord(
-                number=self._next,
-                at=time.time(),
-                clock=time.monotonic(),
-                method=method,
-                path=path,
-                query=query,
-            )
-            self._next += 1
+            record = RequestRecord(number=next(self._numbers), method=method, path=path, query=query)
             self._records.append(record)
             return record
 

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import random
 import re
-import threading
 import tomllib
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -28,17 +27,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from holdfast.testing.faults.request_log import RequestRecord
+
+    Headers: TypeAlias = Iterable[tuple[str, str]]
+
 
 class FaultKind(NamedTuple):
     """Description of a fault and the settings that it accepts; some apply to watches only."""
 
     description: str
-    settings: frozenset[str] = frozenset()
-    watch_only: bool = False
+    settings: frozenset[str]
+
+    @property
+    def is_watch_only(self) -> bool:
+        return "events" in self.settings
 
 
 def _fault_kind(description: str, *takes: str) -> FaultKind:
-    return FaultKind(description, frozenset(takes), watch_only="events" in takes)
+    return FaultKind(description, frozenset(takes))
 
 
 FAULT_KINDS: dict[str, FaultKind] = {
@@ -284,22 +290,6 @@ def _parse_rule(number: int, table: dict[str, Any]) -> Rule:
         raise FaultScriptError(f"{where}: {error}") from error
 
 
-_WATCH_QUERY = re.compile(r"(?i)(^|&)watch=(true|1|t)(&|$)")
-
-
-class ProxiedRequest(NamedTuple):
-    """The parts of a request that rules can match."""
-
-    method: str
-    path: str
-    query: str
-    headers: Iterable[tuple[str, str]] = ()
-
-    @property
-    def is_watch(self) -> bool:
-        return _WATCH_QUERY.search(self.query) is not None
-
-
 class _RuleState:
     """A rule with its counters and its random generator."""
 
@@ -309,14 +299,13 @@ class _RuleState:
         self._matched = 0
         self._injected = 0
 
-    def draw_fault(self, request: ProxiedRequest) -> Fault | None:
+    def draw_fault(self, request: RequestRecord, headers: Headers) -> Fault | None:
         rule = self.rule
-        faults = [
-            fault for fault in rule.faults if request.is_watch or not FAULT_KINDS[fault.kind].watch_only
-        ]
-        if not faults or not self._matches(request):
+        faults = [f for f in rule.faults if request.is_watch or not FAULT_KINDS[f.kind].is_watch_only]
+        if not faults or not self._matches(request, headers):
             return None
         self._matched += 1
+        # Draw for each match, even if another condition fails: the same seed then gives the same faults.
         if rule.probability < 1 and self._random.random() >= rule.probability:
             return None
         if self._matched <= rule.after or (rule.nth and self._matched - rule.after not in rule.nth):
@@ -330,36 +319,37 @@ class _RuleState:
             fault = msgspec.structs.replace(fault, retry_after=self._random.choice(forms))
         return fault
 
-    def _matches(self, request: ProxiedRequest) -> bool:
+    def _matches(self, request: RequestRecord, headers: Headers) -> bool:
         rule = self.rule
-        if rule.methods and request.method not in rule.methods:
-            return False
-        if not re.search(rule.path, request.path) or not re.search(rule.query, request.query):
-            return False
-        return not rule.header or any(
-            re.search(rule.header, f"{name.lower()}: {value}") for name, value in request.headers
+        return (
+            (not rule.methods or request.method in rule.methods)
+            and re.search(rule.path, request.path) is not None
+            and re.search(rule.query, request.query) is not None
+            and (not rule.header or any(re.search(rule.header, f"{k.lower()}: {v}") for k, v in headers))
         )
 
 
 class FaultSelector:
-    """The active rules; thread-safe."""
+    """The active rules. Any thread may replace them; only the proxy's thread selects faults."""
 
     def __init__(self, rules: Iterable[Rule] = (), seed: int = 0) -> None:
-        self._lock = threading.Lock()
         self._seed = seed
         self.replace_rules(rules)
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(state.rule for state in self._states)
+
     def replace_rules(self, rules: Iterable[Rule]) -> None:
         """Replace the rules and reset all counters and generators."""
-        states = [_RuleState(rule, f"{self._seed}/{number}") for number, rule in enumerate(rules)]
-        with self._lock:
-            self._states = states
+        # One assignment, so that a selection in progress sees either the old rules or the new ones.
+        self._states = [_RuleState(rule, f"{self._seed}/{number}") for number, rule in enumerate(rules)]
 
-    def select_fault(self, request: ProxiedRequest) -> tuple[Rule, Fault] | None:
-        """Return the fault for a request and its rule, or None."""
-        with self._lock:
-            for state in self._states:
-                fault = state.draw_fault(request)
-                if fault is not None:
-                    return state.rule, fault
+    def select_fault(self, request: RequestRecord, headers: Headers) -> Fault | None:
+        """Return the fault for a request, if any, and add it and its rule to the record."""
+        for state in self._states:
+            fault = state.draw_fault(request, headers)
+            if fault is not None:
+                request.rule, request.fault = state.rule.name, fault.kind
+                return fault
         return None

@@ -12,18 +12,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.errors import UsageError
-from holdfast.testing.faults.http1 import MAX_HEAD_BYTES
+from holdfast.testing.faults.http1 import (
+    MAX_HEAD_BYTES,
+    BadMessageError,
+    BodyFraming,
+    HttpHead,
+    iter_body,
+    read_head,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
 _IDLE_SECONDS = 20.0
-_CERTIFICATE_KEYS = (
-    "client-certificate",
-    "client-certificate-data",
-    "client-key",
-    "client-key-data",
-)
+_SWITCHING_PROTOCOLS = 101
+_BODILESS_STATUSES = frozenset({_SWITCHING_PROTOCOLS, 204, 304})
+_CERTIFICATE_KEYS = ("client-certificate", "client-key")
+
+
+class UpstreamLostError(Exception):
+    """The server could not be reached, or closed the connection during its response."""
 
 
 class Upstream(NamedTuple):
@@ -53,7 +62,7 @@ def upstream_from_kubeconfig(path: Path, context: str | None = None) -> Upstream
         raise UsageError(f"{path}: proxy-url: the fault proxy cannot go through another proxy")
     url = str(cluster.get("server", ""))
     tls = _tls_context(cluster, user, path.parent) if url.startswith("https") else None
-    own = {key: value for key, value in user.items() if key not in _CERTIFICATE_KEYS}
+    own = {key: value for key, value in user.items() if not key.startswith(_CERTIFICATE_KEYS)}
     if "tokenFile" in own:
         own["tokenFile"] = str(path.parent / own["tokenFile"])
     upstream = Upstream(url, tls, cluster.get("tls-server-name"), own)
@@ -88,14 +97,18 @@ def _tls_context(cluster: dict[str, Any], user: dict[str, Any], directory: Path)
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    certificate, key = (_read_pem(user, name, directory) for name in ("client-certificate", "client-key"))
+    certificate, key = (_read_pem(user, name, directory) for name in _CERTIFICATE_KEYS)
     if certificate and key:
-        # The ssl module loads keys from files only.
-        with tempfile.NamedTemporaryFile(prefix="holdfast-faults-") as file:
-            file.write(certificate + b"\n" + key)
-            file.flush()
-            context.load_cert_chain(file.name)
+        load_key_pair(context, certificate, key)
     return context
+
+
+def load_key_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load a certificate and its key; the ssl module reads them from files only."""
+    with tempfile.NamedTemporaryFile(prefix="holdfast-faults-") as file:
+        file.write(certificate + b"\n" + key)
+        file.flush()
+        context.load_cert_chain(file.name)
 
 
 def _read_pem(entry: dict[str, Any], name: str, directory: Path) -> bytes | None:
@@ -105,16 +118,47 @@ def _read_pem(entry: dict[str, Any], name: str, directory: Path) -> bytes | None
 
 
 class UpstreamConnection:
-    """One connection to the server."""
+    """One connection to the server, and the response to its current request."""
+
+    head: HttpHead
+    framing: BodyFraming
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self.idle_since = 0.0
+        self.idle_since: float | None = None
+
+    async def send_request(self, content: bytes, method: str) -> None:
+        """Send a request and read the head of its response; raises `UpstreamLostError`."""
+        self.idle_since = None
+        try:
+            self.writer.write(content)
+            await self.writer.drain()
+            self.head = await self._read_final_head()
+            has_body = method != "HEAD" and self.head.status not in _BODILESS_STATUSES
+            self.framing = self.head.framing(BodyFraming()) if has_body else BodyFraming(length=0)
+        except (OSError, BadMessageError) as error:
+            raise UpstreamLostError(str(error)) from error
+
+    async def _read_final_head(self) -> HttpHead:
+        while head := await read_head(self.reader):
+            if head.status >= _SWITCHING_PROTOCOLS:
+                return head
+        raise BadMessageError("no response")
+
+    async def iter_body(self) -> AsyncGenerator[bytes, None]:
+        """Yield the body; once it is complete, the connection can be reused. Raises `UpstreamLostError`."""
+        try:
+            async for piece in iter_body(self.reader, self.framing):
+                yield piece
+        except (OSError, BadMessageError) as error:
+            raise UpstreamLostError(str(error)) from error
+        if not self.framing.until_close and not self.head.wants_close:
+            self.idle_since = time.monotonic()
 
     @property
     def is_usable(self) -> bool:
-        fresh = time.monotonic() - self.idle_since < _IDLE_SECONDS
+        fresh = self.idle_since is not None and time.monotonic() - self.idle_since < _IDLE_SECONDS
         return fresh and not self.reader.at_eof() and not self.writer.is_closing()
 
     def close(self) -> None:
@@ -135,24 +179,29 @@ class UpstreamPool:
         return urlsplit(self._upstream.url).netloc
 
     async def acquire(self) -> UpstreamConnection:
-        """Return an idle connection, or open a new one."""
+        """Return an idle connection or a new one; raises `UpstreamLostError`."""
         while self._idle:
-            link = self._idle.pop()
-            if link.is_usable:
-                return link
-            link.close()
+            connection = self._idle.pop()
+            if connection.is_usable:
+                return connection
+            connection.close()
         host, port = self._upstream.address
         tls = self._upstream.tls
         name = (self._upstream.server_name or host) if tls is not None else None
-        reader, writer = await asyncio.open_connection(
-            host, port, ssl=tls, server_hostname=name, limit=MAX_HEAD_BYTES
-        )
-        return UpstreamConnection(reader, writer)
+        try:
+            streams = await asyncio.open_connection(
+                host, port, ssl=tls, server_hostname=name, limit=MAX_HEAD_BYTES
+            )
+        except OSError as error:
+            raise UpstreamLostError(f"not reached: {error}") from error
+        return UpstreamConnection(*streams)
 
     def release(self, connection: UpstreamConnection) -> None:
-        """Keep a connection for the next request; its last response must be complete."""
-        connection.idle_since = time.monotonic()
-        self._idle.append(connection)
+        """Keep a connection whose response is complete; close any other."""
+        if connection.is_usable:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     def close(self) -> None:
         while self._idle:

@@ -10,21 +10,31 @@ from holdfast.testing.faults import (
     FAULT_KINDS,
     Fault,
     FaultScriptError,
+    RequestRecord,
     Rule,
     load_script,
     parse_script,
     rule,
 )
-from holdfast.testing.faults.rules import FaultSelector, ProxiedRequest
+from holdfast.testing.faults.rules import FaultSelector
 
-GET = ProxiedRequest("GET", "/api/v1/pods", "limit=5", (("Authorization", "Bearer stale"),))
-POST = ProxiedRequest("POST", "/api/v1/namespaces/a/pods", "")
+GET = RequestRecord(number=1, method="GET", path="/api/v1/pods", query="limit=5")
+POST = RequestRecord(number=2, method="POST", path="/api/v1/namespaces/a/pods")
+HEADERS = [("Authorization", "Bearer stale")]
 
 
-def struck(decider, *requests):
-    return [
-        None if (found := decider.select_fault(request)) is None else found[1].kind for request in requests
-    ]
+def select(selector, *requests):
+    return [selector.select_fault(request, HEADERS) for request in requests]
+
+
+def struck(selector, *requests):
+    return [None if fault is None else fault.kind for fault in select(selector, *requests)]
+
+
+def test_selected_fault_and_rule_are_recorded():
+    record = RequestRecord(number=1, method="GET", path="/")
+    FaultSelector([rule("gone", name="old version")]).select_fault(record, ())
+    assert (record.rule, record.fault) == ("old version", "gone")
 
 
 def test_first_matching_rule_wins():
@@ -65,7 +75,7 @@ def test_same_seed_and_order_give_same_faults(seed, requests):
         rule("reset-after", "gone", "slow", probability=0.5),
     ]
     first, second = FaultSelector(rules, seed), FaultSelector(rules, seed)
-    assert [first.select_fault(r) for r in requests] == [second.select_fault(r) for r in requests]
+    assert select(first, *requests) == select(second, *requests)
 
 
 def test_seeds_differ_and_probabilities_hold():
