@@ -8,6 +8,7 @@ from holdfast.kube.client import (
     api_client as api_client,
     async_api_client as async_api_client,
     in_cluster_async_client as in_cluster_async_client,
+    run_sync as run_sync,
 )
 from holdfast.kube.client_limits import aiohttp_session as aiohttp_session
 from holdfast.kube.conditions import (

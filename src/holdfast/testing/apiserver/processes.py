@@ -19,11 +19,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-
 from holdfast.errors import TemporaryError, UsageError
-from holdfast.home import write_atomic
 from holdfast.testing.ephemeral_pki import EphemeralCA, write_key_pair
 
 if TYPE_CHECKING:
@@ -109,10 +105,7 @@ class ChildProcess:
 
     def tail(self, lines: int = 15) -> str:
         """Return the last lines of the output."""
-        try:
-            content = self.log.read_text(errors="replace").splitlines()
-        except FileNotFoundError:
-            return ""
+        content = self.log.read_text(errors="replace").splitlines()
         return "\n".join(line[:500] for line in content[-lines:])
 
     def failure(self, problem: str) -> TemporaryError:
@@ -139,18 +132,8 @@ class ServerFiles:
         self.serving = write_key_pair(self.ca.issue("kube-apiserver", server=True), root, "serving")
         self.admin = self.ca.issue("admin", groups=("system:masters",))
         self.admin_files = write_key_pair(self.admin, root, "admin")
-        self.token_key = root / "service-account.key"
-        write_atomic(self.token_key, _new_signing_key())
+        self.token_signer = write_key_pair(self.ca.issue("service-account"), root, "service-account")
         self.kubeconfig = root / "kubeconfig"
-
-
-def _new_signing_key() -> bytes:
-    """Return a key in the traditional format: Kubernetes accepts no other for signing tokens."""
-    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.TraditionalOpenSSL,
-        serialization.NoEncryption(),
-    )
 
 
 def free_ports(count: int) -> list[int]:
@@ -207,8 +190,8 @@ def apiserver_command(files: ServerFiles, *, port: int, etcd_port: int, controll
         f"--etcd-certfile={certificate}",
         f"--etcd-keyfile={key}",
         "--service-account-issuer=https://kubernetes.default.svc",
-        f"--service-account-key-file={files.token_key}",
-        f"--service-account-signing-key-file={files.token_key}",
+        f"--service-account-key-file={files.token_signer[0]}",
+        f"--service-account-signing-key-file={files.token_signer[1]}",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--authorization-mode=RBAC",
         "--endpoint-reconciler-type=none",
@@ -231,7 +214,7 @@ def controller_manager_command(files: ServerFiles, *, port: int) -> list[str]:
         f"--secure-port={port}",
         f"--tls-cert-file={certificate}",
         f"--tls-private-key-file={key}",
-        f"--service-account-private-key-file={files.token_key}",
+        f"--service-account-private-key-file={files.token_signer[1]}",
         f"--root-ca-file={files.ca_file}",
         "--leader-elect=false",
         "--concurrent-namespace-syncs=10",

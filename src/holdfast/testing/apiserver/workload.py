@@ -9,14 +9,17 @@ as a `ReportedOutcome`.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from holdfast.kube import run_sync
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
     from holdfast.testing.apiserver.kube_server import KubeServer
 
@@ -171,33 +174,21 @@ def run_threads(
     """Make calls from threads.
 
     Args:
-        api: a CoreV1Api, plain or wrapped.
-        namespace: an empty namespace for the objects.
-        classify_error: tells what an error of the client says about the effect of its call.
-        calls: number of calls of all threads together.
-        workers: number of threads.
-        seed: seed of the sequence of calls.
-        timeout: seconds after which a thread counts as stuck.
+        api: A CoreV1Api, or a client with its methods.
+        namespace: The namespace of the objects.
+        classify_error: Returns what an error says about the effect of a call, and a reason.
+        calls: Number of calls of all workers.
+        workers: Number of threads.
+        seed: Seed of the calls.
+        timeout: Seconds until unfinished threads count as stuck.
 
     Returns:
-        The ledgers, the duration in seconds and the number of stuck threads, for `audit`.
+        The ledgers, the seconds and the number of stuck threads.
     """
     ledgers = [Ledger(f"w{number}", seed) for number in range(workers)]
-
-    def work(ledger: Ledger, share: int) -> None:
-        for _ in range(share):
-            call = ledger.next_call()
-            started = time.monotonic()
-            try:
-                outcome = perform_call(api, namespace, call)
-            except Exception as error:  # noqa: BLE001 - whatever the client raises is judged
-                outcome = error
-            ledger.record(call, outcome, classify_error, time.monotonic() - started)
-
-    threads = [
-        threading.Thread(target=work, args=(ledger, share), daemon=True)
-        for ledger, share in zip(ledgers, _split_calls(calls, workers), strict=True)
-    ]
+    work = _divide_calls(calls, ledgers, api, namespace, classify_error)
+    # Daemon threads: a stuck one must not keep the test process from ending.
+    threads = [threading.Thread(target=run_sync, args=(part,), daemon=True) for part in work]
     started = time.monotonic()
     for thread in threads:
         thread.start()
@@ -216,22 +207,11 @@ async def run_tasks(
     seed: int = 0,
     timeout: float = 600,  # noqa: ASYNC109
 ) -> tuple[list[Ledger], float, int]:
-    """Make calls from tasks of one event loop, with an asynchronous client; see `run_threads`."""
+    """Make calls from tasks of one event loop, with an asynchronous client; otherwise as `run_threads`."""
     ledgers = [Ledger(f"t{number}", seed) for number in range(workers)]
-
-    async def work(ledger: Ledger, share: int) -> None:
-        for _ in range(share):
-            call = ledger.next_call()
-            started = time.monotonic()
-            try:
-                outcome = await perform_call(api, namespace, call)
-            except Exception as error:  # noqa: BLE001 - whatever the client raises is judged
-                outcome = error
-            ledger.record(call, outcome, classify_error, time.monotonic() - started)
-
     started = time.monotonic()
-    shares = zip(ledgers, _split_calls(calls, workers), strict=True)
-    tasks = [asyncio.ensure_future(work(ledger, share)) for ledger, share in shares]
+    work = _divide_calls(calls, ledgers, api, namespace, classify_error)
+    tasks = [asyncio.ensure_future(part) for part in work]
     done, stuck = await asyncio.wait(tasks, timeout=timeout)
     for task in stuck:
         task.cancel()
@@ -240,8 +220,25 @@ async def run_tasks(
     return ledgers, time.monotonic() - started, len(stuck)
 
 
-def _split_calls(calls: int, workers: int) -> list[int]:
-    return [calls // workers + (number < calls % workers) for number in range(workers)]
+def _divide_calls(calls: int, ledgers: list[Ledger], *client: Any) -> list[Coroutine[Any, Any, None]]:
+    share, rest = divmod(calls, len(ledgers))
+    return [_make_calls(ledger, share + (number < rest), *client) for number, ledger in enumerate(ledgers)]
+
+
+async def _make_calls(
+    ledger: Ledger, count: int, api: Any, namespace: str, classify_error: ErrorClassifier
+) -> None:
+    """Make the calls of one worker; with a sync client it never suspends."""
+    for _ in range(count):
+        call = ledger.next_call()
+        started = time.monotonic()
+        try:
+            outcome = perform_call(api, namespace, call)
+            if inspect.isawaitable(outcome):
+                outcome = await outcome
+        except Exception as error:  # noqa: BLE001 - whatever the client raises is judged
+            outcome = error
+        ledger.record(call, outcome, classify_error, time.monotonic() - started)
 
 
 def audit(server: KubeServer, namespace: str, result: tuple[Iterable[Ledger], float, int]) -> WorkloadReport:

@@ -43,18 +43,19 @@ class CrashCase:
 
     def run(self, **job: Any) -> int:
         """Run the workflow in a child; returns the exit code, negative for a signal."""
-        response = self._harness.request(
-            {"do": "run", "dir": str(self.home), "params": self._harness.params, **job}
-        )
-        code = int(response.get("code", 0))
+        code = int(self._request(**job).get("code", 0))
         self.exit_codes.append(code)
         return code
 
     def run_until_stopped(self, step: str) -> int | None:
         """Start a child that stops before a step; returns its pid, or None if the step was not reached."""
-        job = {"do": "run", "dir": str(self.home), "params": self._harness.params, "stop_before": step}
-        pid = self._harness.request(job).get("stopped")
-        return None if pid is None else int(pid)
+        pid: int | None = self._request(stop_before=step).get("stopped")
+        return pid
+
+    def _request(self, **job: Any) -> dict[str, Any]:
+        return self._harness.request(
+            {"do": "run", "dir": str(self.home), "params": self._harness.params, **job}
+        )
 
     def kill(self, pid: int) -> None:
         """Kill a stopped child and wait for its end."""
@@ -71,18 +72,17 @@ class CrashCase:
 
     def effect_counts(self, what: str = "leave") -> Counter[str]:
         """Return how often the effect of each step completed (or started, with "enter")."""
-        path = self.home / "effects"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return Counter(name for kind, _, name in (line.partition(" ") for line in lines) if kind == what)
+        return Counter(name for kind, name in self._effects() if kind == what)
 
     def line_counts(self) -> dict[str, int]:
         """Return how many lines each step executed, from a run with `count=True`."""
-        counts: dict[str, int] = {}
-        for line in (self.home / "effects").read_text().splitlines():
-            kind, _, name = line.partition(" ")
-            if kind.startswith("lines:"):
-                counts[name] = int(kind.partition(":")[2])
-        return counts
+        counts = ((kind.partition(":"), name) for kind, name in self._effects())
+        return {name: int(number) for (kind, _, number), name in counts if kind == "lines"}
+
+    def _effects(self) -> list[list[str]]:
+        path = self.home / "effects"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line.split(" ", 1) for line in lines]
 
 
 class CrashHarness:
@@ -100,17 +100,10 @@ class CrashHarness:
         self._child: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
-        build = self._build
+        target = [self._build.__module__, self._file, self._build.__qualname__]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._child = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "holdfast.testing.crash.child",
-                build.__module__,
-                self._file,
-                build.__qualname__,
-            ],
+            [sys.executable, "-m", "holdfast.testing.crash.child", *target],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -150,19 +143,15 @@ def _source_file(build: Callable[..., Workflow]) -> str:
     return file
 
 
-# Name, the case, and the problems so far.
-CaseResult = tuple[str, CrashCase, list[str]]
-
-
-class NotReached(list[str]):
-    """No problem, but the fault did not happen either."""
+# Name, the case, and the problems so far; None if the fault did not happen, so that the case proves nothing.
+CaseResult = tuple[str, CrashCase, list[str] | None]
 
 
 def kill_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
     """SIGKILL before, inside and after every step, then run to completion."""
     for step in matrix.target_steps:
         if step not in matrix.lines:
-            yield step, matrix.harness.new_case(), NotReached()
+            yield step, matrix.harness.new_case(), None
             continue
         lines = _spread_evenly(matrix.lines[step], matrix.kill_points)
         moments: list[dict[str, Any]] = [
@@ -174,7 +163,7 @@ def kill_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
             problems = _run_until_killed(case, step, **moment)
             # The number of lines may differ between runs, but there is always a first one.
             if problems and moment.get("line", 1) > 1 and case.exit_codes[-1] == 0:
-                yield label, case, NotReached()
+                yield label, case, None
             else:
                 yield label, case, problems + _run_to_completion(case)
 
@@ -208,7 +197,7 @@ def torn_store_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
         if reached:
             _corrupt_file(path, how, rng)
         problems += _run_to_completion(case)
-        yield f"{name} {how}", case, problems if problems or reached else NotReached()
+        yield f"{name} {how}", case, problems if problems or reached else None
 
 
 def full_disk_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
@@ -224,8 +213,7 @@ def full_disk_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
         code = case.run(**job)
         problems = ["a traceback"] if code == TRACEBACK_EXIT_CODE else []
         problems += _run_to_completion(case)
-        # A successful case whose fault did not happen proves nothing and does not count.
-        yield name, case, problems if problems or code != 0 else NotReached()
+        yield name, case, problems if problems or code != 0 else None
 
 
 def read_only_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
@@ -266,7 +254,7 @@ def concurrent_run_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
 def changed_input_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
     """Continue with changed parameters, after a kill and after completion."""
     if matrix.changed_params is None:
-        yield "no other parameters were given", matrix.harness.new_case(), NotReached()
+        yield "no other parameters were given", matrix.harness.new_case(), None
         return
     for label, step in (
         ("after a kill", matrix.middle_step),

@@ -131,15 +131,12 @@ class InstrumentedStep:
     """Records the start and end of a step's effect, and kills the process at the requested moment."""
 
     def __init__(self, step: Step, job: dict[str, Any], effects: int) -> None:
-        self._step = step
-        self._effects = effects
+        self._name = step.name
         self._run = step.run
+        self._effects = effects
+        self._job = job
         kill = job.get("kill") or {}
         self._kill = kill if kill.get("step") == step.name else {}
-        self._stop_before = job.get("stop_before") == step.name
-        self._fill_disk = job.get("full_in") == step.name
-        self._home = Path(job["dir"])
-        self._count_lines = bool(job.get("count"))
         self._lines = 0
         self._code: CodeType | None = getattr(getattr(step.run, "__func__", step.run), "__code__", None)
         step.__dict__["run"] = self.run
@@ -147,14 +144,14 @@ class InstrumentedStep:
     def run(self, ctx: Any) -> Any:
         if self._kill.get("at") == "before":
             self._kill_self()
-        if self._stop_before:
+        if self._job.get("stop_before") == self._name:
             os.kill(os.getpid(), signal.SIGSTOP)
-        if self._fill_disk:
-            _limit_file_size(max((self._home / name).stat().st_size for name in ("state.db", "state.db-wal")))
+        if self._job.get("full_in") == self._name:
+            store = Path(self._job["dir"], "state.db")
+            _limit_file_size(max(path.stat().st_size for path in (store, store.with_name("state.db-wal"))))
         self._record("enter")
-        value = (
-            self._run_traced(ctx) if self._count_lines or self._kill.get("at") == "inside" else self._run(ctx)
-        )
+        is_traced = self._job.get("count") or self._kill.get("at") == "inside"
+        value = self._run_traced(ctx) if is_traced else self._run(ctx)
         self._record("leave")
         if self._kill.get("at") == "after":
             self._kill_self()
@@ -167,7 +164,7 @@ class InstrumentedStep:
             return self._run(ctx)
         finally:
             sys.settrace(before)
-            if self._count_lines:
+            if self._job.get("count"):
                 self._record(f"lines:{self._lines}")
 
     def _trace(self, frame: FrameType, event: str, _arg: object) -> Any:
@@ -181,7 +178,7 @@ class InstrumentedStep:
         return self._trace
 
     def _record(self, what: str) -> None:
-        os.write(self._effects, f"{what} {self._step.name}\n".encode())
+        os.write(self._effects, f"{what} {self._name}\n".encode())
 
     def _kill_self(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -61,7 +61,7 @@ class CrashReport:
             ("scenario", "case", "exit codes", "converged", "repeated effect", "allowed repeats")
         ]
         for scenario, findings in groupby(self.findings, key=lambda finding: finding.scenario):
-            rows += [_table_row(scenario, finding) for finding in _fold_findings(list(findings))]
+            rows += [_table_row(scenario, finding) for finding in _fold_findings(findings)]
         lines = format_table(rows)
         tried = [finding for finding in self.findings if finding.reached]
         passed = len(tried) - len(self.failures)
@@ -90,13 +90,9 @@ class CrashReport:
 _MAX_CASE_WIDTH = 60
 
 
-def _fold_key(finding: CrashFinding) -> tuple[str, bool, bool]:
-    return finding.case.partition(",")[0], bool(finding.problems), finding.reached
-
-
-def _fold_findings(findings: list[CrashFinding]) -> Iterable[CrashFinding]:
+def _fold_findings(findings: Iterable[CrashFinding]) -> Iterable[CrashFinding]:
     """Join the successful cases of one step; failed cases stay separate."""
-    for name, group in groupby(findings, key=_fold_key):
+    for name, group in groupby(findings, lambda f: (f.case.partition(",")[0], bool(f.problems), f.reached)):
         same = list(group)
         if len(same) == 1 or same[0].problems:
             yield from same
@@ -121,18 +117,10 @@ def _log_tail(log: str, lines: int = 15) -> str:
     return "\n".join(f"    {line}" for line in log.splitlines()[-lines:])
 
 
-def _validate_scenarios(scenarios: Collection[str]) -> frozenset[str]:
-    unknown = set(scenarios) - set(SCENARIOS)
-    if unknown or isinstance(scenarios, str):
-        raise ValueError(f"scenarios must be among {tuple(SCENARIOS)}, not {scenarios!r}")
-    return frozenset(scenarios)
-
-
-def _select_steps(steps: list[str], wanted: Collection[str] | None) -> list[str]:
-    unknown = set(wanted or ()) - set(steps)
-    if unknown or isinstance(wanted, str):
-        raise ValueError(f"steps must be among {steps}, not {wanted!r}")
-    return steps if wanted is None else [step for step in steps if step in wanted]
+def _require_known(what: str, wanted: Collection[str], known: Collection[str]) -> Collection[str]:
+    if isinstance(wanted, str) or set(wanted) - set(known):
+        raise ValueError(f"{what} must be among {tuple(known)}, not {wanted!r}")
+    return wanted
 
 
 def _require_json(what: str, value: Any) -> Any:
@@ -181,15 +169,15 @@ class CrashMatrix:
         self._observe = observe
         self._effects = effects
         self.kill_points = kill_points
-        self._scenarios = _validate_scenarios(scenarios)
+        self._scenarios = _require_known("scenarios", scenarios, SCENARIOS)
         self.seed = seed
         self._expected: Any = None
         self._expected_changed: Any = None
-        self._baseline_seconds = 0.0
         self.lines: dict[str, int] = {}
         workflow = build(root / "nowhere")
         self._all_steps = [step.name for step in workflow.steps if step.repeat != "always"]
-        self.target_steps = _select_steps(self._all_steps, steps)
+        targets = self._all_steps if steps is None else _require_known("steps", steps, self._all_steps)
+        self.target_steps = [step for step in self._all_steps if step in targets]
         self._repeatable = {step.name for step in workflow.steps if step.repeat is not None}
         self.report = CrashReport(
             workflow.name, tuple(step.name for step in workflow.steps if step.repeat == "at-least-once")
@@ -218,21 +206,22 @@ class CrashMatrix:
     def run_random(self, count: int) -> CrashReport:
         """Kill runs at random moments."""
         with self.harness:
-            self._run_baseline()
-            results = cases.random_kill_cases(self.harness, count, self._baseline_seconds, self.seed)
+            seconds = self._run_baseline()
+            results = cases.random_kill_cases(self.harness, count, seconds, self.seed)
             self._record_findings("killed at random", results)
         return self.report
 
-    def _run_baseline(self) -> None:
-        """Run without faults: records the expected state, the duration and the lines of each step."""
+    def _run_baseline(self) -> float:
+        """Run without faults: records the expected state and the lines of each step; returns the seconds."""
         started = time.monotonic()
         self._expected = self._final_state()
-        self._baseline_seconds = time.monotonic() - started
+        seconds = time.monotonic() - started
         if self.changed_params is not None and "changed input" in self._scenarios:
             self._expected_changed = self._final_state(params=self.changed_params)
         counted = self.harness.new_case()
         counted.run(count=True)
         self.lines = counted.line_counts()
+        return seconds
 
     def _final_state(self, **job: Any) -> Any:
         """Return the observed state after a run without faults."""
@@ -245,8 +234,8 @@ class CrashMatrix:
     def _record_findings(self, scenario: str, results: Iterable[cases.CaseResult]) -> None:
         changed = scenario == "changed input"
         for name, case, case_problems in results:
-            problems = [*case_problems]
-            reached = not isinstance(case_problems, cases.NotReached)
+            reached = case_problems is not None
+            problems = [*(case_problems or ())]
             if reached and not problems:
                 problems += self._state_differences(
                     case, self._expected_changed if changed else self._expected

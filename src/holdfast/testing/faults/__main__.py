@@ -51,12 +51,9 @@ def main(
     if kubeconfig is None:
         raise click.UsageError("--kubeconfig is needed: the real API server's.")
     try:
-        rules = load_script(script) if script is not None else None
-        chosen = seed if seed is not None else (rules.seed if rules is not None else None) or 0
-        proxy = FaultProxy(
-            kubeconfig, rules=rules.rules if rules else (), seed=chosen, port=port, context=context
-        )
-        _run(proxy, chosen, log)
+        rules, script_seed = load_script(script) if script is not None else ((), None)
+        chosen = (script_seed or 0) if seed is None else seed
+        _run(FaultProxy(kubeconfig, rules=rules, seed=chosen, port=port, context=context), chosen, log)
     except HoldfastError as error:
         click.echo(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""), err=True)
         sys.exit(error.exit_code)

@@ -9,6 +9,7 @@ import asyncio
 import socket
 import struct
 from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.testing.faults.http1 import MAX_HEAD_BYTES, HttpHead, read_head, read_request_body
@@ -105,22 +106,19 @@ class ClientConnection(asyncio.StreamReaderProtocol):
         self.writer.transport.abort()
 
     def close(self) -> None:
-        with suppress(Exception):
-            self.writer.close()
+        self.writer.close()
 
 
+@dataclass
 class ProxyExchange:
     """One request and its response."""
 
-    def __init__(
-        self, client: ClientConnection, head: HttpHead, body: bytes, record: RequestRecord, pool: UpstreamPool
-    ) -> None:
-        self.client = client
-        self.head = head
-        self.record = record
-        self._body = body
-        self._pool = pool
-        self._server: UpstreamConnection | None = None
+    client: ClientConnection
+    head: HttpHead
+    body: bytes
+    record: RequestRecord
+    pool: UpstreamPool
+    server: UpstreamConnection | None = None
 
     async def forward(self) -> UpstreamConnection:
         """Send the request to the server, which determines its outcome from now on.
@@ -131,7 +129,7 @@ class ProxyExchange:
         Raises:
             UpstreamLostError: The server cannot be reached, or closed the connection.
         """
-        server = self._server = await self._pool.acquire()
+        server = self.server = await self.pool.acquire()
         self.record.forwarded = True
         self.record.committed = None if self.record.is_write else False
         await server.send_request(self._request_bytes(), self.record.method)
@@ -140,12 +138,12 @@ class ProxyExchange:
         return server
 
     def _request_bytes(self) -> bytes:
-        headers = [("Host", self._pool.host), *self.head.without(*_HOP_BY_HOP_HEADERS)]
-        if self._body or self.record.is_write:
-            headers.append(("Content-Length", str(len(self._body))))
+        headers = [("Host", self.pool.host), *self.head.without(*_HOP_BY_HOP_HEADERS)]
+        if self.body or self.record.is_write:
+            headers.append(("Content-Length", str(len(self.body))))
         if self.head.get("upgrade") is not None:
             headers.append(("Connection", "Upgrade"))
-        return HttpHead(self.head.start_line, headers).encode() + self._body
+        return HttpHead(self.head.start_line, headers).encode() + self.body
 
     async def discard_response(self) -> None:
         """Send the request to the server and read its response to the end."""
@@ -189,8 +187,8 @@ class ProxyExchange:
 
     def release_server(self) -> None:
         """Return the server's connection to the pool, or close it if its response was not read to the end."""
-        if self._server is not None:
-            self._pool.release(self._server)
+        if self.server is not None:
+            self.pool.release(self.server)
 
 
 async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

@@ -74,7 +74,7 @@ class Listener:
         self._clients: dict[ClientConnection, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._server_lock = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._end_of_outage: asyncio.Task[None] | None = None
 
     async def up(self) -> None:
         """Serve, or end an outage."""
@@ -92,18 +92,24 @@ class Listener:
             self._timer.cancel()
             self._timer = None
         if seconds is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(seconds, lambda: self._spawn(self.up()))
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._end_outage)
+
+    def _end_outage(self) -> None:
+        # The event loop itself keeps no reference to a task: without this one it could disappear.
+        self._end_of_outage = asyncio.ensure_future(self.up())
 
     async def close(self) -> None:
         """Close the port and all connections."""
-        await self._close_server()
         if self._timer is not None:
             self._timer.cancel()
+        # `up` may be in progress at the end of an outage; its server must be closed too.
+        if self._end_of_outage is not None:
+            await self._end_of_outage
+        await self._close_server()
         for client, task in tuple(self._clients.items()):
             client.writer.transport.abort()
             task.cancel()
-        await asyncio.gather(*self._clients.values(), *self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._clients.values(), return_exceptions=True)
         self._pool.close()
         self._port_holder.close()
 
@@ -134,11 +140,6 @@ class Listener:
         for _ in range(_ACCEPT_LOOP_TURNS):
             await asyncio.sleep(0)
         server.close()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _reject(self, client: ClientConnection) -> None:
         self._log.add_record("", "").fault = "outage"

@@ -94,7 +94,8 @@ RETRY_AFTER_FORMS = ("1", "0", "-5", "", "soon", "1.5", "date:+1", "date:-30", "
 T = TypeVar("T")
 
 # An hour and a gibibyte exceed every use, and keep a typo from blocking a test.
-_BOUNDS = {"seconds": (0, 3600), "bytes": (0, 2**30), "events": (0, 2**30), "status": (200, 599)}
+_FAULT_BOUNDS = {"seconds": (0, 3600), "bytes": (0, 2**30), "events": (0, 2**30), "status": (200, 599)}
+_RULE_BOUNDS = {"after": (0, 2**30), "count": (1, 2**30), "probability": (0, 1)}
 _DEFAULT_SECONDS = {"refuse": 5.0, "slow": 1.0}
 _RETRY_AFTER_DATE = re.compile(r"date:[+-]\d+")
 
@@ -120,13 +121,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise FaultScriptError(f"kind: {self.kind!r} is not a fault; use one of {', '.join(FAULT_KINDS)}")
         for key in ("commit", "seconds", "bytes", "status", "events", "retry_after"):
             if getattr(self, key) is not None and key not in kind.settings:
-                raise FaultScriptError(
-                    f"{key}: means nothing to {self.kind}, which takes {_join_settings(kind.settings)}"
-                )
-        for key, (least, most) in _BOUNDS.items():
-            value = getattr(self, key)
-            if value is not None and not least <= value <= most:
-                raise FaultScriptError(f"{key}: {value!r} is not between {least} and {most}")
+                accepted = ", ".join(sorted(kind.settings)) or "no settings"
+                raise FaultScriptError(f"{key}: means nothing to {self.kind}, which takes {accepted}")
+        _check_bounds(self, _FAULT_BOUNDS)
         for form in self.retry_after_forms:
             if form.startswith("date:") and not _RETRY_AFTER_DATE.fullmatch(form):
                 raise FaultScriptError(f"retry_after: {form!r} is not of the form date:+SECONDS")
@@ -177,12 +174,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 raise FaultScriptError(f"methods: {method!r} is not an HTTP method in capitals")
         if any(number < 1 for number in self.nth):
             raise FaultScriptError("nth: requests are counted from 1")
-        if self.after < 0:
-            raise FaultScriptError(f"after: {self.after!r} is below 0")
-        if self.count is not None and self.count < 1:
-            raise FaultScriptError(f"count: {self.count!r} is below 1")
-        if not 0 <= self.probability <= 1:
-            raise FaultScriptError(f"probability: {self.probability!r} is not between 0 and 1")
+        _check_bounds(self, _RULE_BOUNDS)
+
+
+def _check_bounds(settings: msgspec.Struct, bounds: dict[str, tuple[int, int]]) -> None:
+    for key, (least, most) in bounds.items():
+        value = getattr(settings, key)
+        if value is not None and not least <= value <= most:
+            raise FaultScriptError(f"{key}: {value!r} is not between {least} and {most}")
 
 
 _FAULT_SETTINGS = frozenset(Fault.__struct_fields__) - {"kind"}
@@ -215,16 +214,14 @@ def _to_fault(fault: Fault | str | dict[str, Any], shared: dict[str, Any]) -> Fa
         return fault
     if isinstance(fault, dict):
         return _convert(fault, Fault)
+    if not isinstance(fault, str):
+        raise FaultScriptError(f"fault: {fault!r} is neither a name nor a table with a `kind`")
     return _convert({"kind": fault, **{k: v for k, v in shared.items() if _accepts_setting(fault, k)}}, Fault)
 
 
 def _accepts_setting(kind: str, key: str) -> bool:
     # Pass all settings to an unknown kind, so that the error names the kind.
     return kind not in FAULT_KINDS or key in FAULT_KINDS[kind].settings
-
-
-def _join_settings(settings: frozenset[str]) -> str:
-    return ", ".join(sorted(settings)) if settings else "no settings"
 
 
 def _convert(value: dict[str, Any], into: type[T]) -> T:
@@ -246,11 +243,9 @@ class FaultScript(NamedTuple):
 def load_script(path: Path) -> FaultScript:
     """Load a script from a file. Raises `FaultScriptError`, which names the rule and the key."""
     try:
-        text = path.read_text("utf-8")
+        return parse_script(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise FaultScriptError(f"{path}: cannot be read: {error}") from error
-    try:
-        return parse_script(text)
     except FaultScriptError as error:
         raise FaultScriptError(f"{path}: {error}") from error
 
@@ -271,23 +266,20 @@ class _ScriptFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _parse_rule(number: int, table: dict[str, Any]) -> Rule:
-    where = f"rule {number}"
-    if isinstance(table.get("name"), str):
-        where += f" ({table['name']})"
-    settings = dict(table)
-    named = settings.pop("fault", None)
-    if named is None:
-        raise FaultScriptError(f"{where}: fault: is missing")
-    faults = named if isinstance(named, list) else [named]
-    for fault in faults:
-        if not isinstance(fault, str | dict):
-            raise FaultScriptError(f"{where}: fault: {fault!r} is neither a name nor a table with a `kind`")
-    if "faults" in settings:
-        raise FaultScriptError(f"{where}: faults: unknown key; write `fault`")
     try:
-        return rule(*faults, **settings)
+        return _rule_from_table(dict(table))
     except FaultScriptError as error:
-        raise FaultScriptError(f"{where}: {error}") from error
+        name = f" ({table['name']})" if isinstance(table.get("name"), str) else ""
+        raise FaultScriptError(f"rule {number}{name}: {error}") from error
+
+
+def _rule_from_table(settings: dict[str, Any]) -> Rule:
+    faults = settings.pop("fault", None)
+    if faults is None:
+        raise FaultScriptError("fault: is missing")
+    if "faults" in settings:
+        raise FaultScriptError("faults: unknown key; write `fault`")
+    return rule(*(faults if isinstance(faults, list) else [faults]), **settings)
 
 
 class _RuleState:

@@ -7,7 +7,6 @@ import base64
 import ssl
 import tempfile
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -162,8 +161,7 @@ class UpstreamConnection:
         return fresh and not self.reader.at_eof() and not self.writer.is_closing()
 
     def close(self) -> None:
-        with suppress(Exception):
-            self.writer.transport.abort()
+        self.writer.transport.abort()
 
 
 class UpstreamPool:
