@@ -12,7 +12,7 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.errors import ObjectConflictError
+from holdfast.errors import ObjectConflictError, UnreadableResponseError
 from holdfast.kube.failures import FailureClass, classify, http_status, is_already_exists, parse_status
 from holdfast.kube.manifest_diff import differences, is_identical
 from holdfast.kube.rest_client import ApiRequest
@@ -287,10 +287,27 @@ async def patch_object(
     return patched
 
 
-def delete_options(uid: str, resource_version: str | None, propagation: str | None) -> dict[str, Any]:
+def require_uid(obj: dict[str, Any]) -> str:
+    """The uid of an object that the server returned."""
+    uid = obj.get("metadata", {}).get("uid")
+    if not isinstance(uid, str):
+        raise UnreadableResponseError("HTTP success, but the object has no uid")
+    return uid
+
+
+def delete_options(
+    uid: str, resource_version: str | None, propagation: str | None, grace_seconds: int | None
+) -> dict[str, Any]:
+    """The DeleteOptions for exactly this object, and this version of it if there is one."""
     preconditions = {"uid": uid, **({"resourceVersion": resource_version} if resource_version else {})}
-    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-    return {**options, **({"propagationPolicy": propagation} if propagation else {})}
+    options: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": preconditions,
+        "propagationPolicy": propagation or None,
+        "gracePeriodSeconds": grace_seconds,
+    }
+    return {key: value for key, value in options.items() if value is not None}
 
 
 async def delete_object(

@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from holdfast.errors import ApiRequestRejectedError, ArgumentTypeError, UnreadableResponseError
+from holdfast.errors import ApiRequestRejectedError, ArgumentTypeError
 from holdfast.kube import conditions, idempotency
 from holdfast.kube.client import run_sync
 from holdfast.kube.client_limits import is_async_client
@@ -254,10 +254,8 @@ class AsyncObjects:
             live = known if uid else await self._get(mapping, reference)
             if live is None:
                 return OperationResult("absent", {"metadata": {"name": name}})
-            uid = _require_uid(live)
-            body = idempotency.delete_options(uid, resource_version, propagation)
-            if grace_seconds is not None:
-                body["gracePeriodSeconds"] = grace_seconds
+            uid = idempotency.require_uid(live)
+            body = idempotency.delete_options(uid, resource_version, propagation, grace_seconds)
             path = mapping.path(reference.namespace, name)
             request = ApiRequest(Verb.DELETE, path, mapping.plural, "DELETE", body=body)
             write = idempotency.PendingWrite()
@@ -394,10 +392,3 @@ class Objects:
     wait = _sync_method(AsyncObjects.wait)
     wait_many = _sync_method(AsyncObjects.wait_many)
     watch = _sync_method(AsyncObjects.watch)
-
-
-def _require_uid(obj: dict[str, Any]) -> str:
-    uid = obj.get("metadata", {}).get("uid")
-    if not isinstance(uid, str):
-        raise UnreadableResponseError("HTTP success, but the object has no uid")
-    return uid
