@@ -30,7 +30,7 @@ from holdfast.api.constants import (
     ShutdownPolicy as ShutdownPolicy,
 )
 from holdfast.api.crds import build_crds as build_crds
-from holdfast.api.models import (
+from holdfast.api.rest_models import (
     CONNECTION_LOST as CONNECTION_LOST,
     Channel as Channel,
     Condition as Condition,

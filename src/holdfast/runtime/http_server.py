@@ -226,9 +226,9 @@ def main() -> None:
         root = Path(os.environ.get("HOLDFAST_RUNTIME_ROOT", "/sandbox"))
         serve(address, _port_from_environment("HOLDFAST_RUNTIME_PORT", PORT), root)
     elif args == ["router"]:
-        from holdfast.runtime import router
+        from holdfast.runtime import sandbox_router
 
-        router.serve(address, _port_from_environment("HOLDFAST_ROUTER_PORT", router.PORT))
+        sandbox_router.serve(address, _port_from_environment("HOLDFAST_ROUTER_PORT", sandbox_router.PORT))
     else:
         sys.exit(f"unknown command {' '.join(args)!r}; use serve or router")
 

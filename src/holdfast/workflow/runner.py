@@ -14,12 +14,12 @@ import msgspec
 from holdfast import __version__
 from holdfast.errors import HoldfastError, OperationCancelledError
 from holdfast.events import Event, EventBus, RunFailed, RunFinished, RunStarted, StoreDamaged
-from holdfast.workflow.executor import StepExecutor
 from holdfast.workflow.inspector import StepInspector
 from holdfast.workflow.journal import Journal, dead_run_record
 from holdfast.workflow.lock import Lock, LockHolder, NoLock
 from holdfast.workflow.scheduler import Scheduler
 from holdfast.workflow.step import RunContext
+from holdfast.workflow.step_executor import StepExecutor
 from holdfast.workflow.store import MemoryStore, RunRecord, Store, describe_damage, new_run_id
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from holdfast.workflow.step import StepContext
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.workflow.executor import StepExecutor
     from holdfast.workflow.inspector import StepInspector
+    from holdfast.workflow.step_executor import StepExecutor
 
 _NO_INPUTS: Mapping[str, Any] = {}
 _SIGNAL_CHECK_SECONDS = 0.2

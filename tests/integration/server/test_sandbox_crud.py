@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION, NAME_HASH_LABEL, SandboxRequest
-from holdfast.api.models import NetworkPolicy
+from holdfast.api.rest_models import NetworkPolicy
 from holdfast.errors import ApiRequestRejectedError
 from holdfast.retry import Policy
 from holdfast.sandbox import from_request, name_hash

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from holdfast.api import SandboxRequest, Workspace
-from holdfast.api.models import NetworkPolicy
+from holdfast.api.rest_models import NetworkPolicy
 from holdfast.errors import UsageError
 from holdfast.sandbox import build_request, from_request, manifests, network_policy
 from holdfast.sandbox.from_request import (

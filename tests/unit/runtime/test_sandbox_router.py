@@ -11,7 +11,7 @@ from tests.unit.runtime.conftest import is_running, serving
 
 from holdfast.runtime.http_request import HTTPError
 from holdfast.runtime.http_server import RuntimeServer
-from holdfast.runtime.router import MessageHead, ResponseRewriter, Router, sandbox_address
+from holdfast.runtime.sandbox_router import MessageHead, ResponseRewriter, Router, sandbox_address
 
 
 def head(**headers):
