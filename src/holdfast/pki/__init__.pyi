@@ -20,7 +20,7 @@ from holdfast.pki.bundle import (
 from holdfast.pki.client_store import ClientCertificateStore as ClientCertificateStore
 from holdfast.pki.server_names import normalize_server_name as normalize_server_name
 from holdfast.pki.validation import (
-    parse_certificate as parse_certificate,
     validate_bundle as validate_bundle,
     validate_client_identity as validate_client_identity,
+    validate_period as validate_period,
 )

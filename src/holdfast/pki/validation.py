@@ -89,6 +89,21 @@ def validate_client_identity(
     return ValidationResult(tuple(problems))
 
 
+def validate_period(pem: bytes, what: str, *, at: dt.datetime, renew_below: float) -> ValidationResult:
+    """Check that a certificate can be parsed and is not due for renewal at a time.
+
+    Args:
+        pem: The certificate.
+        what: Names the certificate in the problem.
+        at: The time.
+        renew_below: The fraction of the lifetime that has to be left.
+    """
+    facts = parse_certificate(pem, what)
+    if isinstance(facts, CertificateProblem):
+        return ValidationResult((facts,))
+    return ValidationResult(tuple(_ValidityCheck(at, renew_below).check(what, facts)))
+
+
 class _ValidityCheck:
     """Checks validity periods at one time."""
 

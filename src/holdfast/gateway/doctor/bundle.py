@@ -74,22 +74,20 @@ def _collect_log(component: str | None, facts: GatewayFacts) -> str:
 
 
 def _collect_objects(plural: str, spec_keys: tuple[str, ...], facts: GatewayFacts) -> list[dict[str, Any]]:
-    return [
-        {
-            "metadata": _select(obj["metadata"], _METADATA_KEYS),
-            "spec": _select(obj.get("spec") or {}, spec_keys),
-            "status": obj.get("status"),
-        }
-        for obj in facts.list_objects(f"/api/v1/{plural}")
-    ]
+    return [_summarize(obj, spec_keys) for obj in facts.list_objects(f"/api/v1/{plural}")]
 
 
-def _collect_pods(facts: GatewayFacts) -> list[dict[str, Any]]:
-    pods = _collect_objects("pods", ("nodeName",), facts)
-    for part, pod in zip(pods, facts.list_objects("/api/v1/pods"), strict=True):
-        containers = (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"])
-        part["containers"] = [_select(item, ("name", "image", "resources")) for item in containers]
-    return pods
+def _summarize(obj: dict[str, Any], spec_keys: tuple[str, ...]) -> dict[str, Any]:
+    spec = obj.get("spec") or {}
+    summary = {
+        "metadata": _select(obj["metadata"], _METADATA_KEYS),
+        "spec": _select(spec, spec_keys),
+        "status": obj.get("status"),
+    }
+    if "containers" in spec:
+        containers = (*(spec.get("initContainers") or ()), *spec["containers"])
+        summary["containers"] = [_select(item, ("name", "image", "resources")) for item in containers]
+    return summary
 
 
 def _collect_events(facts: GatewayFacts) -> list[dict[str, Any]]:
@@ -118,7 +116,7 @@ COLLECTORS: dict[str, Collector] = {
     "engine/network.json": partial(_inspect, "network"),
     "logs/node.log": partial(_collect_log, None),
     "cluster/nodes.json": partial(_collect_objects, "nodes", ("taints", "unschedulable")),
-    "cluster/pods.json": _collect_pods,
+    "cluster/pods.json": partial(_collect_objects, "pods", ("nodeName",)),
     "cluster/volumes.json": partial(_collect_objects, "persistentvolumes", _PV_SPEC_KEYS),
     "cluster/claims.json": partial(_collect_objects, "persistentvolumeclaims", _PVC_SPEC_KEYS),
     "cluster/events.json": _collect_events,

@@ -126,26 +126,15 @@ def check_certificates(facts: GatewayFacts) -> Iterator[Finding]:
 
 
 def _check_expiry(what: str, pem: bytes, subject: str, fixed_by: FixedBy, repair: str) -> Iterator[Finding]:
-    from holdfast.pki import CertificateProblem, parse_certificate
+    from holdfast.pki import validate_period
 
     leaf = b"".join(pem.partition(_PEM_END)[:2])  # a chain may follow the leaf certificate
-    certificate, now = parse_certificate(leaf, what), dt.datetime.now(dt.UTC)
-    is_usable = False
-    if isinstance(certificate, CertificateProblem):
-        cause = f"{certificate.message}."
-    elif certificate.not_after <= now:
-        cause = f"{what} expired on {certificate.not_after:%Y-%m-%d %H:%M} UTC."
-    elif certificate.not_before > now:
-        start = f"{certificate.not_before:%Y-%m-%d %H:%M} UTC"
-        cause = f"{what} is not valid before {start}: one of the clocks is wrong."
-    else:
-        is_usable = True
-        lifetime = certificate.not_after - certificate.not_before
-        if certificate.not_after - now >= lifetime * _EXPIRY_WARNING_FRACTION:
-            return
-        cause = f"{what} expires on {certificate.not_after:%Y-%m-%d %H:%M} UTC."
-    severity: Severity = "warning" if is_usable else "problem"
-    yield new_finding(severity, "certificates-expiring", subject, cause, fixed_by=fixed_by, repair=repair)
+    now = dt.datetime.now(dt.UTC)
+    validation = validate_period(leaf, what, at=now, renew_below=_EXPIRY_WARNING_FRACTION)
+    if not validation.is_valid:
+        severity: Severity = "warning" if validation.codes == {"near-expiry"} else "problem"
+        cause = f"{validation}."
+        yield new_finding(severity, "certificates-expiring", subject, cause, fixed_by=fixed_by, repair=repair)
 
 
 def check_node(facts: GatewayFacts) -> Iterator[Finding]:
