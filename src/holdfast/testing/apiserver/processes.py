@@ -86,6 +86,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
+        """Process ID."""
         return self._process.pid
 
     def wait_for_exit(self, seconds: float) -> bool:

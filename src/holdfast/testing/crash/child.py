@@ -142,6 +142,7 @@ class InstrumentedStep:
         step.__dict__["run"] = self.run
 
     def run(self, ctx: Any) -> Any:
+        """Run the step; may kill or stop the process before, inside or after it."""
         if self._kill.get("at") == "before":
             self._kill_self()
         if self._job.get("stop_before") == self._name:

@@ -190,6 +190,7 @@ class CrashMatrix:
 
     @property
     def middle_step(self) -> str:
+        """The step that most scenarios kill."""
         return self.steps[len(self.steps) // 2]
 
     def run(self) -> CrashReport:

@@ -62,6 +62,7 @@ class ClientConnection(asyncio.StreamReaderProtocol):
         return keep_open
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Handle the end of the connection, by either side."""
         super().connection_lost(exc)
         self.disconnected.set()
         self._cancel_streaming()
@@ -86,6 +87,7 @@ class ClientConnection(asyncio.StreamReaderProtocol):
             self._streaming_task = None
 
     async def send(self, content: bytes) -> None:
+        """Send bytes; raises an OSError if the client has disconnected."""
         self.writer.write(content)
         await self.writer.drain()
 
@@ -106,6 +108,7 @@ class ClientConnection(asyncio.StreamReaderProtocol):
         self.writer.transport.abort()
 
     def close(self) -> None:
+        """Close the connection regularly, after the bytes that were sent."""
         self.writer.close()
 
 

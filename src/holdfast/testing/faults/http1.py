@@ -29,6 +29,7 @@ class BodyFraming(NamedTuple):
 
     @property
     def until_close(self) -> bool:
+        """Whether the end of the connection ends the body."""
         return self.length is None and not self.chunked
 
     @property
@@ -59,11 +60,13 @@ class HttpHead(msgspec.Struct):
         return [(key, value) for key, value in self.headers if key.lower() not in names]
 
     def encode(self) -> bytes:
+        """Return the bytes of the head."""
         lines = [self.start_line, *(f"{name}: {value}" for name, value in self.headers)]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
     @property
     def status(self) -> int:
+        """Status of a response; raises `BadMessageError` if there is none."""
         try:
             return int(self.start_line.split(" ", 2)[1])
         except (IndexError, ValueError):
@@ -71,6 +74,7 @@ class HttpHead(msgspec.Struct):
 
     @property
     def wants_close(self) -> bool:
+        """Whether the sender closes the connection after this message."""
         return "close" in (self.get("connection") or "").lower() or self.start_line.endswith("HTTP/1.0")
 
     def framing(self, default: BodyFraming) -> BodyFraming:

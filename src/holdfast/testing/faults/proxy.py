@@ -241,6 +241,7 @@ class FaultProxy:
 
     @property
     def port(self) -> int:
+        """Port on loopback."""
         return self._listener.port
 
     @property

@@ -45,10 +45,12 @@ class RequestRecord(msgspec.Struct, kw_only=True):
 
     @property
     def is_write(self) -> bool:
+        """Whether the request can change objects."""
         return self.method in _WRITE_METHODS
 
     @property
     def is_watch(self) -> bool:
+        """Whether the request is a Kubernetes watch."""
         return _WATCH_QUERY.search(self.query) is not None
 
 
@@ -61,6 +63,7 @@ class RequestLog:
         self._numbers = itertools.count(1)
 
     def add_record(self, method: str, path: str, query: str = "") -> RequestRecord:
+        """Add the record of a request that has just arrived."""
         with self._lock:
             record = RequestRecord(number=next(self._numbers), method=method, path=path, query=query)
             self._records.append(record)

@@ -40,6 +40,7 @@ class FaultKind(NamedTuple):
 
     @property
     def is_watch_only(self) -> bool:
+        """Whether the fault applies to watches only."""
         return "events" in self.settings
 
 
@@ -292,6 +293,7 @@ class _RuleState:
         self._injected = 0
 
     def draw_fault(self, request: RequestRecord, headers: Headers) -> Fault | None:
+        """Count a matching request, and return a fault if the rule applies to it."""
         rule = self.rule
         faults = [f for f in rule.faults if request.is_watch or not FAULT_KINDS[f.kind].is_watch_only]
         if not faults or not self._matches(request, headers):
@@ -330,6 +332,7 @@ class FaultSelector:
 
     @property
     def rules(self) -> tuple[Rule, ...]:
+        """The active rules."""
         return tuple(state.rule for state in self._states)
 
     def replace_rules(self, rules: Iterable[Rule]) -> None:

@@ -44,6 +44,7 @@ class Upstream(NamedTuple):
 
     @property
     def address(self) -> tuple[str, int]:
+        """Host and port; raises `UsageError` if the URL is invalid."""
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise UsageError(f"upstream: {self.url!r} is not an http or https URL")
@@ -157,10 +158,12 @@ class UpstreamConnection:
 
     @property
     def is_usable(self) -> bool:
+        """Whether the last response is complete and the server has not closed the connection."""
         fresh = self.idle_since is not None and time.monotonic() - self.idle_since < _IDLE_SECONDS
         return fresh and not self.reader.at_eof() and not self.writer.is_closing()
 
     def close(self) -> None:
+        """Close the connection immediately."""
         self.writer.transport.abort()
 
 
@@ -202,5 +205,6 @@ class UpstreamPool:
             connection.close()
 
     def close(self) -> None:
+        """Close all idle connections."""
         while self._idle:
             self._idle.pop().close()
