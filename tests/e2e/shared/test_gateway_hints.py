@@ -112,7 +112,7 @@ def test_api_that_does_not_answer(gateway):
         certificate=bundle.client.certificate,
         key=bundle.client.key,
     )
-    with pytest.raises(GatewayUnreachableError) as caught, Sandboxes(endpoint) as sandboxes:
+    with pytest.raises(GatewayUnreachableError) as caught, Sandboxes(lambda: endpoint) as sandboxes:
         list(sandboxes)
     execute_hint(
         gateway.holdfast,
