@@ -123,7 +123,7 @@ def test_api_that_does_not_answer(gateway):
 
 def test_node_that_is_not_ready_in_time(gateway):
     gateway.holdfast("stop", gateway.name)
-    printed = failed(gateway.holdfast, "up", gateway.name, "--timeout", "0.5")
+    printed = failed(gateway.holdfast, "up", gateway.name, "--timeout", "1")
     assert execute_hint(gateway.holdfast, printed, "See `holdfast logs {}`")
 
 
