@@ -142,8 +142,9 @@ def test_hint_of_upgrade_to_another_image_finishes_the_first(gateway, images):
 
 def test_hint_of_unfinished_rollback_continues_it(gateway, images):
     before, dies = image_of(gateway), images.build("dies", entrypoint=["/bin/sh", "-c", "exit 1"])
-    ended = gateway.holdfast.run("upgrade", gateway.name, "--image", dies, "--timeout", "1")
-    (command,) = hint_commands(ended.stderr, "{} Run `holdfast upgrade {}` to continue the rollback.")
+    impatient = HoldfastCli(gateway.holdfast.home, HOLDFAST_WORKLOADS="false", HOLDFAST_TIMEOUTS_PROBE="1")
+    ended = impatient.run("upgrade", gateway.name, "--image", dies)
+    *_, command = hint_commands(ended.stderr, "{} Run `holdfast upgrade {}` to continue the rollback.")
     continued = gateway.holdfast.run(*command.split()[1:], "--json")
     assert_refused(continued, "upgrade-rolled-back")
     assert image_of(gateway) == before
