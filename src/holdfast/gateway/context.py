@@ -167,15 +167,11 @@ class GatewayContext:
         return f"before-of-{self.object_name}"
 
     def parked_container(self) -> ContainerView | None:
-        """The old container of an unfinished upgrade.
-
-        Earlier versions renamed it to `holdfast-NAME-before`, which may also be another gateway's container.
-        """
-        for name in (self.parked_name, f"{self.object_name}-before"):
-            container = find_container(self.engine, name)
-            if container is not None and container.labels.get(labels.GATEWAY) == self.name:
-                return container
-        return None
+        """The old container of an unfinished upgrade."""
+        container = find_container(self.engine, self.parked_name)
+        if container is None or container.labels.get(labels.GATEWAY) != self.name:
+            return None
+        return container
 
     def check_owned(self, kind: str, object_labels: dict[str, str]) -> None:
         """Raise ObjectOwnershipError for an object with the gateway's name but without its label."""
