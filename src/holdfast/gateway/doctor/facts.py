@@ -166,7 +166,7 @@ class GatewayFacts:
         try:
             return desired_kubeconfig(self.gateway)
         except TemporaryError as error:
-            raise FactUnavailable("the node has no kubeconfig yet") from error
+            raise FactUnavailable(error.message) from error
 
     @property
     def credentials(self) -> KubeCredentials:

@@ -105,6 +105,8 @@ def check_client_files(facts: GatewayFacts) -> Iterator[Finding]:
     if not validation.is_valid and validation.codes != {"absent"}:
         fixed_by: FixedBy = "fix" if settings.workloads else "command"
         repair = f"--fix replaces it, as `holdfast up {facts.name}` does."
+        if not settings.workloads:
+            repair = f"Install the workloads: `HOLDFAST_WORKLOADS=true holdfast up {facts.name}`."
         yield problem("client-files-bad", str(directory), f"{validation}.", fixed_by=fixed_by, repair=repair)
 
 
@@ -121,7 +123,7 @@ def check_certificates(facts: GatewayFacts) -> Iterator[Finding]:
         pem = ssl.get_server_certificate(address, timeout=facts.gateway.settings.timeouts.glance).encode()
     except OSError:
         return  # reported by the API check
-    repair = f"The node renews it at its start: holdfast restart {facts.name}"
+    repair = f"The node renews it at its start: `holdfast restart {facts.name}`."
     yield from _check_expiry("The API server's certificate", pem, server.netloc, "command", repair)
 
 
