@@ -29,7 +29,7 @@ from holdfast.api.constants import (
     SandboxReason as SandboxReason,
     ShutdownPolicy as ShutdownPolicy,
 )
-from holdfast.api.crds import build_crds as build_crds
+from holdfast.api.crd_schema import build_crds as build_crds
 from holdfast.api.rest_models import (
     CONNECTION_LOST as CONNECTION_LOST,
     Channel as Channel,
