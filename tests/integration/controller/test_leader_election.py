@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.controller_process import ControllerProcess, FakeKubelet, SandboxNamespace
-
-from holdfast.gateway.cluster.manifests import cluster_rules, lease_rules
+from tests.support.workload_manifests import cluster_rules, lease_rules
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 

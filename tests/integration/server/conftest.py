@@ -7,8 +7,8 @@ import pytest
 from tests.support.controller_process import install_crds
 from tests.support.gateway_api_server import LOOPBACK, GatewayApiServer
 from tests.support.manual_reconciler import ManualReconciler
+from tests.support.workload_manifests import api_server_rules
 
-from holdfast.gateway.cluster.manifests import api_server_rules
 from holdfast.kube import Objects, api_client
 from holdfast.pki import issue_bundle
 

@@ -25,12 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.gateway.base_steps import LOG_LINES, ClusterStep, indent_log, remaining_seconds
 from holdfast.gateway.cluster.kubeconfig import get_gateway_info, kubernetes_get
-from holdfast.gateway.cluster.manifests import (
-    API_SERVER_NAME,
-    MANAGED_LABELS,
-    container_security_context,
-    pod_security_context,
-)
+from holdfast.gateway.cluster.manifests import API_SERVER_NAME, MANAGED_LABELS
 from holdfast.gateway.cluster.rollout import permanent_failure, pod_succeeded, report_changes
 from holdfast.gateway.node import disk_pressure_error
 from holdfast.gateway.reconnect import reopen_tunnel_on_retry
@@ -47,6 +42,7 @@ POD_NAME = "holdfast-probe"
 HELPER_IMAGE = "holdfast.dev/helper:1"
 
 _ENGINE_ERRORS = (ContainerEngineError, ContainerEngineUnreachableError, HostUnreachableError)
+_NONROOT_ID = 65532
 _WORKSPACE = "/sandbox"
 _COMMAND = f'echo holdfast > {_WORKSPACE}/probe && sync && test "$(cat {_WORKSPACE}/probe)" = holdfast'
 
@@ -272,7 +268,11 @@ def _pod_manifest() -> dict[str, Any]:
         "image": HELPER_IMAGE,
         "imagePullPolicy": "Never",
         "command": ["/bin/sh", "-c", _COMMAND],
-        "securityContext": container_security_context(),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
         "resources": {"requests": {"cpu": "10m", "memory": "8Mi"}, "limits": {"memory": "64Mi"}},
         "volumeMounts": [{"name": "workspace", "mountPath": _WORKSPACE}],
     }
@@ -281,7 +281,13 @@ def _pod_manifest() -> dict[str, Any]:
         "terminationGracePeriodSeconds": 1,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": pod_security_context(),
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _NONROOT_ID,
+            "runAsGroup": _NONROOT_ID,
+            "fsGroup": _NONROOT_ID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "containers": [container],
         "volumes": [{"name": "workspace", "persistentVolumeClaim": {"claimName": POD_NAME}}],
     }

@@ -1,7 +1,7 @@
 """Steps that install the gateway's own workloads: namespace, objects, rollout.
 
 A rotated certificate or a new image changes the pod template and so triggers a rollout; nothing else
-restarts a pod. The manifests are in `manifests.py`.
+restarts a pod. `manifests.py` builds the manifests.
 
 The wait conditions are pure functions of pods. A pod whose image cannot be pulled, or that crash-loops, does
 not become ready: the condition fails immediately.

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import pytest
-
-from holdfast.gateway.cluster.manifests import (
-    API_SERVER_NAME as API,
-    CONTROLLER_NAME as CONTROLLER,
-    GATEWAY_IMAGE,
-    TEMPLATE_ANNOTATION,
-    ManifestContext,
+from tests.support.workload_manifests import (
+    API_SERVER as API,
+    CONTROLLER,
     cluster_rules,
     lease_rules,
-    service_dns_names,
+    manifest_context,
 )
+
+from holdfast.controller.informer import CRD_NAMES
+from holdfast.gateway.cluster.manifests import GATEWAY_IMAGE, TEMPLATE_ANNOTATION, service_dns_names
 from holdfast.gateway.cluster.rollout import build_deployments, build_workloads
 from holdfast.kube import differences
-
-
-def manifest_context(**changes):
-    fields = {
-        "gateway": "dev",
-        "namespace": "holdfast",
-        "host_port": 8443,
-        "image_digest": "sha256:1",
-        "bundle_digest": "b1",
-    }
-    return ManifestContext(**{**fields, **changes})
+from holdfast.pki import CLIENT_CA_SECRET, SERVER_SECRET
 
 
 def deployment(name=API, **changes):
@@ -88,6 +77,11 @@ def test_controller_role_has_no_secrets_exec_or_crd_writes():
     assert crds == {"get", "list", "watch"}
 
 
+def test_controller_reads_only_the_crds_that_it_watches():
+    (rule,) = [rule for rule in cluster_rules() if rule["resources"] == ["customresourcedefinitions"]]
+    assert sorted(rule["resourceNames"]) == sorted(CRD_NAMES)
+
+
 def test_restarted_controller_reacquires_its_own_lease():
     (container,) = template(CONTROLLER)["spec"]["containers"]
     (identity,) = [each for each in container["env"] if each["name"] == "HOLDFAST_CONTROLLER_IDENTITY"]
@@ -115,8 +109,8 @@ def test_only_api_is_exposed_on_node_port():
 def test_manifests_reference_secrets_by_name_only():
     pod = template()["spec"]
     assert {volume["secret"]["secretName"] for volume in pod["volumes"]} == {
-        "holdfast-server-tls",
-        "holdfast-server-client-ca",
+        SERVER_SECRET,
+        CLIENT_CA_SECRET,
     }
     assert all(set(variable) == {"name", "value"} for variable in pod["containers"][0]["env"])
 
@@ -132,6 +126,32 @@ def test_image_matches_the_one_loaded_by_up():
 def test_pod_inputs_change_template_hash(change):
     assert stamp() == stamp()
     assert stamp(**change) != stamp()
+
+
+def variables(**changes):
+    (container,) = template(**changes)["spec"]["containers"]
+    return {each["name"].removeprefix("HOLDFAST_SERVER_"): each["value"] for each in container["env"]}
+
+
+def test_storage_class_is_set_only_if_configured():
+    assert "STORAGE_CLASS" not in variables()
+    assert variables(storage_class="fast") == {**variables(), "STORAGE_CLASS": "fast"}
+
+
+@pytest.mark.parametrize("value", ["123", "true", "null", "${namespace}", "$", "a: b\n- c", '"'])
+def test_values_keep_their_type_and_cannot_change_the_structure(value):
+    made = variables(gateway=value, storage_class=value)
+    assert (made["NAME"], made["STORAGE_CLASS"]) == (value, value)
+    assert made.keys() == variables(storage_class="fast").keys()
+
+
+def test_values_inside_a_text_are_replaced():
+    assert variables(namespace="elsewhere")["ENDPOINT"] == "https://holdfast-api.elsewhere.svc"
+
+
+def test_changed_manifests_do_not_affect_later_ones():
+    build_workloads(manifest_context())[0]["metadata"]["labels"].clear()
+    assert build_workloads(manifest_context())[0]["metadata"]["labels"]
 
 
 def test_server_defaults_are_not_a_difference():

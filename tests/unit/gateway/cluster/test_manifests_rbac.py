@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.gateway.cluster.manifests import ManifestContext, api_server_rbac, api_server_rules
+from tests.support.workload_manifests import api_server_rules, manifest_context
+
+from holdfast.gateway.cluster.manifests import build_api_server_manifests
 
 
-def manifest_context(**changes):
-    fields = {
-        "gateway": "dev",
-        "namespace": "holdfast",
-        "host_port": 8443,
-        "image_digest": "sha256:1",
-        "bundle_digest": "b1",
-    }
-    return ManifestContext(**{**fields, **changes})
+def api_server_rbac(**changes):
+    kinds = ("Namespace", "Role", "RoleBinding")
+    return [each for each in build_api_server_manifests(manifest_context(**changes)) if each["kind"] in kinds]
 
 
 def test_role_has_no_secrets_wildcards_or_pod_creation():
@@ -31,7 +27,7 @@ def test_role_has_no_secrets_wildcards_or_pod_creation():
 
 
 def test_role_is_limited_to_one_namespace():
-    made = api_server_rbac(manifest_context(sandbox_namespace="team"))
+    made = api_server_rbac(sandbox_namespace="team")
     assert [each["kind"] for each in made] == ["Namespace", "Role", "RoleBinding"]
     assert made[0]["metadata"]["name"] == "team"
     assert {each["metadata"]["namespace"] for each in made[1:]} == {"team"}
@@ -42,5 +38,5 @@ def test_role_is_limited_to_one_namespace():
 
 def test_existing_namespace_is_not_created():
     for name in ("default", "holdfast"):
-        kinds = [each["kind"] for each in api_server_rbac(manifest_context(sandbox_namespace=name))]
+        kinds = [each["kind"] for each in api_server_rbac(sandbox_namespace=name)]
         assert kinds == ["Role", "RoleBinding"]
