@@ -11,13 +11,17 @@ from holdfast.images.sources import PythonPackages
 PYTHON = PythonPackages(version="0.0", prefix="/opt")
 
 
-def test_layer_contains_every_crd_file(tmp_path):
+def test_layer_contains_every_yaml_file(tmp_path):
     with LayerWriter(tmp_path / "layer.tar") as layer:
         python_layer.add_package(layer, PYTHON)
     with tarfile.open(tmp_path / "layer.tar") as tar:
         found = {name for name in tar.getnames() if name.endswith(".yaml")}
     kinds = ("sandbox", "sandboxtemplate", "sandboxwarmpool", "sandboxclaim")
-    assert found == {f"opt/holdfast/api/crds/{kind}.yaml" for kind in kinds}
+    assert found == {
+        *(f"opt/holdfast/api/crds/{kind}.yaml" for kind in kinds),
+        "opt/holdfast/gateway/cluster/api-server.yaml",
+        "opt/holdfast/gateway/cluster/controller.yaml",
+    }
 
 
 @pytest.mark.parametrize("name", ["module.py", "__init__.pyi", "crds/sandbox.yaml"])
