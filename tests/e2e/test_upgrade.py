@@ -99,8 +99,6 @@ def test_twice_killed_upgrade_is_finished_by_up(gateway, images):
     image = images.build("other")
     kill_after_step(gateway, "take-snapshot", "upgrade", gateway.name, "--image", image)
     kill_after_step(gateway, "put-aside", "upgrade", gateway.name, "--image", image)
-    # An earlier version of holdfast left it under this name.
-    connect().client.rename(f"before-of-{gateway.container}", f"{gateway.container}-before")
     ended = gateway.holdfast.run("destroy", gateway.name, "--yes", gateway.name, "--json")
     assert "an unfinished upgrade" in assert_refused(ended, "permanent")["error"]
     ended = gateway.holdfast.run("up", gateway.name, "--push-image", "t-upgrade-no-such-image:1", "--json")

@@ -214,7 +214,7 @@ def test_invalid_input_is_reported_in_one_line(bare_gateway, small_images):
         return ended.stderr
 
     here = ("--gateway", bare_gateway.name)
-    assert "docker pull" in refused(3, "image-missing", "hf-no-such-image:1", *here)
+    assert "Build or pull it" in refused(3, "image-missing", "hf-no-such-image:1", *here)
     assert "docker tag" in refused(2, "usage", "x@sha256:" + "0" * 64, *here)
     refused(2, "usage", "Not An Image", *here)
     assert "holdfast up" in refused(2, "unknown-gateway", "hf-x", "--gateway", "ghost")
