@@ -228,13 +228,12 @@ def api_access(name: str) -> GatewayEndpoint:
         GatewayNotFoundError: the gateway is unknown on this machine, or has no API.
     """
     from holdfast.client import GatewayEndpoint
-    from holdfast.pki import ClientCertificateStore
 
     metadata = read_metadata(name)
     hint = f"Run `holdfast up {name}`."
     if metadata is None:
         raise GatewayNotFoundError(f"gateway {name}: not found on this machine", hint=hint)
-    identity = ClientCertificateStore(GatewayFiles(name).mtls).read().value
+    identity = GatewayFiles(name).client_certificates.read().value
     if identity is None or not metadata.gateway_port:
         raise GatewayNotFoundError(
             f"gateway {name}: no API, or no client certificate on this machine", hint=hint

@@ -19,22 +19,28 @@ from holdfast.containers import (
     is_port_taken,
     normalize_address,
 )
-from holdfast.errors import (
-    LockLostError,
-    PortInUseError,
-    UsageError,
-)
+from holdfast.errors import LockLostError, PortInUseError, UsageError
 from holdfast.gateway.settings import Settings
 from holdfast.gateway.spec import LOOPBACK, connect_address
 from holdfast.gateway.tunnel import Tunnel, recorded_host
-from holdfast.remote import SSH_SCHEME, parse_target
+from holdfast.remote import (
+    SSH_SCHEME,
+    RemoteLock,
+    SshHost,
+    SshTimeouts,
+    connect,
+    connect_over_ssh,
+    copy_image,
+    parse_target,
+)
+from holdfast.workflow import FileLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.containers import ContainerEngine, ImageView
     from holdfast.gateway.registry import GatewayMetadata
-    from holdfast.remote import RemoteLock, SshHost, SshTarget, SshTimeouts
+    from holdfast.remote import SshTarget
     from holdfast.workflow import Lock
 
     CheckImage = Callable[[ImageView], None]
@@ -62,14 +68,10 @@ class LocalHost:
 
     def engine(self) -> ContainerEngine:
         """Connect to the container engine."""
-        from holdfast.remote import connect
-
         return connect(timeout=self._settings.timeouts.engine, ssh_timeouts=ssh_timeouts(self._settings))
 
     def lock(self, name: str) -> Lock:
         """The lock of one gateway, held by the kernel of the host."""
-        from holdfast.workflow import FileLock
-
         return FileLock(lock_directory() / lock_file_name(name), shared=True)
 
     @property
@@ -120,14 +122,10 @@ class RemoteHost:
 
     @cached_property
     def _host(self) -> SshHost:
-        from holdfast.remote import SshHost
-
         return SshHost(self._target, self._ssh_timeouts)
 
     @cached_property
     def _engine(self) -> ContainerEngine:
-        from holdfast.remote import connect_over_ssh
-
         return connect_over_ssh(self._host, timeout=self._timeouts.engine, before_call=self._check_lock_held)
 
     def engine(self) -> ContainerEngine:
@@ -141,8 +139,6 @@ class RemoteHost:
             self.tunnel.save_if_new()
 
     def lock(self, name: str) -> Lock:
-        from holdfast.remote import RemoteLock
-
         self._is_started = True
         self._record_host()
         path = f"{self._host.facts().lock_directory}/{lock_file_name(name)}"
@@ -184,8 +180,6 @@ class RemoteHost:
         )
 
     def transfer_image(self, reference: str, check: CheckImage, progress: ReportProgress) -> bool:
-        from holdfast.remote import connect, connect_over_ssh, copy_image
-
         # Older engines pack or unpack the whole archive before they answer.
         timeout = self._timeouts.image
         return copy_image(
@@ -202,8 +196,6 @@ Host: TypeAlias = LocalHost | RemoteHost
 
 def ssh_timeouts(settings: Settings) -> SshTimeouts:
     """The ssh timeouts and attempts of the settings."""
-    from holdfast.remote import SshTimeouts
-
     return SshTimeouts(total=settings.timeouts.ssh, attempts=settings.attempts.engine_call)
 
 

@@ -50,6 +50,7 @@ class GatewayFiles:
         self.metadata = self.directory / "metadata.json"
         self.kubeconfig = self.directory / "kubeconfig"
         self.mtls = self.directory / "mtls"
+        self.client_certificates = ClientCertificateStore(self.mtls)
         self.state = home.state_dir() / "gateways" / name / "state.db"
 
 
@@ -127,7 +128,7 @@ def set_active_gateway(name: str | None) -> None:
 def remove_local_files(name: str) -> None:
     """Remove the files of a gateway on this machine; its data on the engine stays."""
     files = GatewayFiles(name)
-    ClientCertificateStore(files.mtls).remove()
+    files.client_certificates.remove()
     for path in (files.kubeconfig, files.metadata):
         path.unlink(missing_ok=True)
     with suppress(OSError):

@@ -112,9 +112,7 @@ class WaitHealthy(ClusterStep):
             raise NotHealthyYetError("the container engine reports the container as unhealthy")
 
     def _check_gateway_api(self) -> None:
-        from holdfast.pki import ClientCertificateStore
-
-        identity = ClientCertificateStore(self.gateway.files.mtls).read().value
+        identity = self.gateway.files.client_certificates.read().value
         if identity is None:
             raise NotHealthyYetError("the client certificate files are missing")
         try:
@@ -145,9 +143,7 @@ class WaitHealthy(ClusterStep):
         """Delete the previous client files; only now have the new ones been accepted by the server."""
         if not self.gateway.settings.workloads or ctx.is_preview:
             return
-        from holdfast.pki import ClientCertificateStore
-
-        files = ClientCertificateStore(self.gateway.files.mtls)
+        files = self.gateway.files.client_certificates
         if files.is_unconfirmed:
             files.confirm()
 

@@ -14,6 +14,7 @@ import datetime as dt
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
+from holdfast import pki  # its exports are imported on first use
 from holdfast.api import parse_timestamp
 from holdfast.errors import ApiUnreachableError, PermanentError
 from holdfast.gateway.base_steps import ClusterStep
@@ -25,7 +26,7 @@ from holdfast.workflow import ProbeResult, absent, done, partial
 if TYPE_CHECKING:
     from holdfast.gateway.context import GatewayContext
     from holdfast.gateway.spec import GatewaySpec
-    from holdfast.pki import CertificateBundle, ClientCertificateStore, StoredCredentials, ValidationResult
+    from holdfast.pki import CertificateBundle, StoredCredentials, ValidationResult
     from holdfast.workflow import StepContext
 
 _BUNDLE_KEY = "gateway.bundle"
@@ -94,14 +95,12 @@ def check_certificate_times(validation: ValidationResult, namespace: str) -> Non
     """Raise PermanentError for certificates from the future: a clock is or was wrong."""
     if "from-the-future" not in validation.codes:
         return
-    from holdfast.pki import SECRET_TYPES
-
     text = next(problem.message for problem in validation.problems if problem.code == "from-the-future")
     raise PermanentError(
         f"clock skew: {text}; nothing was replaced",
         hint="Correct this machine's clock, then run the same command again. If it is correct, the "
         "certificates were created by a wrong clock: delete these Secrets in the namespace "
-        f"{namespace} first: {', '.join(SECRET_TYPES)}.",
+        f"{namespace} first: {', '.join(pki.SECRET_TYPES)}.",
     )
 
 
@@ -117,11 +116,9 @@ class _TlsStep(ClusterStep):
 
     def read_secrets(self, ctx: StepContext) -> StoredCredentials[CertificateBundle]:
         """Read the three Secrets."""
-        from holdfast.pki import SECRET_TYPES, from_secret_data
-
         objects, namespace = self.objects(ctx), self.gateway.settings.namespace
-        secrets = {name: objects.get("Secret", name, namespace=namespace) for name in SECRET_TYPES}
-        stored = from_secret_data(
+        secrets = {name: objects.get("Secret", name, namespace=namespace) for name in pki.SECRET_TYPES}
+        stored = pki.from_secret_data(
             {name: secret and (secret.get("data") or {}) for name, secret in secrets.items()}
         )
         if stored.value is not None:
@@ -134,10 +131,8 @@ class _TlsStep(ClusterStep):
         Raises:
             PermanentError: The bundle is invalid, but so may be a clock.
         """
-        from holdfast.pki import validate_bundle
-
         settings = self.gateway.settings
-        validation = validate_bundle(
+        validation = pki.validate_bundle(
             stored,
             names=server_names(self.gateway.spec, settings.namespace),
             at=utc_now(),
@@ -171,15 +166,13 @@ class ReconcileTls(_TlsStep):
         return partial(summarize_reasons(validation))
 
     def run(self, ctx: StepContext) -> dict[str, str]:
-        from holdfast.pki import issue_bundle, to_secret_data
-
         stored = self.read_secrets(ctx)
         validation = self.validate(ctx, stored)
         if validation.is_valid and stored.value is not None:
             ctx.note(_validity_note(stored.value))
             return _share_bundle(ctx, stored.value)
         settings = self.gateway.settings
-        bundle = issue_bundle(
+        bundle = pki.issue_bundle(
             server_names(self.gateway.spec, settings.namespace),
             at=utc_now(),
             lifetime=dt.timedelta(days=settings.certificates.life_days),
@@ -187,7 +180,7 @@ class ReconcileTls(_TlsStep):
         # Before the first write, so that no event, error or record contains a key.
         _redact_keys(ctx, bundle)
         # A kill between two Secrets leaves parts of two bundles; the next run detects that and replaces all.
-        for name, data in to_secret_data(bundle).items():
+        for name, data in pki.to_secret_data(bundle).items():
             ctx.progress(f"writing the secret {name}")
             self._write_secret(ctx, name, data)
         is_first = validation.codes == {"absent"}
@@ -195,19 +188,17 @@ class ReconcileTls(_TlsStep):
         return _share_bundle(ctx, bundle)
 
     def _write_secret(self, ctx: StepContext, name: str, data: dict[str, str]) -> None:
-        from holdfast.pki import SECRET_TYPES
-
         ctx.check_lock()
         objects, namespace = self.objects(ctx), self.gateway.settings.namespace
         live = objects.get("Secret", name, namespace=namespace)
         # Type and content of an immutable Secret cannot be changed: delete it first.
-        if live is not None and (live.get("type") != SECRET_TYPES[name] or live.get("immutable")):
+        if live is not None and (live.get("type") != pki.SECRET_TYPES[name] or live.get("immutable")):
             seconds = self.gateway.settings.timeouts.objects
             objects.delete("Secret", name, namespace=namespace, uid=live["metadata"]["uid"], wait=seconds)
         manifest = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "type": SECRET_TYPES[name],
+            "type": pki.SECRET_TYPES[name],
             "metadata": {"name": name, "namespace": namespace, "labels": MANAGED_LABELS},
             "data": data,
         }
@@ -221,28 +212,21 @@ class WriteClientFiles(_TlsStep):
     title = "Client files"
     needs = ("reconcile-tls",)
 
-    @property
-    def files(self) -> ClientCertificateStore:
-        from holdfast.pki import ClientCertificateStore
-
-        return ClientCertificateStore(self.gateway.files.mtls)
-
     def probe(self, ctx: StepContext) -> ProbeResult:
-        from holdfast.pki import validate_client_identity
-
         bundle = self._bundle(ctx) if self.has_cluster else None
         if bundle is None:
             return absent("the gateway has no certificates yet")
-        stored = self.files.read()
+        files = self.gateway.files.client_certificates
+        stored = files.read()
         renew_below = self.gateway.settings.certificates.renew_below
-        validation = validate_client_identity(stored, at=utc_now(), ca=bundle.ca, renew_below=renew_below)
+        validation = pki.validate_client_identity(stored, at=utc_now(), ca=bundle.ca, renew_below=renew_below)
         if validation.codes == {"absent"}:
             return absent("no client files yet")
         if not validation.is_valid:
             return partial(summarize_reasons(validation))
         if stored.value != bundle.client_identity:
             return partial("the gateway has another client certificate")
-        return done(str(self.files.current))
+        return done(str(files.current))
 
     def run(self, ctx: StepContext) -> None:
         bundle = self._bundle(ctx)
@@ -253,8 +237,9 @@ class WriteClientFiles(_TlsStep):
             )
         probe = ctx.probe_result
         reason = probe.reason if probe is not None and probe.state != "absent" else ""
-        self.files.write(bundle.client_identity)
-        ctx.note(f"{self.files.current}" + (f": {reason}" if reason else ""))
+        files = self.gateway.files.client_certificates
+        files.write(bundle.client_identity)
+        ctx.note(f"{files.current}" + (f": {reason}" if reason else ""))
 
     def _bundle(self, ctx: StepContext) -> CertificateBundle | None:
         """The bundle of the step before; in a preview, that of the cluster."""

@@ -7,6 +7,7 @@ import ssl
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from holdfast import pki  # its exports are imported on first use
 from holdfast.api import parse_optional_timestamp
 from holdfast.errors import HoldfastError
 from holdfast.gateway.cluster import get_gateway_info, permanent_failure
@@ -70,17 +71,15 @@ def check_kubernetes_api(facts: GatewayFacts) -> Iterator[Finding]:
 
 def check_gateway_api(facts: GatewayFacts) -> Iterator[Finding]:
     """The holdfast API on the gateway accepts this machine's client certificate."""
-    from holdfast.pki import ClientCertificateStore
-
     if not facts.gateway.settings.workloads:
         raise FactUnavailable("holdfast's workloads are disabled (workloads = false)")
     facts.require_connection()
-    directory = facts.gateway.files.mtls
-    identity = ClientCertificateStore(directory).read().value
+    files = facts.gateway.files
+    identity = files.client_certificates.read().value
     if identity is None:
         cause = "This machine has no usable client certificate for the gateway's holdfast API."
         repair = f"--fix writes one, as `holdfast up {facts.name}` does."
-        yield problem("client-files-bad", str(directory), cause, fixed_by="fix", repair=repair)
+        yield problem("client-files-bad", str(files.mtls), cause, fixed_by="fix", repair=repair)
         return
     try:
         get_gateway_info(facts.gateway, identity)
@@ -92,13 +91,11 @@ def check_gateway_api(facts: GatewayFacts) -> Iterator[Finding]:
 
 def check_client_files(facts: GatewayFacts) -> Iterator[Finding]:
     """The client certificate for the holdfast API is complete, private and not about to expire."""
-    from holdfast.pki import ClientCertificateStore, validate_client_identity
-
-    directory, settings = facts.gateway.files.mtls, facts.gateway.settings
-    if not directory.exists():
+    files, settings = facts.gateway.files, facts.gateway.settings
+    if not files.mtls.exists():
         return
-    validation = validate_client_identity(
-        ClientCertificateStore(directory).read(),
+    validation = pki.validate_client_identity(
+        files.client_certificates.read(),
         at=dt.datetime.now(dt.UTC),
         renew_below=settings.certificates.renew_below,
     )
@@ -107,7 +104,7 @@ def check_client_files(facts: GatewayFacts) -> Iterator[Finding]:
         repair = f"--fix replaces it, as `holdfast up {facts.name}` does."
         if not settings.workloads:
             repair = f"Install the workloads: `HOLDFAST_WORKLOADS=true holdfast up {facts.name}`."
-        yield problem("client-files-bad", str(directory), f"{validation}.", fixed_by=fixed_by, repair=repair)
+        yield problem("client-files-bad", str(files.mtls), f"{validation}.", fixed_by=fixed_by, repair=repair)
 
 
 def check_certificates(facts: GatewayFacts) -> Iterator[Finding]:
@@ -128,11 +125,9 @@ def check_certificates(facts: GatewayFacts) -> Iterator[Finding]:
 
 
 def _check_expiry(what: str, pem: bytes, subject: str, fixed_by: FixedBy, repair: str) -> Iterator[Finding]:
-    from holdfast.pki import validate_period
-
     leaf = b"".join(pem.partition(_PEM_END)[:2])  # a chain may follow the leaf certificate
     now = dt.datetime.now(dt.UTC)
-    validation = validate_period(leaf, what, at=now, renew_below=_EXPIRY_WARNING_FRACTION)
+    validation = pki.validate_period(leaf, what, at=now, renew_below=_EXPIRY_WARNING_FRACTION)
     if not validation.is_valid:
         severity: Severity = "warning" if validation.codes == {"near-expiry"} else "problem"
         cause = f"{validation}."
