@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from msgspec.structs import asdict
 
 from holdfast.cli.click_extensions import flag_option, json_option
 from holdfast.cli.output import format_table, print_result
+from holdfast.errors import GatewayNotFoundError, HoldfastError, UsageError
+from holdfast.events import StoreDamaged
+from holdfast.home import state_dir
+from holdfast.workflow import SQLiteStore, delete_old_runs, list_runs, open_exclusive
+from holdfast.workflow.store import damaged_copies, describe_damage
 
 if TYPE_CHECKING:
     from holdfast.events import Event
@@ -95,10 +101,6 @@ def show_run(run_id: str) -> None:
 @json_option
 def clean(keep: int, damaged: bool) -> None:
     """Delete the records of old runs; keep the checkpoints."""
-    from holdfast.events import StoreDamaged
-    from holdfast.workflow import delete_old_runs, open_exclusive
-    from holdfast.workflow.store import damaged_copies, describe_damage
-
     run_ids: list[str] = []
     deleted: list[str] = []
     events: list[Event] = []
@@ -119,15 +121,10 @@ def clean(keep: int, damaged: bool) -> None:
 
 def _run_as_dict(run: RunRecord) -> dict[str, Any]:
     """A run with all its fields, including those with default values."""
-    from msgspec.structs import asdict
-
     return {**asdict(run), "steps": [asdict(log) for log in run.steps]}
 
 
 def _store_paths() -> list[Path]:
-    from holdfast.errors import GatewayNotFoundError
-    from holdfast.home import state_dir
-
     options = click.get_current_context().meta
     store, gateway = options.get("holdfast.runs.store"), options.get("holdfast.runs.gateway")
     if store is not None:
@@ -145,8 +142,6 @@ def _store_paths() -> list[Path]:
 
 def _load_runs() -> list[tuple[RunRecord, Path]]:
     """All runs of the selected stores, newest first; warn about stores that cannot be read."""
-    from holdfast.errors import HoldfastError
-
     runs: list[tuple[RunRecord, Path]] = []
     stores, errors = _store_paths(), []
     for path in stores:
@@ -164,11 +159,8 @@ def _load_runs() -> list[tuple[RunRecord, Path]]:
 
 
 def _read_runs(path: Path) -> list[RunRecord]:
-    from holdfast.workflow import SQLiteStore, list_runs
-
-    store = SQLiteStore(path, readonly=True)
-    store.open()
-    with closing(store):
+    with closing(SQLiteStore(path, readonly=True)) as store:
+        store.open()
         runs = list_runs(store)
         if store.unreadable_runs:
             click.echo(f"{path}: {store.unreadable_runs} runs cannot be read and are not listed", err=True)
@@ -176,8 +168,6 @@ def _read_runs(path: Path) -> list[RunRecord]:
 
 
 def _select_run(runs: list[tuple[RunRecord, Path]], run_id: str) -> tuple[RunRecord, Path]:
-    from holdfast.errors import UsageError
-
     if run_id == "last" and runs:
         return runs[0]
     matches = [pair for pair in runs if run_id in pair[0].id]
@@ -189,8 +179,6 @@ def _select_run(runs: list[tuple[RunRecord, Path]], run_id: str) -> tuple[RunRec
 
 
 def _header_lines(run: RunRecord, path: Path) -> list[str]:
-    from holdfast.workflow.store import describe_damage
-
     fields = [
         ("run", run.id), ("command", run.command), ("subject", run.subject), ("outcome", run.outcome),
         ("started", _format_time(run.started)), ("took", _format_duration(run.seconds)),

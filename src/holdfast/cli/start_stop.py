@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from holdfast import gateway  # its exports are imported on first use
 from holdfast.cli.click_extensions import confirm_by_name, flag_option, json_option, name_argument
 from holdfast.cli.output import print_result, progress_renderer
 
@@ -13,10 +14,8 @@ from holdfast.cli.output import print_result, progress_renderer
 @json_option
 def stop(name: str | None) -> None:
     """Stop gateway NAME: first its pods, then the datastore. All data is kept."""
-    from holdfast.gateway import commands, resolve_gateway_name
-
     with progress_renderer() as renderer:
-        result = commands.stop(resolve_gateway_name(name), renderer.bus)
+        result = gateway.commands.stop(gateway.resolve_gateway_name(name), renderer.bus)
     state = "is stopped" if result.changed else "was already stopped"
     print_result(result, [f"Gateway {result.name} {state}."])
 
@@ -26,10 +25,8 @@ def stop(name: str | None) -> None:
 @json_option
 def start(name: str | None) -> None:
     """Start gateway NAME and wait until it is ready; its pods restart with their data."""
-    from holdfast.gateway import commands, resolve_gateway_name
-
     with progress_renderer() as renderer:
-        result = commands.start(resolve_gateway_name(name), renderer.bus)
+        result = gateway.commands.start(gateway.resolve_gateway_name(name), renderer.bus)
     print_result(result, [f"Gateway {result.name} is ready at {result.server}."])
 
 
@@ -38,10 +35,8 @@ def start(name: str | None) -> None:
 @json_option
 def restart(name: str | None) -> None:
     """Stop gateway NAME, start it and wait until it is ready."""
-    from holdfast.gateway import commands, resolve_gateway_name
-
     with progress_renderer() as renderer:
-        result = commands.restart(resolve_gateway_name(name), renderer.bus)
+        result = gateway.commands.restart(gateway.resolve_gateway_name(name), renderer.bus)
     print_result(result, [f"Gateway {result.name} is ready at {result.server}."])
 
 
@@ -52,15 +47,13 @@ def restart(name: str | None) -> None:
 @json_option
 def destroy(name: str | None, data: bool, yes: str | None) -> None:
     """Remove the container and the network of gateway NAME; keep its data unless --data is given."""
-    from holdfast.gateway import commands, read_metadata, resolve_gateway_name
-
-    gateway = resolve_gateway_name(name)
-    metadata = read_metadata(gateway)
+    name = gateway.resolve_gateway_name(name)
+    metadata = gateway.read_metadata(name)
     scope = "with ALL its data" if data else "(its data is kept)"
-    confirm_by_name(gateway, f"destroying gateway {gateway} {scope}", yes=yes)
+    confirm_by_name(name, f"destroying gateway {name} {scope}", yes=yes)
     with progress_renderer() as renderer:
-        result = commands.destroy(gateway, with_data=data, bus=renderer.bus)
+        result = gateway.commands.destroy(name, with_data=data, bus=renderer.bus)
     remote = f" --remote {metadata.remote}" if metadata and metadata.remote else ""
-    kept = "" if data else f" Its data is kept. Run `holdfast up {gateway}{remote}` to use it again."
-    line = f"Gateway {gateway} is removed.{kept}" if result.changed else f"Gateway {gateway} does not exist."
+    kept = "" if data else f" Its data is kept. Run `holdfast up {name}{remote}` to use it again."
+    line = f"Gateway {name} is removed.{kept}" if result.changed else f"Gateway {name} does not exist."
     print_result(result, [line])

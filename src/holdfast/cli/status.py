@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from holdfast import gateway  # its exports are imported on first use
 from holdfast.cli.click_extensions import flag_option, is_json_requested, json_option, name_argument
 from holdfast.cli.output import format_table, print_result
-from holdfast.errors import GatewayNotFoundError
+from holdfast.errors import GatewayNotFoundError, HoldfastError
 
 
 @click.command()
@@ -15,9 +16,7 @@ from holdfast.errors import GatewayNotFoundError
 @click.pass_context
 def status(ctx: click.Context, name: str | None) -> None:
     """Show the current state of gateway NAME; exit with 0 if it is ready, else with 1."""
-    from holdfast.gateway import commands, resolve_gateway_name
-
-    current = commands.status(resolve_gateway_name(name))
+    current = gateway.commands.status(gateway.resolve_gateway_name(name))
     fields = [
         ("gateway", current.name), ("state", current.state), ("problem", current.problem),
         ("node", current.node), ("host", current.remote), ("tunnel", current.tunnel),
@@ -35,23 +34,21 @@ def status(ctx: click.Context, name: str | None) -> None:
 @json_option
 def list_gateways() -> None:
     """List the gateways known on this machine, without their current state (see `status`)."""
-    from holdfast.gateway import active_gateway, known_gateway_names, known_gateways
-
-    active = active_gateway()
-    gateways = known_gateways()
-    damaged = sorted(set(known_gateway_names()) - {gateway.name for gateway in gateways})
+    active = gateway.active_gateway()
+    known = gateway.known_gateways()
+    damaged = sorted(set(gateway.known_gateway_names()) - {metadata.name for metadata in known})
     rows = [("NAME", "ACTIVE", "SERVER", "KUBERNETES", "IMAGE", "CREATED")]
     rows += [
         (
-            gateway.name, "*" if gateway.name == active else "", gateway.server, gateway.kubernetes,
-            gateway.image, gateway.created_at,
+            metadata.name, "*" if metadata.name == active else "", metadata.server, metadata.kubernetes,
+            metadata.image, metadata.created_at,
         )
-        for gateway in gateways
+        for metadata in known
     ]  # fmt: skip
-    lines = format_table(rows) if gateways else []
+    lines = format_table(rows) if known else []
     lines += [f"{name}: its metadata is damaged. Run `holdfast doctor {name} --fix`." for name in damaged]
     lines = lines or ["No gateways yet. Run `holdfast up` to create one."]
-    print_result({"active": active, "gateways": gateways, "damaged": damaged}, lines)
+    print_result({"active": active, "gateways": known, "damaged": damaged}, lines)
 
 
 @click.command()
@@ -62,10 +59,8 @@ def list_gateways() -> None:
 @json_option
 def logs(name: str | None, component: str | None, tail: int, follow: bool) -> None:
     """Print the logs of the node of gateway NAME, running or stopped."""
-    from holdfast.gateway import Gateway, resolve_gateway_name
-
-    gateway = Gateway(resolve_gateway_name(name))
-    for line in gateway.logs(component=component, tail=tail, follow=follow):
+    selected = gateway.Gateway(gateway.resolve_gateway_name(name))
+    for line in selected.logs(component=component, tail=tail, follow=follow):
         print_result({"line": line}, [line])
 
 
@@ -76,40 +71,28 @@ def logs(name: str | None, component: str | None, tail: int, follow: bool) -> No
 @json_option
 def kubeconfig(name: str | None, only_path: bool, merge: bool) -> None:
     """Print the kubeconfig of gateway NAME, or merge it into your own."""
-    from holdfast.gateway import (
-        GatewayFiles,
-        kubeconfig_context,
-        merge_into,
-        resolve_gateway_name,
-        user_kubeconfig_path,
-    )
-
-    gateway = resolve_gateway_name(name)
-    path = GatewayFiles(gateway).kubeconfig
+    name = gateway.resolve_gateway_name(name)
+    path, context = gateway.GatewayFiles(name).kubeconfig, gateway.kubeconfig_context(name)
     if not path.exists():
-        raise GatewayNotFoundError(f"gateway {gateway}: no kubeconfig", hint=f"Run `holdfast up {gateway}`.")
-    _ensure_tunnel(gateway)
-    result = {"path": str(path), "context": kubeconfig_context(gateway)}
+        raise GatewayNotFoundError(f"gateway {name}: no kubeconfig", hint=f"Run `holdfast up {name}`.")
+    _ensure_tunnel(name)
+    result = {"path": str(path), "context": context}
     if merge:
-        target = user_kubeconfig_path()
-        merge_into(target, path.read_bytes(), name=gateway)
-        lines = [f"Merged into {target} as {kubeconfig_context(gateway)}."]
-        print_result({**result, "merged": str(target)}, lines)
+        target = gateway.user_kubeconfig_path()
+        gateway.merge_into(target, path.read_bytes(), name=name)
+        print_result({**result, "merged": str(target)}, [f"Merged into {target} as {context}."])
     elif only_path or is_json_requested():
         print_result(result, [str(path)])
     else:
         click.echo(path.read_text(), nl=False)
 
 
-def _ensure_tunnel(gateway: str) -> None:
+def _ensure_tunnel(name: str) -> None:
     """Reopen the tunnel to a gateway on another host; an unreachable host is only a warning."""
-    from holdfast.errors import HoldfastError
-    from holdfast.gateway import GatewayContext, ensure_tunnel, read_metadata
-
-    metadata = read_metadata(gateway)
+    metadata = gateway.read_metadata(name)
     if metadata is None or not metadata.remote:
         return
     try:
-        ensure_tunnel(GatewayContext(gateway))
+        gateway.ensure_tunnel(gateway.GatewayContext(name))
     except HoldfastError as error:
         click.echo(f"tunnel to {metadata.remote}: down: {error.message}", err=True)

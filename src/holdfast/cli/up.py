@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from holdfast import gateway  # its exports are imported on first use
 from holdfast.cli.click_extensions import PortType, confirm_by_name, flag_option, json_option, name_argument
 from holdfast.cli.output import print_plan, print_result, progress_renderer
 
@@ -53,19 +54,17 @@ def up(
     Rerun the command after a failure: it continues where it stopped. Parts that match the settings stay
     unchanged.
     """
-    from holdfast.gateway import UpOptions, commands, resolve_gateway_name, resolve_settings
-
     settings |= {"push_images": push_images or None, "timeouts.node_ready": timeout}
-    resolved = resolve_settings(settings)
-    gateway = resolve_gateway_name(name, for_up=True)
-    options = UpOptions(remote=remote, recreate=recreate, wipe=wipe)
+    resolved = gateway.resolve_settings(settings)
+    name = gateway.resolve_gateway_name(name, for_up=True)
+    options = gateway.UpOptions(remote=remote, recreate=recreate, wipe=wipe)
     if plan:
-        print_plan(commands.plan_up(gateway, resolved=resolved, options=options))
+        print_plan(gateway.commands.plan_up(name, resolved=resolved, options=options))
         return
     if wipe:
-        confirm_by_name(gateway, f"wiping gateway {gateway} and ALL its data", yes=yes)
+        confirm_by_name(name, f"wiping gateway {name} and ALL its data", yes=yes)
     with progress_renderer() as renderer:
-        result = commands.up(gateway, renderer.bus, resolved=resolved, options=options)
+        result = gateway.commands.up(name, renderer.bus, resolved=resolved, options=options)
     changed = "" if result.changed else " Nothing had to be changed."
     lines = [
         f"Gateway {result.name} is ready at {result.server}.{changed}",
@@ -87,15 +86,13 @@ def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool
     node and that copy; workspaces stay unchanged. Rerun the command after a failure: it continues where it
     stopped.
     """
-    from holdfast.gateway import commands, resolve_gateway_name, resolve_settings
-
-    resolved = resolve_settings({"image": image, "timeouts.node_ready": timeout})
-    gateway = resolve_gateway_name(name)
+    resolved = gateway.resolve_settings({"image": image, "timeouts.node_ready": timeout})
+    name = gateway.resolve_gateway_name(name)
     if plan:
-        print_plan(commands.plan_upgrade(gateway, resolved=resolved))
+        print_plan(gateway.commands.plan_upgrade(name, resolved=resolved))
         return
     with progress_renderer() as renderer:
-        result = commands.upgrade(gateway, renderer.bus, resolved=resolved)
+        result = gateway.commands.upgrade(name, renderer.bus, resolved=resolved)
     line = f"Gateway {result.name} already runs the image {result.image}."
     if result.upgraded_to:
         line = (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.cli.click_extensions import json_option
-from holdfast.errors import GatewayNotFoundError, HoldfastError
+from holdfast.errors import ApiRefusedError, ApiUnreachableError, GatewayNotFoundError, HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,6 @@ def ensure_gateway_up(gateway: str | None, renderer: ProgressRenderer, *, bootst
 
 
 def _is_gateway_api_reachable(name: str) -> bool:
-    from holdfast.errors import ApiRefusedError, ApiUnreachableError
     from holdfast.gateway import api_access
     from holdfast.kube import https_get
 

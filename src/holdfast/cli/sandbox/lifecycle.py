@@ -19,7 +19,7 @@ from holdfast.cli.sandbox.common import (
     sandbox_options,
     timeout_option,
 )
-from holdfast.errors import UsageError, WaitFailedError
+from holdfast.errors import SandboxNotFoundError, UsageError, WaitFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,8 +197,6 @@ def delete(
     gateway: str | None,
 ) -> None:
     """Delete sandbox NAME and all data in its workspace, unless --keep-workspace is given."""
-    from holdfast.errors import SandboxNotFoundError
-
     with open_sandbox(name, gateway) as (sandbox, renderer):
         try:
             view = sandbox.get()
