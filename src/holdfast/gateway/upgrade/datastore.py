@@ -122,6 +122,9 @@ def is_at_target(gateway: GatewayContext) -> bool:
     return target is not None and target.id == container.image_id
 
 
+# `_run_script` passes these arguments to every script below.
+_BEGIN = "set -eu\ndata=$1 id=$2 record=$3\n"
+
 _WRITE_RECORD_COMMANDS = f"""
 printf %s "$record" > {RECORD_FILE}.new
 sync -f .
@@ -130,8 +133,7 @@ sync -f .
 """
 
 # Everything that needs space is written before the first rename; the trap removes a copy that did not fit.
-_TAKE_SCRIPT = f"""set -eu
-data=$1 id=$2 record=$3
+_TAKE_SCRIPT = f"""{_BEGIN}
 trap 'rm -rf "{SNAPSHOTS_DIR}/$id.partial"' EXIT
 rm -rf {SNAPSHOTS_DIR}/*.partial "$data.new" "$data.new.partial" "$data.failed"
 mkdir -p {SNAPSHOTS_DIR} && chmod 700 {SNAPSHOTS_DIR}
@@ -156,8 +158,7 @@ df -Pk . | tail -n 1
 
 # `$data.failed` exists once the swap has begun: the failed files are moved away only once.
 # One command per line: with `set -e`, a failing `a` in `a && b` does not stop the shell.
-_RESTORE_SCRIPT = f"""set -eu
-data=$1 id=$2
+_RESTORE_SCRIPT = f"""{_BEGIN}
 if [ -e "{SNAPSHOTS_DIR}/$id/{_RESTORED_MARKER}" ]; then exit 0; fi
 trap 'rm -rf "$data.new.partial"' EXIT
 if [ ! -d "$data.failed" ]; then
@@ -181,19 +182,12 @@ sync -f .
 sync -f .
 """
 
-_WRITE_RECORD_SCRIPT = f"""set -eu
-record=$1
-{_WRITE_RECORD_COMMANDS}
-"""
-
-_MARK_ROLLBACK_SCRIPT = f"""set -eu
-record=$1 id=$2
+_MARK_ROLLBACK_SCRIPT = f"""{_BEGIN}
 if [ ! -d "{SNAPSHOTS_DIR}/$id/data" ]; then echo "no snapshot $id: rollback is not possible"; exit 1; fi
 {_WRITE_RECORD_COMMANDS}
 """
 
-_FINISH_UPGRADE_SCRIPT = f"""set -eu
-record=$1 id=$2
+_FINISH_UPGRADE_SCRIPT = f"""{_BEGIN}
 {_WRITE_RECORD_COMMANDS}
 ls -1 {SNAPSHOTS_DIR} | sort -r | tail -n +{KEPT_SNAPSHOTS + 1} | while read -r old; do
   if [ "$old" != "$id" ]; then rm -rf "{SNAPSHOTS_DIR}/$old"; fi
@@ -201,8 +195,7 @@ done
 """
 
 # Snapshots of successful upgrades are kept; of restored ones, only the last.
-_FINISH_ROLLBACK_SCRIPT = f"""set -eu
-data=$1 id=$2 record=$3
+_FINISH_ROLLBACK_SCRIPT = f"""{_BEGIN}
 rm -rf "$data.failed"
 for old in {SNAPSHOTS_DIR}/*; do
   if [ -e "$old/{_RESTORED_MARKER}" ] && [ "$old" != "{SNAPSHOTS_DIR}/$id" ]; then rm -rf "$old"; fi
@@ -223,8 +216,13 @@ def volume_job_for(gateway: GatewayContext, image: str) -> VolumeJob:
     )
 
 
-def _run_script(gateway: GatewayContext, image: str, script: str, *arguments: str) -> str:
-    """Run a script on the volume and return its output."""
+def _run_script(gateway: GatewayContext, record: UpgradeRecord, script: str, image: str = "") -> str:
+    """Run a script for one upgrade on the volume, by default with the old image; return its output."""
+    arguments = (gateway.contract.datastore, record.id, msgspec.json.encode(record).decode())
+    return _run_job(gateway, image or record.image_id, script, *arguments)
+
+
+def _run_job(gateway: GatewayContext, image: str, script: str, *arguments: str) -> str:
     try:
         return volume_job_for(gateway, image).run(gateway.engine, script, *arguments)
     except WaitTimeoutError as error:
@@ -248,7 +246,7 @@ def measure_space(gateway: GatewayContext, container: ContainerView) -> VolumeSp
     """Measure on the volume itself, which may be a separate disk; in the node if it runs."""
     datastore = gateway.contract.datastore
     if container.state != "running":
-        return _parse_space(_run_script(gateway, container.image_id, _SPACE_SCRIPT, datastore))
+        return _parse_space(_run_job(gateway, container.image_id, _SPACE_SCRIPT, datastore))
     command = ["/bin/sh", "-c", f'cd "$0" && {_SPACE_SCRIPT}', gateway.contract.state_path, datastore]
     return _parse_space(run_in_container(gateway.engine, container.name, command).output)
 
@@ -264,13 +262,12 @@ def _parse_space(output: str) -> VolumeSpace:
 
 def take_snapshot(gateway: GatewayContext, record: UpgradeRecord) -> float:
     """Copy the datastore and write the record; return the size of the copy in megabytes."""
-    arguments = (gateway.contract.datastore, record.id, _encode_record(record))
-    return int(_run_script(gateway, record.image_id, _TAKE_SCRIPT, *arguments).split()[-1]) / 1000
+    return int(_run_script(gateway, record, _TAKE_SCRIPT).split()[-1]) / 1000
 
 
 def restore_snapshot(gateway: GatewayContext, record: UpgradeRecord, image: str = "") -> None:
     """Replace the datastore with its snapshot; the replaced files are kept until `finish_rollback`."""
-    _run_script(gateway, image or record.image_id, _RESTORE_SCRIPT, gateway.contract.datastore, record.id)
+    _run_script(gateway, record, _RESTORE_SCRIPT, image)
 
 
 def is_restored(gateway: GatewayContext, record: UpgradeRecord) -> bool:
@@ -279,19 +276,18 @@ def is_restored(gateway: GatewayContext, record: UpgradeRecord) -> bool:
 
 def write_record(gateway: GatewayContext, record: UpgradeRecord) -> None:
     """Write the record; phase `back` is written only while the snapshot exists."""
-    script = _MARK_ROLLBACK_SCRIPT if record.phase == "back" else _WRITE_RECORD_SCRIPT
-    _run_script(gateway, record.image_id, script, _encode_record(record), record.id)
+    is_rollback = record.phase == "back"
+    _run_script(gateway, record, _MARK_ROLLBACK_SCRIPT if is_rollback else _BEGIN + _WRITE_RECORD_COMMANDS)
 
 
 def finish_upgrade(gateway: GatewayContext, record: UpgradeRecord) -> None:
     """Write the final record and delete all but the newest snapshots."""
-    _run_script(gateway, record.image_id, _FINISH_UPGRADE_SCRIPT, _encode_record(record), record.id)
+    _run_script(gateway, record, _FINISH_UPGRADE_SCRIPT)
 
 
 def finish_rollback(gateway: GatewayContext, record: UpgradeRecord, image: str = "") -> None:
     """Write the final record and delete the files of the failed version."""
-    arguments = (gateway.contract.datastore, record.id, _encode_record(record))
-    _run_script(gateway, image or record.image_id, _FINISH_ROLLBACK_SCRIPT, *arguments)
+    _run_script(gateway, record, _FINISH_ROLLBACK_SCRIPT, image)
 
 
 def read_orphaned_record(gateway: GatewayContext) -> UpgradeRecord | None:
@@ -311,7 +307,3 @@ def read_data_version(gateway: GatewayContext) -> str:
 
 class _NodeVersionFile(msgspec.Struct, frozen=True):
     kubernetes: str = ""
-
-
-def _encode_record(record: UpgradeRecord) -> str:
-    return msgspec.json.encode(record).decode()

@@ -60,26 +60,26 @@ def test_failed_copy_leaves_nothing(state):
 
 
 def test_rollback_is_marked_only_while_snapshot_exists(state):
-    refused = run(state, datastore._MARK_ROLLBACK_SCRIPT, "back", ID)
+    refused = run(state, datastore._MARK_ROLLBACK_SCRIPT, "etcd", ID, "back")
     assert refused.returncode == 1
     assert "rollback is not possible" in refused.stdout
     assert not (state / "upgrade.json").exists()
     take_snapshot(state)
-    assert run(state, datastore._MARK_ROLLBACK_SCRIPT, "back", ID).returncode == 0
+    assert run(state, datastore._MARK_ROLLBACK_SCRIPT, "etcd", ID, "back").returncode == 0
     assert (state / "upgrade.json").read_text() == "back"
 
 
 def test_restored_snapshot_is_not_restored_again(state):
     take_snapshot(state)
     (state / "etcd" / "db").write_text("new")
-    assert run(state, datastore._RESTORE_SCRIPT, "etcd", ID).returncode == 0
+    assert run(state, datastore._RESTORE_SCRIPT, "etcd", ID, "record").returncode == 0
     assert (state / "etcd" / "db").read_text() == "old"
     assert (state / "etcd.failed" / "db").read_text() == "new"
     (state / "etcd" / "db").write_text("written since")
     # A killed cleanup has deleted the failed files, but not written the record yet.
     (state / "etcd.failed" / "db").unlink()
     (state / "etcd.failed").rmdir()
-    assert run(state, datastore._RESTORE_SCRIPT, "etcd", ID).returncode == 0
+    assert run(state, datastore._RESTORE_SCRIPT, "etcd", ID, "record").returncode == 0
     assert (state / "etcd" / "db").read_text() == "written since"
 
 
@@ -87,7 +87,7 @@ def test_restore_without_space_changes_nothing(state):
     (state / "etcd" / "wal").write_bytes(b"x" * 3_000_000)
     take_snapshot(state)
     before = names(state)
-    result = run(state, "trap '' XFSZ; ulimit -f 1000\n" + datastore._RESTORE_SCRIPT, "etcd", ID)
+    result = run(state, "trap '' XFSZ; ulimit -f 1000\n" + datastore._RESTORE_SCRIPT, "etcd", ID, "record")
     assert result.returncode != 0
     assert names(state) == before
 
@@ -96,7 +96,7 @@ def test_old_snapshots_are_removed_and_current_one_kept(state):
     newer = [f"2027010{day}T000000Z-abcdef" for day in range(1, 5)]
     for id_ in (*newer, ID):
         take_snapshot(state, id_)
-    assert run(state, datastore._FINISH_UPGRADE_SCRIPT, "upgraded", ID).returncode == 0
+    assert run(state, datastore._FINISH_UPGRADE_SCRIPT, "etcd", ID, "upgraded").returncode == 0
     assert names(state / "snapshots") == [ID, *newer[-2:]]
     assert (state / "upgrade.json").read_text() == "upgraded"
 

@@ -132,7 +132,7 @@ def moments(calls):
 
 def test_restore_converges_when_killed_anywhere(shell, new_state):
     undisturbed = new_state()
-    assert shell.run(undisturbed, datastore._RESTORE_SCRIPT, "etcd", ID, die_at=0).returncode == 0
+    assert shell.run(undisturbed, datastore._RESTORE_SCRIPT, "etcd", ID, "record", die_at=0).returncode == 0
     expected, calls = tree(undisturbed), shell.calls
     assert (undisturbed / "etcd" / "wal" / "0").read_text() == "old"
     assert (undisturbed / "version.json").read_text() == "old"
@@ -140,9 +140,11 @@ def test_restore_converges_when_killed_anywhere(shell, new_state):
     assert calls.count("mv") == 4, "each rename is tested separately"
     for number, moment in moments(calls):
         state, where = new_state(), f"{moment} {calls[number - 1]}, the {number}. of {calls}"
-        killed = shell.run(state, datastore._RESTORE_SCRIPT, "etcd", ID, die_at=number, moment=moment)
+        killed = shell.run(
+            state, datastore._RESTORE_SCRIPT, "etcd", ID, "record", die_at=number, moment=moment
+        )
         assert killed.returncode == KILLED, where
-        again = shell.run(state, datastore._RESTORE_SCRIPT, "etcd", ID)
+        again = shell.run(state, datastore._RESTORE_SCRIPT, "etcd", ID, "record")
         assert again.returncode == 0, f"{where}: {again}"
         assert tree(state) == expected, where
 
@@ -150,21 +152,23 @@ def test_restore_converges_when_killed_anywhere(shell, new_state):
 def test_restore_converges_when_killed_twice(shell, new_state):
     """After the swap of the files has begun, a second run takes another path: kill that one too."""
     undisturbed = new_state()
-    shell.run(undisturbed, datastore._RESTORE_SCRIPT, "etcd", ID, die_at=0)
+    shell.run(undisturbed, datastore._RESTORE_SCRIPT, "etcd", ID, "record", die_at=0)
     expected, calls, pairs = tree(undisturbed), shell.calls, 0
     for number in range(1, len(calls) + 1):
         interrupted = new_state()
-        shell.run(interrupted, datastore._RESTORE_SCRIPT, "etcd", ID, die_at=number, moment="after")
+        shell.run(interrupted, datastore._RESTORE_SCRIPT, "etcd", ID, "record", die_at=number, moment="after")
         if not (interrupted / "etcd.failed").exists():
             continue
         new_copy = copier(interrupted)
         for second in range(1, len(calls) + 1):
             state = new_copy()
-            killed = shell.run(state, datastore._RESTORE_SCRIPT, "etcd", ID, die_at=second, moment="after")
+            killed = shell.run(
+                state, datastore._RESTORE_SCRIPT, "etcd", ID, "record", die_at=second, moment="after"
+            )
             if killed.returncode == 0:
                 break  # the second run makes fewer calls than the first
             assert killed.returncode == KILLED
-            assert shell.run(state, datastore._RESTORE_SCRIPT, "etcd", ID).returncode == 0
+            assert shell.run(state, datastore._RESTORE_SCRIPT, "etcd", ID, "record").returncode == 0
             assert tree(state) == expected, (number, second, calls)
             pairs += 1
     assert pairs >= 15
@@ -172,19 +176,21 @@ def test_restore_converges_when_killed_twice(shell, new_state):
 
 def test_failed_restore_is_not_reported_done(shell, new_state):
     undisturbed = new_state()
-    shell.run(undisturbed, datastore._RESTORE_SCRIPT, "etcd", ID, die_at=0)
+    shell.run(undisturbed, datastore._RESTORE_SCRIPT, "etcd", ID, "record", die_at=0)
     expected, calls = tree(undisturbed), shell.calls
     for number, name in enumerate(calls[:-1], start=1):  # the last one is the cleanup of the trap
         state = new_state()
-        failed = shell.run(state, datastore._RESTORE_SCRIPT, "etcd", ID, die_at=number, moment="fails")
+        failed = shell.run(
+            state, datastore._RESTORE_SCRIPT, "etcd", ID, "record", die_at=number, moment="fails"
+        )
         assert failed.returncode != 0, f"{name}, the {number}. of {calls}"
-        assert shell.run(state, datastore._RESTORE_SCRIPT, "etcd", ID).returncode == 0
+        assert shell.run(state, datastore._RESTORE_SCRIPT, "etcd", ID, "record").returncode == 0
         assert tree(state) == expected, f"{name}, the {number}. of {calls}"
 
 
 def test_restore_cleanup_converges_when_killed_anywhere(shell, new_state):
     model = new_state()
-    assert shell.run(model, datastore._RESTORE_SCRIPT, "etcd", ID).returncode == 0
+    assert shell.run(model, datastore._RESTORE_SCRIPT, "etcd", ID, "record").returncode == 0
     older = model / "snapshots" / "20250101T000000Z-abcdef"
     (older / "data").mkdir(parents=True)
     (older / datastore._RESTORED_MARKER).touch()
@@ -205,7 +211,7 @@ def test_restore_cleanup_converges_when_killed_anywhere(shell, new_state):
         )
         assert killed.returncode == KILLED, where
         # The next command repeats all scripts, because the record is not final yet.
-        assert shell.run(state, datastore._RESTORE_SCRIPT, "etcd", ID).returncode == 0, where
+        assert shell.run(state, datastore._RESTORE_SCRIPT, "etcd", ID, "record").returncode == 0, where
         assert (state / "etcd" / "db").read_text() == "old", where
         assert shell.run(state, datastore._FINISH_ROLLBACK_SCRIPT, "etcd", ID, "over").returncode == 0, where
         assert tree(state) == expected, where
