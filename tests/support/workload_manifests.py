@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.gateway.cluster.manifests import (
-    ManifestContext,
-    build_api_server_manifests,
-    build_controller_manifests,
-)
+from holdfast.gateway.cluster.manifests import ManifestContext, build_workloads
 
 API_SERVER = "holdfast-api"
 CONTROLLER = "holdfast-controller"
@@ -28,19 +24,20 @@ def manifest_context(**changes: Any) -> ManifestContext:
 
 def api_server_rules() -> list[dict[str, Any]]:
     """The permissions of the API server in the sandbox namespace."""
-    return _rules(build_api_server_manifests(manifest_context()), "Role")
+    return _rules("Role", API_SERVER)
 
 
 def cluster_rules() -> list[dict[str, Any]]:
     """The permissions of the controller in all namespaces."""
-    return _rules(build_controller_manifests(manifest_context()), "ClusterRole")
+    return _rules("ClusterRole", CONTROLLER)
 
 
 def lease_rules() -> list[dict[str, Any]]:
     """The permissions of the controller in its own namespace."""
-    return _rules(build_controller_manifests(manifest_context()), "Role")
+    return _rules("Role", CONTROLLER)
 
 
-def _rules(manifests: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    (role,) = [manifest for manifest in manifests if manifest["kind"] == kind]
+def _rules(kind: str, name: str) -> list[dict[str, Any]]:
+    manifests = build_workloads(manifest_context())
+    (role,) = [each for each in manifests if each["kind"] == kind and each["metadata"]["name"] == name]
     return list(role["rules"])

@@ -56,39 +56,30 @@ def service_dns_names(namespace: str) -> tuple[str, ...]:
     return tuple(API_SERVER_NAME + suffix for suffix in suffixes)
 
 
-def build_api_server_manifests(context: ManifestContext) -> list[dict[str, Any]]:
-    """ServiceAccount, Service, RBAC in the sandbox namespace, and Deployment of the API server.
+def build_workloads(context: ManifestContext) -> list[dict[str, Any]]:
+    """All objects of the API server and of the controller: ServiceAccounts, Service, RBAC, Deployments.
 
     The sandbox namespace is among them unless another step creates it.
     """
-    *others, deployment = _fill_in("api-server.yaml", context)
-    if context.sandbox_namespace in ("default", context.namespace):
-        others = [manifest for manifest in others if manifest["kind"] != "Namespace"]
-    if not context.storage_class:
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        container["env"] = [each for each in container["env"] if each["name"] != _STORAGE_CLASS_VARIABLE]
-    _add_template_hash(deployment)
-    return [*others, deployment]
-
-
-def build_controller_manifests(context: ManifestContext) -> list[dict[str, Any]]:
-    """ServiceAccount, RBAC and Deployment of the controller, which works in all namespaces."""
-    *others, deployment = _fill_in("controller.yaml", context)
-    _add_template_hash(deployment)
-    return [*others, deployment]
-
-
-def _add_template_hash(deployment: dict[str, Any]) -> None:
-    """Annotate the pod template with the hash of its content, which includes the digests."""
-    template = deployment["spec"]["template"]
-    content = msgspec.json.encode(template, order="deterministic")
-    template["metadata"]["annotations"][TEMPLATE_ANNOTATION] = hashlib.sha256(content).hexdigest()[:16]
-
-
-def _fill_in(file_name: str, context: ManifestContext) -> list[dict[str, Any]]:
-    """Return new manifests from a YAML file, with the values of the context."""
     values = msgspec.structs.asdict(context)
-    return [_substitute(document, values) for document in _load_yaml(file_name)]
+    documents = [*_load_yaml("api-server.yaml"), *_load_yaml("controller.yaml")]
+    manifests = [_substitute(document, values) for document in documents]
+    if context.sandbox_namespace in ("default", context.namespace):
+        manifests = [manifest for manifest in manifests if manifest["kind"] != "Namespace"]
+    for deployment in deployments_of(manifests):
+        template = deployment["spec"]["template"]
+        if not context.storage_class:
+            (container,) = template["spec"]["containers"]
+            container["env"] = [each for each in container["env"] if each["name"] != _STORAGE_CLASS_VARIABLE]
+        # The hash covers the digests in the annotations, so a new certificate or image changes it.
+        content = msgspec.json.encode(template, order="deterministic")
+        template["metadata"]["annotations"][TEMPLATE_ANNOTATION] = hashlib.sha256(content).hexdigest()[:16]
+    return manifests
+
+
+def deployments_of(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The Deployments among the manifests."""
+    return [manifest for manifest in manifests if manifest["kind"] == "Deployment"]
 
 
 @functools.cache

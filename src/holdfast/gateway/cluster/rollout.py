@@ -24,8 +24,8 @@ from holdfast.gateway.cluster.manifests import (
     MANAGED_LABELS,
     TEMPLATE_ANNOTATION,
     ManifestContext,
-    build_api_server_manifests,
-    build_controller_manifests,
+    build_workloads,
+    deployments_of,
 )
 from holdfast.gateway.image_push import gateway_image_missing_error, local_engine
 from holdfast.gateway.node import disk_pressure_error
@@ -171,7 +171,7 @@ class WaitRollout(_WorkloadStep):
 
     def run(self, ctx: StepContext) -> None:
         deadline = Deadline.after(self.gateway.settings.timeouts.rollout)
-        deployments = build_deployments(self.manifest_context(ctx))
+        deployments = deployments_of(build_workloads(self.manifest_context(ctx)))
         for deployment in deployments:
             self._wait_for_deployment(ctx, deployment, deadline)
         ctx.note(", ".join(deployment["metadata"]["name"] for deployment in deployments))
@@ -232,16 +232,6 @@ class TemplatePods:
                 return WaitResult(failed=failure, observed=failure)
         is_ready = any(_is_ready(pod) for pod in current)
         return WaitResult(done=is_ready, observed="ready" if is_ready else pod_progress(current[0]))
-
-
-def build_workloads(context: ManifestContext) -> list[dict[str, Any]]:
-    """All manifests of the gateway's own workloads."""
-    return [*build_api_server_manifests(context), *build_controller_manifests(context)]
-
-
-def build_deployments(context: ManifestContext) -> list[dict[str, Any]]:
-    """The Deployments among them."""
-    return [manifest for manifest in build_workloads(context) if manifest["kind"] == "Deployment"]
 
 
 def _summarize_names(names: list[str]) -> str:

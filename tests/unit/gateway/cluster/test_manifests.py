@@ -12,15 +12,22 @@ from tests.support.workload_manifests import (
 )
 
 from holdfast.controller.informer import CRD_NAMES
-from holdfast.gateway.cluster.manifests import GATEWAY_IMAGE, TEMPLATE_ANNOTATION, service_dns_names
-from holdfast.gateway.cluster.rollout import build_deployments, build_workloads
+from holdfast.gateway.cluster.manifests import (
+    GATEWAY_IMAGE,
+    TEMPLATE_ANNOTATION,
+    build_workloads,
+    deployments_of,
+    service_dns_names,
+)
 from holdfast.kube import differences
 from holdfast.pki import CLIENT_CA_SECRET, SERVER_SECRET
 
 
 def deployment(name=API, **changes):
     (found,) = [
-        each for each in build_deployments(manifest_context(**changes)) if each["metadata"]["name"] == name
+        each
+        for each in deployments_of(build_workloads(manifest_context(**changes)))
+        if each["metadata"]["name"] == name
     ]
     return found
 

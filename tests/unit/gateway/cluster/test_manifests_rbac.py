@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from tests.support.workload_manifests import api_server_rules, manifest_context
+from tests.support.workload_manifests import API_SERVER, api_server_rules, manifest_context
 
-from holdfast.gateway.cluster.manifests import build_api_server_manifests
+from holdfast.gateway.cluster.manifests import build_workloads
 
 
 def api_server_rbac(**changes):
-    kinds = ("Namespace", "Role", "RoleBinding")
-    return [each for each in build_api_server_manifests(manifest_context(**changes)) if each["kind"] in kinds]
+    """The namespace of the sandboxes, and what the API server may do there."""
+    return [
+        each
+        for each in build_workloads(manifest_context(**changes))
+        if each["kind"] == "Namespace"
+        or (each["kind"] in ("Role", "RoleBinding") and each["metadata"]["name"] == API_SERVER)
+    ]
 
 
 def test_role_has_no_secrets_wildcards_or_pod_creation():
