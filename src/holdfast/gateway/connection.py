@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast import home
@@ -24,8 +25,6 @@ from holdfast.retry import Policy, exponential
 from holdfast.workflow import ProbeResult, absent, done, partial
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from holdfast.gateway.context import GatewayContext
     from holdfast.gateway.tunnel import Tunnel
     from holdfast.workflow import StepContext
@@ -97,12 +96,7 @@ class WriteKubeconfig(GatewayStep):
 
     name = "write-kubeconfig"
     title = "Kubeconfig"
-    needs: Sequence[str] = ("wait-node-registered",)
-
-    def __init__(self, gateway: GatewayContext) -> None:
-        super().__init__(gateway)
-        if gateway.host.tunnel:
-            self.needs = (*self.needs, "open-tunnel")  # it determines the address
+    needs = ("wait-node-registered",)
 
     def probe(self, _ctx: StepContext) -> ProbeResult:
         path = self.gateway.files.kubeconfig
@@ -119,19 +113,15 @@ class WriteKubeconfig(GatewayStep):
         ctx.note(str(self.gateway.files.kubeconfig))
 
 
-def refresh_kubeconfig(gateway: GatewayContext) -> bool:
-    """Fetch the credentials of a running node that has renewed its certificates; True if they changed."""
-    container = gateway.container()
-    if container is None or container.state != "running" or not gateway.files.kubeconfig.exists():
-        return False
-    try:
+def refresh_kubeconfig(gateway: GatewayContext) -> None:
+    """Fetch the credentials of a running node that has renewed its certificates."""
+    container, path = gateway.container(), gateway.files.kubeconfig
+    if container is None or container.state != "running" or not path.exists():
+        return
+    with suppress(TemporaryError):
         desired = desired_kubeconfig(gateway)
-    except TemporaryError:
-        return False
-    if gateway.files.kubeconfig.read_bytes() == desired:
-        return False
-    home.write_atomic(gateway.files.kubeconfig, desired)
-    return True
+        if path.read_bytes() != desired:
+            home.write_atomic(path, desired)
 
 
 def desired_kubeconfig(gateway: GatewayContext) -> bytes:

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from holdfast import __version__
-from holdfast.containers import ContainerView, find_container, labels, reserved_ports
+from holdfast.containers import (
+    ContainerView,
+    NetworkView,
+    VolumeView,
+    find_container,
+    find_network,
+    find_volume,
+    labels,
+    reserved_ports,
+)
 from holdfast.errors import ObjectOwnershipError
 from holdfast.gateway.hosts import Host, check_same_engine, resolve_host
 from holdfast.gateway.registry import GatewayFiles, GatewayMetadata, read_metadata
@@ -22,7 +31,6 @@ from holdfast.gateway.spec import (
     HOLDFAST_NODE,
     LOOPBACK,
     GatewaySpec,
-    NodeContract,
     https_url,
     node_name,
     object_name,
@@ -35,6 +43,8 @@ if TYPE_CHECKING:
 
     from holdfast.containers import ContainerEngine
     from holdfast.gateway.settings import Settings
+
+V = TypeVar("V", ContainerView, NetworkView, VolumeView)
 
 DEFAULT_IMAGE = f"holdfast/node:{__version__}"
 
@@ -54,7 +64,6 @@ class GatewayContext:
         name: name of the gateway.
         resolved: the settings; default: those of the environment and holdfast.toml.
         options: options of this command.
-        contract: what the node image provides.
         is_upgrade: whether this command may change the Kubernetes version, because it takes a snapshot first.
     """
 
@@ -63,14 +72,13 @@ class GatewayContext:
         name: str,
         resolved: ResolvedSettings | None = None,
         options: UpOptions | None = None,
-        contract: NodeContract = HOLDFAST_NODE,
         *,
         is_upgrade: bool = False,
     ) -> None:
         self.name: Final = name
         self.resolved: Final = resolved if resolved is not None else resolve_settings()
         self.options: Final = options or UpOptions()
-        self.contract: Final = contract
+        self.contract: Final = HOLDFAST_NODE
         self.is_upgrade: Final = is_upgrade
         self.files: Final = GatewayFiles(name)
         self.object_name: Final = object_name(name)
@@ -122,7 +130,7 @@ class GatewayContext:
             image=self._image(container),
             port=port,
             gateway_port=self._port(container, "gateway_port", self.contract.gateway_port, (port,)),
-            listen=self._listen(container),
+            listen=self._from_container("listen", self._container_listen(container)),
             api_names=self._from_container(
                 "api_names", self._container_api_names(container) if container else None
             ),
@@ -156,10 +164,15 @@ class GatewayContext:
         Raises:
             ObjectOwnershipError: The container of that name is not the gateway's.
         """
-        container = find_container(self.engine, self.object_name)
-        if container is not None:
-            self.check_owned("container", container.labels)
-        return container
+        return self._check_owned("container", find_container(self.engine, self.object_name))
+
+    def network(self) -> NetworkView | None:
+        """Inspect the gateway's network; raises like `container`."""
+        return self._check_owned("network", find_network(self.engine, self.object_name))
+
+    def volume(self) -> VolumeView | None:
+        """Inspect the gateway's volume; raises like `container`."""
+        return self._check_owned("volume", find_volume(self.engine, self.object_name))
 
     @property
     def parked_name(self) -> str:
@@ -173,13 +186,17 @@ class GatewayContext:
             return None
         return container
 
-    def check_owned(self, kind: str, object_labels: dict[str, str]) -> None:
-        """Raise ObjectOwnershipError for an object with the gateway's name but without its label."""
-        if object_labels.get(labels.GATEWAY) != self.name:
+    def _check_owned(self, kind: str, view: V | None) -> V | None:
+        """Return an object with the gateway's name; reject one without the gateway's label.
+
+        Steps stop and remove what they find under that name, which must never be another program's object.
+        """
+        if view is not None and view.labels.get(labels.GATEWAY) != self.name:
             raise ObjectOwnershipError(
                 f"{kind} {self.object_name}: exists, but holdfast did not create it",
                 hint=f"Rename or remove that {kind}, or choose another name for the gateway.",
             )
+        return view
 
     @property
     def replaces_container(self) -> bool:
@@ -210,21 +227,15 @@ class GatewayContext:
             return container.image
         return self.metadata.image if self.metadata is not None else DEFAULT_IMAGE
 
-    def _listen(self, container: ContainerView | None) -> str:
-        if self.resolved.is_explicit("listen"):
-            return self.settings.listen
-        published = _published_port(container, self.contract.api_port)
-        if published is not None:
-            return published[0] or LOOPBACK
-        return self.metadata.listen if self.metadata is not None else self.settings.listen
-
-    def _from_container(self, key: str, current: tuple[str, ...] | None) -> Any:
-        """An explicit setting, else the container's value, else the recorded one."""
+    def _from_container(self, key: str, current: Any) -> Any:
+        """An explicit setting, else the container's value, else the recorded one, else the default."""
         if self.resolved.is_explicit(key):
             return getattr(self.settings, key)
-        if current is not None:
-            return current
-        return getattr(self.metadata, key) if self.metadata is not None else ()
+        return current if current is not None else getattr(self.metadata or self.settings, key)
+
+    def _container_listen(self, container: ContainerView | None) -> str | None:
+        published = _published_port(container, self.contract.api_port)
+        return (published[0] or LOOPBACK) if published is not None else None
 
     def _container_api_names(self, container: ContainerView) -> tuple[str, ...]:
         published = _published_port(container, self.contract.api_port)

@@ -35,6 +35,9 @@ def up_steps(gateway: GatewayContext, *, check_images: bool = True) -> list[Step
     """
     checks: list[Step] = [image_push.CheckLocalImages(gateway)] if check_images else []
     check_names = [step.name for step in checks]
+    tunnel: list[Step] = [connection.OpenTunnel(gateway)] if gateway.host.tunnel else []
+    workloads = _workload_steps(gateway) if gateway.settings.workloads else []
+    images = gateway.settings.push_images
     return [
         # Checks: up to here nothing is changed.
         node.CheckEngine(gateway),
@@ -50,24 +53,24 @@ def up_steps(gateway: GatewayContext, *, check_images: bool = True) -> list[Step
         registries.WriteRegistries(gateway, registries.read_registry_sources(gateway.settings.registries)),
         node.EnableRestart(gateway),
         _run_after(node.StartContainer(gateway), "write-registries"),
-        *([connection.OpenTunnel(gateway)] if gateway.host.tunnel else []),
+        *tunnel,
         # The API server, from inside the node and from this machine.
         node.WaitNodeRegistered(gateway),
-        connection.WriteKubeconfig(gateway),
+        # The tunnel determines the address in the kubeconfig.
+        _run_after(connection.WriteKubeconfig(gateway), *(step.name for step in tunnel)),
         connection.WaitApiReady(gateway),
         # Before the node is ready: DNS and storage may wait for volumes that are pinned to a stale node.
         pv_migration.RemoveStaleNodes(gateway),
         pv_migration.MigrateVolumes(gateway),
         node.WaitNodeReady(gateway),
         # Workloads and images.
-        *(_workload_steps(gateway) if gateway.settings.workloads else ()),
-        *(
-            [image_push.PushImages(gateway, gateway.settings.push_images)]
-            if gateway.settings.push_images
-            else ()
-        ),
+        *workloads,
+        *([_run_after(image_push.PushImages(gateway, images), "wait-node-registered")] if images else ()),
         # Verification, then the record on this machine.
-        _run_after(cluster.WaitHealthy(gateway), "wait-node-ready"),
+        _run_after(
+            cluster.WaitHealthy(gateway),
+            *(("wait-rollout", "write-client-files") if workloads else ("wait-api-ready",)),
+        ),
         _run_after(cluster.RunSmokeTest(gateway), "wait-node-ready"),
         _run_after(connection.WriteMetadata(gateway), "wait-healthy", "run-probe"),
     ]
@@ -152,7 +155,7 @@ def _index_of(kind: type[Step], steps: Sequence[Step]) -> int:
 
 def push_steps(gateway: GatewayContext, references: Sequence[str]) -> list[Step]:
     """Push local images into a running gateway."""
-    return [node.CheckEngine(gateway), image_push.PushImages(gateway, references, needs=("check-engine",))]
+    return [node.CheckEngine(gateway), _run_after(image_push.PushImages(gateway, references), "check-engine")]
 
 
 def stop_steps(gateway: GatewayContext) -> list[Step]:

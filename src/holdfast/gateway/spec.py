@@ -96,54 +96,39 @@ CONTRACT_VERSION = "1"
 
 
 class NodeContract(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node image provides, and what it needs."""
+    """What a node image provides, and what it needs; the defaults are those of holdfast's own image."""
 
-    name: str
-    state_path: str
-    kubeconfig_path: str
-    api_port: int
-    gateway_port: int
-    node_name_variable: str
-    sans_variable: str
-    wait_command: tuple[str, ...]
+    state_path: str = "/var/lib/holdfast"
+    kubeconfig_path: str = "/var/lib/holdfast/kubeconfig/admin.yaml"
+    api_port: int = 6443
+    gateway_port: int = 8443
+    node_name_variable: str = "HOLDFAST_NODE_NAME"
+    sans_variable: str = "HOLDFAST_API_SANS"
+    wait_command: tuple[str, ...] = ("holdfast-node", "wait", "--for")
     """Waits for `node` (the API server runs, the node is registered) or `ready` (all components)."""
-    kubectl: tuple[str, ...]
-    registries_path: str
+    registries_path: str = "/var/lib/holdfast/registries"
     """Directory of containerd's host files; only holdfast writes to it."""
-    logins_path: str
+    logins_path: str = "/var/lib/holdfast/kubelet/config.json"
     """The kubelet's file of registry logins, below the state path."""
-    log_directory: str
-    components: tuple[str, ...]
-    capabilities: tuple[str, ...]
-    devices: tuple[str, ...]
-    tmpfs: dict[str, str]
-    command: tuple[str, ...] = ()
+    log_directory: str = "/var/lib/holdfast/logs"
+    components: tuple[str, ...] = (
+        "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "containerd", "kubelet",
+        "kube-proxy",
+    )  # fmt: skip
+    capabilities: tuple[str, ...] = (
+        "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_ADMIN",
+        "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_ADMIN", "SYS_CHROOT",
+        "SYS_PTRACE", "SYSLOG",
+    )  # fmt: skip
+    devices: tuple[str, ...] = ("/dev/kmsg",)
+    tmpfs: dict[str, str] = msgspec.field(
+        default_factory=lambda: {
+            "/run": "rw,nosuid,nodev,exec,mode=755",
+            "/tmp": "rw,nosuid,nodev,exec,mode=1777",  # noqa: S108 (inside the container)
+        }
+    )
     datastore: str = "etcd"
     """The datastore's directory below the state path; an upgrade copies it."""
 
 
-HOLDFAST_NODE = NodeContract(
-    name="holdfast",
-    state_path="/var/lib/holdfast",
-    kubeconfig_path="/var/lib/holdfast/kubeconfig/admin.yaml",
-    api_port=6443,
-    gateway_port=8443,
-    node_name_variable="HOLDFAST_NODE_NAME",
-    sans_variable="HOLDFAST_API_SANS",
-    wait_command=("holdfast-node", "wait", "--for"),
-    kubectl=("kubectl", "--kubeconfig", "/var/lib/holdfast/kubeconfig/admin.yaml"),
-    registries_path="/var/lib/holdfast/registries",
-    logins_path="/var/lib/holdfast/kubelet/config.json",
-    log_directory="/var/lib/holdfast/logs",
-    components=(
-        "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "containerd", "kubelet",
-        "kube-proxy",
-    ),
-    capabilities=(
-        "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_ADMIN",
-        "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_ADMIN", "SYS_CHROOT",
-        "SYS_PTRACE", "SYSLOG",
-    ),
-    devices=("/dev/kmsg",),
-    tmpfs={"/run": "rw,nosuid,nodev,exec,mode=755", "/tmp": "rw,nosuid,nodev,exec,mode=1777"},  # noqa: S108 (inside the container)
-)  # fmt: skip
+HOLDFAST_NODE = NodeContract()

@@ -6,23 +6,17 @@ request.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from holdfast.containers import (
-    find_network,
-    find_volume,
-    remove_container,
-    remove_network,
-    remove_volume,
-    stop_container,
-)
+from holdfast.containers import remove_container, remove_network, remove_volume, stop_container
 from holdfast.errors import CorruptFileError
 from holdfast.gateway.base_steps import GatewayStep
 from holdfast.gateway.cluster import kubeconfig
 from holdfast.gateway.node import check_same_version
 from holdfast.gateway.registry import has_local_files, remove_local_files
 from holdfast.gateway.upgrade import remove_leftover_job, remove_parked_container
-from holdfast.workflow import ProbeResult, absent, done
+from holdfast.workflow import ProbeResult, SQLiteStore, absent, done
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,20 +65,17 @@ class ReplaceOldGateway(GatewayStep):
         return is_latest_command(self._run_history(), str(previous.get("run", "")), excluding=ctx.run_id)
 
     def _run_history(self) -> list[RunRecord]:
-        from holdfast.workflow import SQLiteStore
-
-        store = SQLiteStore(self.gateway.files.state, readonly=True)
-        store.open()
-        try:
+        with closing(SQLiteStore(self.gateway.files.state, readonly=True)) as store:
+            store.open()
             return store.runs()
-        finally:
-            store.close()
 
     def run(self, ctx: StepContext) -> dict[str, Any]:
         if not self.gateway.replaces_container:
             return {}
         engine, name, wipe = self.gateway.engine, self.gateway.object_name, self.gateway.options.wipe
-        self._check_ownership()
+        # Before the first removal: an object of another program stops the step while nothing is removed.
+        self.gateway.network()
+        self.gateway.volume()
         container = self.gateway.container()
         if container is not None:
             if not wipe:
@@ -101,12 +92,6 @@ class ReplaceOldGateway(GatewayStep):
             remove_volume(engine, name)
         ctx.note("removed with all data" if wipe else "removed; the data stays")
         return {"wipe": wipe, "image": self._image, "run": ctx.run_id}
-
-    def _check_ownership(self) -> None:
-        engine, name = self.gateway.engine, self.gateway.object_name
-        for kind, live in (("network", find_network(engine, name)), ("volume", find_volume(engine, name))):
-            if live is not None:
-                self.gateway.check_owned(kind, live.labels)
 
 
 def is_latest_command(runs: Sequence[RunRecord], run: str, *, excluding: str) -> bool:
@@ -165,11 +150,7 @@ class RemoveNetwork(GatewayStep):
     needs = ("remove-container",)
 
     def probe(self, _ctx: StepContext) -> ProbeResult:
-        network = find_network(self.gateway.engine, self.gateway.object_name)
-        if network is None:
-            return done("no network")
-        self.gateway.check_owned("network", network.labels)
-        return absent("still exists")
+        return done("no network") if self.gateway.network() is None else absent("still exists")
 
     def run(self, ctx: StepContext) -> None:
         remove_network(self.gateway.engine, self.gateway.object_name)
@@ -185,11 +166,7 @@ class RemoveVolume(GatewayStep):
     touches = ("all data of the gateway and its sandboxes",)
 
     def probe(self, _ctx: StepContext) -> ProbeResult:
-        volume = find_volume(self.gateway.engine, self.gateway.object_name)
-        if volume is None:
-            return done("no volume")
-        self.gateway.check_owned("volume", volume.labels)
-        return absent("still exists")
+        return done("no volume") if self.gateway.volume() is None else absent("still exists")
 
     def run(self, ctx: StepContext) -> None:
         remove_leftover_job(self.gateway)

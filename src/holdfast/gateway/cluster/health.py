@@ -52,13 +52,8 @@ class WaitHealthy(ClusterStep):
 
     name = "wait-healthy"
     title = "Healthy"
+    needs = ("wait-node-ready",)
     repeat = "always"
-
-    def __init__(self, gateway: GatewayContext) -> None:
-        super().__init__(gateway)
-        self.needs = (
-            ("wait-rollout", "write-client-files") if gateway.settings.workloads else ("wait-api-ready",)
-        )
 
     def run(self, ctx: StepContext) -> None:
         seconds = self.gateway.settings.timeouts.health

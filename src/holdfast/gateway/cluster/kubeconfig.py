@@ -101,28 +101,21 @@ def _parse_own_sections(kubeconfig: bytes, name: str) -> dict[str, Any]:
 
 def remove_from(path: Path, *, name: str) -> bool:
     """Remove a gateway's entries from another kubeconfig; False if there are none."""
-    if not has_context(path, name=name):
-        return False
     context = kubeconfig_context(name)
+    try:
+        theirs = _parse_sections(path.read_bytes())
+    except (OSError, ValueError):
+        return False  # not a kubeconfig: nothing was merged into it
+    if not any(entry.get("name") == context for section in _SECTIONS for entry in theirs.get(section) or []):
+        return False
     with _translate_file_errors(path, "changed"):
         target = _writable_target(path)
-        theirs = _parse_sections(target.read_bytes())
         for section in _SECTIONS:
             theirs[section] = _other_entries(theirs, section, context)
         if theirs.get("current-context") == context:
             theirs["current-context"] = ""
         home.write_atomic(target, _dump_yaml(theirs))
     return True
-
-
-def has_context(path: Path, *, name: str) -> bool:
-    """Whether a kubeconfig has entries of a gateway; False if it cannot be read."""
-    try:
-        theirs = _parse_sections(path.read_bytes())
-    except (OSError, ValueError):
-        return False
-    context = kubeconfig_context(name)
-    return any(entry.get("name") == context for section in _SECTIONS for entry in theirs.get(section) or [])
 
 
 @contextmanager

@@ -27,7 +27,8 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from holdfast.containers import CommandResult, ContainerEngine
+    from holdfast.containers import CommandResult
+    from holdfast.gateway.context import GatewayContext
 
 
 _K8S_NAMESPACE = ("--namespace", "k8s.io")
@@ -49,28 +50,21 @@ _NOT_READY = "containerd is not ready yet"
 _TRUNCATED = "the archive was truncated: unexpected EOF"
 
 
-class Containerd(msgspec.Struct, frozen=True):
-    """The containerd of one node; `timeout` bounds each command, so that one that hangs is retried."""
-
-    engine: ContainerEngine
-    container: str
-    timeout: float
-
-    def ctr(self, *args: str) -> CommandResult:
-        """Run `ctr` in the namespace of the kubelet's images."""
-        argv = ["ctr", "--timeout", f"{self.timeout:g}s", *_K8S_NAMESPACE, *args]
-        return run_in_container(self.engine, self.container, argv)
+def _ctr(gateway: GatewayContext, *args: str) -> CommandResult:
+    """Run `ctr` in the namespace of the kubelet's images; with a timeout, so that a hung call is retried."""
+    argv = ["ctr", "--timeout", f"{gateway.settings.timeouts.runtime:g}s", *_K8S_NAMESPACE, *args]
+    return run_in_container(gateway.engine, gateway.object_name, argv)
 
 
-def config_digests(runtime: Containerd, expected_digests: Mapping[str, str]) -> dict[str, str]:
+def config_digests(gateway: GatewayContext, expected_digests: Mapping[str, str]) -> dict[str, str]:
     """The config digests of those images that the kubelet can use.
 
     Args:
-        runtime: The node's containerd.
+        gateway: The gateway.
         expected_digests: Maps full image names to the digests that they should have.
     """
     names = dict.fromkeys([*expected_digests, *expected_digests.values()])
-    targets = parse_image_list(_check(_list_images(runtime, names)))
+    targets = parse_image_list(_check(_list_images(gateway, names)))
     digests: dict[str, str] = {}
     for name, expected in expected_digests.items():
         target = targets.get(name)
@@ -79,12 +73,12 @@ def config_digests(runtime: Containerd, expected_digests: Mapping[str, str]) -> 
         if target in (expected, targets.get(expected)):
             digests[name] = expected
         elif expected in targets:
-            digests[name] = _read_config_digest(runtime, target)
+            digests[name] = _read_config_digest(gateway, target)
     return digests
 
 
-def _list_images(runtime: Containerd, names: Iterable[str]) -> CommandResult:
-    return runtime.ctr("images", "ls", *(f'name=="{name}"' for name in names))
+def _list_images(gateway: GatewayContext, names: Iterable[str]) -> CommandResult:
+    return _ctr(gateway, "images", "ls", *(f'name=="{name}"' for name in names))
 
 
 def _check(result: CommandResult) -> str:
@@ -94,9 +88,9 @@ def _check(result: CommandResult) -> str:
     return result.output
 
 
-def check_containerd(engine: ContainerEngine, container: str) -> None:
+def check_containerd(gateway: GatewayContext) -> None:
     """Raise an error unless the node's containerd answers."""
-    _check(run_in_container(engine, container, _VERSION_COMMAND))
+    _check(run_in_container(gateway.engine, gateway.object_name, _VERSION_COMMAND))
 
 
 def import_command(seconds: float) -> tuple[str, ...]:
@@ -104,26 +98,26 @@ def import_command(seconds: float) -> tuple[str, ...]:
     return ("ctr", "--timeout", f"{seconds:g}s", *_K8S_NAMESPACE, "images", "import", "-")
 
 
-def known_config_digests(runtime: Containerd, ids: Sequence[str]) -> set[str]:
+def known_config_digests(gateway: GatewayContext, ids: Sequence[str]) -> set[str]:
     """Those of the config digests that the node has an image for, under any name."""
-    result = _list_images(runtime, ids)
+    result = _list_images(gateway, ids)
     return set(parse_image_list(result.output)) if result.exit_code == 0 else set()
 
 
-def tag_image(runtime: Containerd, known: str, name: str) -> None:
+def tag_image(gateway: GatewayContext, known: str, name: str) -> None:
     """Give an existing image another name."""
-    _check(runtime.ctr("images", "tag", "--force", known, name))
+    _check(_ctr(gateway, "images", "tag", "--force", known, name))
 
 
-def tag_config_digest(runtime: Containerd, name: str, expected: str) -> None:
+def tag_config_digest(gateway: GatewayContext, name: str, expected: str) -> None:
     """Tag an image with its config digest, if it has the expected one.
 
     The CRI plugin does that for a new name, but not for a name whose content changed.
     """
-    targets = parse_image_list(_list_images(runtime, (name, expected)).output)
+    targets = parse_image_list(_list_images(gateway, (name, expected)).output)
     target = targets.get(name)
-    if target is not None and expected not in targets and _read_config_digest(runtime, target) == expected:
-        tag_image(runtime, name, expected)
+    if target is not None and expected not in targets and _read_config_digest(gateway, target) == expected:
+        tag_image(gateway, name, expected)
 
 
 def parse_image_list(listing: str) -> dict[str, str]:
@@ -137,9 +131,9 @@ def parse_image_list(listing: str) -> dict[str, str]:
     return targets
 
 
-def _read_config_digest(runtime: Containerd, manifest: str) -> str:
+def _read_config_digest(gateway: GatewayContext, manifest: str) -> str:
     """Read it from the manifest: one image may have two manifests, with and without compressed layers."""
-    result = runtime.ctr("content", "get", manifest)
+    result = _ctr(gateway, "content", "get", manifest)
     if result.exit_code != 0:
         return ""
     try:

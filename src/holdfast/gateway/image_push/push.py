@@ -32,7 +32,7 @@ from holdfast.errors import (
 )
 from holdfast.gateway.base_steps import GatewayStep, progress_reporter
 from holdfast.gateway.cluster import GATEWAY_IMAGE
-from holdfast.gateway.hosts import ssh_timeouts
+from holdfast.gateway.hosts import LocalHost
 from holdfast.gateway.image_push import containerd
 from holdfast.gateway.image_push.containerd import full_image_name, with_tag
 from holdfast.gateway.node import NodeProgress, explain_node_failure
@@ -91,7 +91,7 @@ def push_images(
         if unknown:
             _stream_images(gateway, source, unknown, progress, stop)
             for image in unknown:
-                containerd.tag_config_digest(_containerd_of(gateway), image.name, image.id)
+                containerd.tag_config_digest(gateway, image.name, image.id)
         if missing:
             _verify_images(gateway, missing)
     except ContainerEngineError as error:
@@ -113,13 +113,7 @@ def local_engine(gateway: GatewayContext) -> ContainerEngine:
     """This machine's container engine, also for a gateway on a remote host."""
     if not gateway.host.remote:
         return gateway.engine
-    from holdfast.remote import connect
-
-    return connect(timeout=gateway.settings.timeouts.engine, ssh_timeouts=ssh_timeouts(gateway.settings))
-
-
-def _containerd_of(gateway: GatewayContext) -> containerd.Containerd:
-    return containerd.Containerd(gateway.engine, gateway.object_name, gateway.settings.timeouts.runtime)
+    return LocalHost(gateway.settings).engine()
 
 
 def find_local_image(source: ContainerEngine, reference: str, gateway: GatewayContext) -> PushedImage:
@@ -158,16 +152,16 @@ def _image_missing_error(source: ContainerEngine, reference: str) -> HoldfastErr
 def missing_images(gateway: GatewayContext, images: Sequence[PushedImage]) -> list[PushedImage]:
     """Those of the images that the node does not have, or has under that name with other content."""
     check_gateway_running(gateway)
-    digests = containerd.config_digests(_containerd_of(gateway), {image.name: image.id for image in images})
+    digests = containerd.config_digests(gateway, {image.name: image.id for image in images})
     return [image for image in images if digests.get(image.name) != image.id]
 
 
 def _tag_existing(gateway: GatewayContext, missing: Sequence[PushedImage]) -> list[PushedImage]:
     """Tag the images that the node has under another name; return the others."""
-    known = containerd.known_config_digests(_containerd_of(gateway), [image.id for image in missing])
+    known = containerd.known_config_digests(gateway, [image.id for image in missing])
     for image in missing:
         if image.id in known:
-            containerd.tag_image(_containerd_of(gateway), image.id, image.name)
+            containerd.tag_image(gateway, image.id, image.name)
     return [image for image in missing if image.id not in known]
 
 
@@ -256,17 +250,12 @@ class PushImages(GatewayStep):
 
     name = "push-images"
     title = "Images"
-    needs: Sequence[str] = ("wait-node-registered",)
     policy = PUSH_RETRY_POLICY
     attempts_setting = "push"
 
-    def __init__(
-        self, gateway: GatewayContext, references: Sequence[str], *, needs: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, gateway: GatewayContext, references: Sequence[str]) -> None:
         super().__init__(gateway)
         self.references = references
-        if needs is not None:
-            self.needs = needs
 
     def probe(self, _ctx: StepContext) -> ProbeResult:
         source = local_engine(self.gateway)

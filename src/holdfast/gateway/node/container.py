@@ -76,7 +76,6 @@ def _process_config(spec: GatewaySpec, contract: NodeContract) -> dict[str, Any]
         "Env": [f"{key}={value}" for key, value in variables.items() if value],
         "ExposedPorts": {f"{contract.api_port}/tcp": {}, f"{contract.gateway_port}/tcp": {}},
         "StopTimeout": SHUTDOWN_GRACE_SECONDS,
-        **({"Cmd": list(contract.command)} if contract.command else {}),
     }
 
 
@@ -155,10 +154,8 @@ class EnsureNetwork(GatewayStep):
     needs = ("replace-old",)
 
     def probe(self, _ctx: StepContext) -> ProbeResult:
-        network = find_network(self.gateway.engine, self.gateway.object_name)
-        if network is None:
+        if self.gateway.network() is None:
             return absent("no network yet")
-        self.gateway.check_owned("network", network.labels)
         return done(f"{self.gateway.object_name} exists")
 
     def run(self, ctx: StepContext) -> None:

@@ -68,7 +68,7 @@ class WaitRuntime(GatewayStep):
             stop=ctx.stop,
         )
         try:
-            policy.call(containerd.check_containerd, self.gateway.engine, self.gateway.object_name)
+            policy.call(containerd.check_containerd, self.gateway)
         except ContainerEngineError as error:
             if has_container_exited(self.gateway):
                 raise explain_node_failure(self.gateway, NodeProgress()) from error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.containers import create_volume, find_volume
+from holdfast.containers import create_volume
 from holdfast.errors import ImageIncompatibleError, TemporaryError
 from holdfast.gateway.base_steps import GatewayStep
 from holdfast.gateway.upgrade import datastore, target_kubernetes_version
@@ -35,10 +35,8 @@ class EnsureVolume(GatewayStep):
     needs = ("replace-old",)
 
     def probe(self, _ctx: StepContext) -> ProbeResult:
-        volume = find_volume(self.gateway.engine, self.gateway.object_name)
-        if volume is None:
+        if self.gateway.volume() is None:
             return absent("no volume yet")
-        self.gateway.check_owned("volume", volume.labels)
         return done(f"{self.gateway.object_name} exists", result={"created_by": ""})
 
     def run(self, ctx: StepContext) -> dict[str, str]:

@@ -24,6 +24,7 @@ from holdfast.errors import (
     TemporaryError,
     WaitFailedError,
 )
+from holdfast.gateway.base_steps import progress_reporter
 from holdfast.gateway.pv_migration.find_stranded import (
     INTENTS_CONFIG_MAP,
     INTENTS_NAMESPACE,
@@ -40,7 +41,7 @@ from holdfast.gateway.pv_migration.find_stranded import (
     pvc_reference,
     replacement_volume,
 )
-from holdfast.gateway.pv_migration.stale_nodes import NO_CLUSTER, NodesStep, checked_progress
+from holdfast.gateway.pv_migration.stale_nodes import NO_CLUSTER, NodesStep
 from holdfast.kube import WaitResult, object_deleted
 from holdfast.workflow import ProbeResult, absent, done, partial
 
@@ -307,9 +308,14 @@ class MigrateVolumes(NodesStep):
         plan, hostname = self._plan(ctx)
         if hostname is None:
             return {}
-        progress = checked_progress(ctx, f"pinning {{name}} to {hostname}")
-        timeout = self.gateway.settings.timeouts.objects
-        result = VolumeMigrator(self.objects(ctx), hostname, progress, timeout=timeout).run(plan)
+        report = progress_reporter(ctx)
+        migrator = VolumeMigrator(
+            self.objects(ctx),
+            hostname,
+            lambda name: report(f"pinning {name} to {hostname}", None),
+            timeout=self.gateway.settings.timeouts.objects,
+        )
+        result = migrator.run(plan)
         ctx.note(result.summary())
         return {"repinned": list(result.volumes), "left": result.skipped}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.errors import PermanentError, TemporaryError
-from holdfast.gateway.base_steps import ClusterStep
+from holdfast.gateway.base_steps import ClusterStep, progress_reporter
 from holdfast.gateway.pv_migration.find_stranded import HOSTNAME_LABEL
 from holdfast.gateway.spec import node_name
 from holdfast.workflow import ProbeResult, absent, done, partial
@@ -185,17 +185,6 @@ class NodesStep(ClusterStep):
         return container.hostname if container is not None else ""
 
 
-def checked_progress(ctx: StepContext, text: str) -> Callable[[str], None]:
-    """A callback that reports a name as progress, and stops on Ctrl-C or when the lock is lost."""
-
-    def before_each(name: str) -> None:
-        ctx.check_lock()
-        ctx.check_stop()
-        ctx.progress(text.format(name=name))
-
-    return before_each
-
-
 class RemoveStaleNodes(NodesStep):
     """Remove nodes that are not members, and the pods stuck on them; the result is their number.
 
@@ -229,6 +218,7 @@ class RemoveStaleNodes(NodesStep):
         except (TemporaryError, PermanentError) as error:
             ctx.note(f"no node could be removed; the next `up` retries: {error.message}")
             return 0
-        result = remove_nodes(self.objects(ctx), stale, checked_progress(ctx, "removing {name}"))
+        report = progress_reporter(ctx)
+        result = remove_nodes(self.objects(ctx), stale, lambda name: report(f"removing {name}", None))
         ctx.note(result.summary())
         return len(result.nodes)

@@ -1,7 +1,6 @@
 """Only the run that created the volume may assume that it is empty; any other checks the data on it."""
 
 import pytest
-from tests.support.stubs import stub
 
 from holdfast.containers import VolumeView
 from holdfast.gateway.context import GatewayContext
@@ -18,7 +17,7 @@ def engine(monkeypatch):
     def create(_engine, name, *, gateway):
         volumes[name] = VolumeView(name=name, labels={"dev.holdfast.gateway": gateway})
 
-    monkeypatch.setattr(volume, "find_volume", lambda _engine, name: volumes.get(name))
+    monkeypatch.setattr("holdfast.gateway.context.find_volume", lambda _engine, name: volumes.get(name))
     monkeypatch.setattr(volume, "create_volume", create)
     monkeypatch.setattr(volume.datastore, "read_orphaned_record", lambda _gateway: reads.append("record"))
     monkeypatch.setattr(volume.datastore, "read_data_version", lambda _gateway: "v1.34.4")
@@ -26,7 +25,6 @@ def engine(monkeypatch):
     monkeypatch.setattr(GatewayContext, "engine", None)
     monkeypatch.setattr(GatewayContext, "container", lambda _: None)
     monkeypatch.setattr(GatewayContext, "parked_container", lambda _: None)
-    stub(monkeypatch, GatewayContext, "check_owned", lambda *_: None)
     return reads
 
 
