@@ -71,7 +71,8 @@ def runs(ctx: click.Context, limit: int) -> None:
     rows += [
         (
             run.id, run.command, run.subject, run.outcome, _format_time(run.started),
-            _format_duration(run.seconds), f"{len(run.steps)} ran, {_skipped_count(run)} skipped",
+            _format_duration(run.seconds),
+            f"{len(run.steps)} ran, {sum(map(len, run.skipped.values()))} skipped",
         )
         for run, _ in selected
     ]  # fmt: skip
@@ -217,10 +218,6 @@ def _error_lines(run: RunRecord) -> list[str]:
         return []
     where = f" in {run.step}" if run.step else ""
     return ["", f"{run.outcome}{where}: {run.error}" + (f" [{run.code}]" if run.code else ""), run.hint]
-
-
-def _skipped_count(run: RunRecord) -> int:
-    return sum(len(names) for names in run.skipped.values())
 
 
 def _format_time(timestamp: float) -> str:

@@ -27,17 +27,16 @@ class LiveRenderer(ProgressRenderer):
 
     def __init__(self) -> None:
         # Messages can contain output of other programs, so rich must not interpret brackets as markup.
-        console = Console(stderr=True)
+        self._console = Console(stderr=True)
         self._bars = Bars(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[message]}", style="dim", markup=False),
             TimeElapsedColumn(),
-            console=console,
+            console=self._console,
             transient=True,
         )
-        self._console = console
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:

@@ -11,6 +11,7 @@ import click
 
 from holdfast.cli.click_extensions import json_option
 from holdfast.errors import ApiRefusedError, ApiUnreachableError, GatewayNotFoundError, HoldfastError
+from holdfast.events import StepFailed, StepFinished, StepProgress, StepStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,8 +112,6 @@ class ProgressStep:
 
     def progress(self, message: str, fraction: float | None = None) -> None:
         """Report progress, at most four times per second."""
-        from holdfast.events import StepProgress
-
         now = time.monotonic()
         if now - self._last_report_at >= _REPORT_INTERVAL:
             self._last_report_at = now
@@ -122,8 +121,6 @@ class ProgressStep:
 @contextmanager
 def progress_step(renderer: ProgressRenderer, name: str, title: str) -> Iterator[ProgressStep]:
     """Report start, end and duration of an operation with the events of workflow steps."""
-    from holdfast.events import StepFailed, StepFinished, StepStarted
-
     bus = renderer.bus
     started = time.monotonic()
     bus.emit(StepStarted(step=name, title=title))
