@@ -176,21 +176,17 @@ def _run_upgrade(requested: GatewayContext, bus: EventBus, *, command: str) -> G
     failed_step = state_machine.FailedStepRecorder()
     recording_bus = EventBus(bus.emit, failed_step)
     gateway, rollback = _engine_call(requested, state_machine.resolve_direction)
-    result = state_machine.run_upgrade(
+    ended, record = state_machine.run_upgrade(
         gateway,
         rollback,
         lambda scope, gateway, steps: _run_workflow(command, gateway, steps, recording_bus, scope=scope),
         failed_step,
     )
-    has_upgraded = state_machine.UPGRADING_STEPS.intersection(result.run_result.changed)
-    record = result.record if has_upgraded else None
-    return msgspec.structs.replace(
-        _up_result(result.gateway, result.run_result),
-        image=result.gateway.spec.image,
-        upgraded_from=record.kubernetes if record else "",
-        upgraded_to=record.target_kubernetes if record else "",
-        snapshot=record.id if record else "",
-    )
+    result = msgspec.structs.replace(_up_result(gateway, ended), image=gateway.spec.image)
+    if record is None or state_machine.UPGRADING_STEPS.isdisjoint(ended.changed):
+        return result
+    old, new = record.kubernetes, record.target_kubernetes
+    return msgspec.structs.replace(result, upgraded_from=old, upgraded_to=new, snapshot=record.id)
 
 
 def _run_workflow(

@@ -6,6 +6,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast import home
 from holdfast.containers import read_file
 from holdfast.errors import ApiUnreachableError, TemporaryError
@@ -190,13 +192,7 @@ class WriteMetadata(GatewayStep):
         gateway, spec = self.gateway, self.gateway.published_spec()
         container = gateway.container()
         return GatewayMetadata(
-            name=gateway.name,
-            image=spec.image,
-            port=spec.port,
-            gateway_port=spec.gateway_port,
-            listen=spec.listen,
-            api_names=spec.api_names,
-            gpus=spec.gpus,
+            **msgspec.structs.asdict(spec),
             remote=gateway.host.remote,
             tunnel_port=gateway.host.address(spec.port, spec.listen)[1] if gateway.host.remote else 0,
             engine=gateway.engine.address,

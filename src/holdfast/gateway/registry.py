@@ -11,22 +11,16 @@ import msgspec
 
 from holdfast import __version__, home
 from holdfast.errors import CorruptFileError, GatewayNotFoundError
-from holdfast.gateway.spec import LOOPBACK, check_name, connect_address, https_url
+from holdfast.gateway.spec import LOOPBACK, GatewaySpec, check_name, connect_address, https_url
 from holdfast.pki import ClientCertificateStore
 
 DEFAULT_GATEWAY_NAME = "default"
 
 
-class GatewayMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a gateway on this machine; contains no secret."""
+class GatewayMetadata(GatewaySpec, frozen=True, kw_only=True):
+    """The record of a gateway on this machine: its spec, and where it is; contains no secret."""
 
-    name: str
-    image: str
-    port: int
     gateway_port: int = 0
-    listen: str = LOOPBACK
-    api_names: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
     remote: str = ""
     tunnel_port: int = 0
     engine: str = ""

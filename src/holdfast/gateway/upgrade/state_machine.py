@@ -7,7 +7,7 @@ gateway/plan.py.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
@@ -70,14 +70,6 @@ class FailedStepRecorder:
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunFailed):
             self.name = event.step or ""
-
-
-class UpgradeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The gateway after an upgrade, the result of the run, and the upgrade record."""
-
-    gateway: GatewayContext
-    run_result: RunResult
-    record: UpgradeRecord | None
 
 
 def is_upgrade_required(gateway: GatewayContext) -> bool:
@@ -159,7 +151,7 @@ def select_plan(gateway: GatewayContext, rollback: UpgradeRecord | None) -> tupl
 
 def run_upgrade(
     gateway: GatewayContext, rollback: UpgradeRecord | None, run: Run, failed_step: FailedStepRecorder
-) -> UpgradeResult:
+) -> tuple[RunResult, UpgradeRecord | None]:
     """Upgrade the gateway, and roll back if the new version does not become healthy.
 
     Args:
@@ -168,11 +160,14 @@ def run_upgrade(
         run: Runs the steps of a plan under a checkpoint scope.
         failed_step: Listens to the events of `run`.
 
+    Returns:
+        The result of the run, and the upgrade record.
+
     Raises:
         UpgradeRolledBackError: The new version was unhealthy; the gateway has its old version.
     """
     if rollback is not None:
-        return _roll_back(gateway, rollback, run)
+        _roll_back(gateway, rollback, run)
     was_running = (container := gateway.container()) is not None and container.is_running
     try:
         scope, steps = select_plan(gateway, None)
@@ -192,8 +187,8 @@ def run_upgrade(
         if record is None or record.phase != "forward":
             raise
         rollback = msgspec.structs.replace(record, phase="back", reason=_failure_reason(gateway, error))
-        return _roll_back(_with_image(gateway, None), rollback, run, cause=error)
-    return UpgradeResult(gateway=gateway, run_result=result, record=read_record(gateway))
+        _roll_back(_with_image(gateway, None), rollback, run, cause=error)
+    return result, read_record(gateway)
 
 
 def is_health_failure(error: errors.HoldfastError, step: str) -> bool:
@@ -206,7 +201,8 @@ def is_health_failure(error: errors.HoldfastError, step: str) -> bool:
 
 def _roll_back(
     gateway: GatewayContext, record: UpgradeRecord, run: Run, cause: errors.HoldfastError | None = None
-) -> UpgradeResult:
+) -> NoReturn:
+    """Run the rollback; its success is an `UpgradeRolledBackError` too, because the upgrade failed."""
     try:
         run(ROLLBACK_SCOPE, gateway, rollback_steps(gateway, record))
     except (errors.OperationCancelledError, errors.LockedError):
