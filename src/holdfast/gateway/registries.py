@@ -38,9 +38,7 @@ _CREDENTIALS_KEY = "registries.credentials"
 _MAX_LOGIN_BYTES = 16 * 1024
 
 
-def read_login(
-    registries: RegistrySettings, host: str, *, environ: Mapping[str, str] | None = None
-) -> Secret | None:
+def read_login(registries: RegistrySettings, host: str) -> Secret | None:
     """Read the login of a registry host as `user:password`; None if none is set.
 
     Raises:
@@ -51,7 +49,7 @@ def read_login(
         return None
     kind, _, name = reference.partition(":")
     if kind == "env":
-        text = (os.environ if environ is None else environ).get(name)
+        text = os.environ.get(name)
         if text is None:
             raise _login_error(host, reference, "the variable is not set")
     else:

@@ -121,11 +121,9 @@ class NodeContract(msgspec.Struct, frozen=True, kw_only=True):
         "SYS_PTRACE", "SYSLOG",
     )  # fmt: skip
     devices: tuple[str, ...] = ("/dev/kmsg",)
-    tmpfs: dict[str, str] = msgspec.field(
-        default_factory=lambda: {
-            "/run": "rw,nosuid,nodev,exec,mode=755",
-            "/tmp": "rw,nosuid,nodev,exec,mode=1777",  # noqa: S108 (inside the container)
-        }
+    tmpfs: tuple[tuple[str, str], ...] = (
+        ("/run", "rw,nosuid,nodev,exec,mode=755"),
+        ("/tmp", "rw,nosuid,nodev,exec,mode=1777"),  # noqa: S108 (inside the container)
     )
     datastore: str = "etcd"
     """The datastore's directory below the state path; an upgrade copies it."""

@@ -5,7 +5,7 @@ Changes nothing, except that it reopens the tunnel to a remote host. `doctor` fi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -57,8 +57,6 @@ def get_status(gateway: GatewayContext) -> GatewayStatus:
             data=has_data,
             remote=gateway.host.remote,
         )
-    if container.state == "running":
-        ensure_tunnel(gateway)
     state, problem, notes = _api_state(gateway) if container.state == "running" else ("stopped", "", ())
     if container.state == "restarting":
         state, problem = "failing", f"the node exits repeatedly (exit code {container.exit_code})"
@@ -83,6 +81,7 @@ def get_status(gateway: GatewayContext) -> GatewayStatus:
 
 
 def _api_state(gateway: GatewayContext) -> tuple[GatewayState, str, tuple[str, ...]]:
+    ensure_tunnel(gateway)
     if not gateway.files.kubeconfig.exists():
         return "starting", "no kubeconfig on this machine yet", ()
     try:
@@ -100,16 +99,13 @@ def status_notes(gateway: GatewayContext) -> tuple[str, ...]:
     """Notes for the user; empty if the API does not answer quickly."""
     try:
         policies = msgspec.json.decode(kubernetes_get(gateway, _POLICIES_PATH).body)
-        return (_unenforced_policies_note(policies),) if policies["items"] else ()
+        items = [item["metadata"] for item in policies["items"]]
+        names = ", ".join(f"{item['namespace']}/{item['name']}" for item in items)
+        more = ", …" if (policies.get("metadata") or {}).get("continue") else ""
     except (HoldfastError, OSError, msgspec.DecodeError, KeyError, TypeError):
         return ()
-
-
-def _unenforced_policies_note(policies: dict[str, Any]) -> str:
-    items = [item["metadata"] for item in policies["items"]]
-    names = ", ".join(f"{item['namespace']}/{item['name']}" for item in items)
-    more = ", …" if (policies.get("metadata") or {}).get("continue") else ""
-    return (
+    note = (
         f"network policies exist ({names}{more}), but this gateway's network does not enforce them: "
         "every pod can reach every other pod"
     )
+    return (note,) if items else ()

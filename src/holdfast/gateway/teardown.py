@@ -62,12 +62,9 @@ class ReplaceOldGateway(GatewayStep):
         previous: dict[str, Any] = ctx.previous_result or {}
         if ctx.in_flight or previous.get("wipe") is not self.gateway.options.wipe:
             return False
-        return is_latest_command(self._run_history(), str(previous.get("run", "")), excluding=ctx.run_id)
-
-    def _run_history(self) -> list[RunRecord]:
         with closing(SQLiteStore(self.gateway.files.state, readonly=True)) as store:
             store.open()
-            return store.runs()
+            return is_latest_command(store.runs(), str(previous.get("run", "")), excluding=ctx.run_id)
 
     def run(self, ctx: StepContext) -> dict[str, Any]:
         if not self.gateway.replaces_container:

@@ -46,8 +46,8 @@ class Tunnel:
         self.state_file = _state_path(name)
         self.control_master = ControlMaster(target, f"tunnel of {name}", persist="yes", timeouts=timeouts)
         state = _read_state(self.state_file)
-        same = state is not None and state.remote == str(target)
-        self.state = state if state is not None and same else TunnelState(remote=str(target))
+        is_same_host = state is not None and state.remote == str(target)
+        self.state = state if state is not None and is_same_host else TunnelState(remote=str(target))
         self.seen_open = False
         """Whether this command has seen the tunnel open: if it is down later, it was lost."""
         self.was_reopened = False
@@ -123,8 +123,7 @@ class Tunnel:
 
     def delete(self) -> None:
         """Close the tunnel and delete its record."""
-        self.seen_open = self.was_reopened = False
-        self.control_master.close()
+        self.close()
         self.state_file.unlink(missing_ok=True)
 
     def describe(self) -> str:

@@ -11,7 +11,8 @@ import pytest
 from holdfast.events import EventBus
 from holdfast.gateway import GatewayContext
 from holdfast.gateway.pv_migration import NodeView, RemoveStaleNodes, classify_nodes, remove_nodes
-from holdfast.gateway.pv_migration.stale_nodes import MEMBER_LABEL, member_label_value
+from holdfast.gateway.pv_migration.stale_nodes import MEMBER_LABEL
+from holdfast.gateway.spec import node_name
 from holdfast.kube import WaitResult, object_deleted
 from holdfast.workflow import SQLiteStore, Workflow
 
@@ -57,7 +58,7 @@ def node_names(objects):
 
 def test_stale_nodes_are_deleted_and_members_stay(cluster, node_cluster, gateway, tmp_path):
     cluster.node(SERVER)
-    cluster.node("worker", **{MEMBER_LABEL: member_label_value(GATEWAY)})
+    cluster.node("worker", **{MEMBER_LABEL: node_name(GATEWAY)})
     cluster.node("4f3a9c01d2b7")
     cluster.node("older")
     count, shown = run_step(gateway, tmp_path)

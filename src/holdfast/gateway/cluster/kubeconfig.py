@@ -196,15 +196,9 @@ def kubernetes_get(
 
 def get_gateway_info(gateway: GatewayContext, identity: ClientIdentity) -> bytes:
     """GET the description of the gateway from its own API."""
-    response = https_get(
-        gateway.gateway_api_url,
-        "/v1/gateway",
-        ca=identity.ca,
-        certificate=identity.client.certificate,
-        key=identity.client.key,
-        timeout=gateway.settings.timeouts.glance,
-    )
-    return response.body
+    client, url = identity.client, gateway.gateway_api_url
+    credentials = KubeCredentials(server=url, ca=identity.ca, certificate=client.certificate, key=client.key)
+    return kubernetes_get(gateway, "/v1/gateway", credentials).body
 
 
 def _parse_yaml(data: bytes) -> dict[str, Any]:

@@ -55,13 +55,12 @@ _NODE_EXIT_SECONDS = 3.0
 
 
 class PushedImage(msgspec.Struct, frozen=True, kw_only=True):
-    """An image with its full name in the node; `changed` if this push sent it."""
+    """An image with its full name in the node."""
 
     reference: str
     name: str
     id: str
     size: int
-    changed: bool = False
 
 
 def push_images(
@@ -80,7 +79,7 @@ def push_images(
         stop: Set to cancel the push.
 
     Returns:
-        All images, sent or not.
+        The images that the node did not have.
     """
     source = local_engine(gateway)
     images = [find_local_image(source, reference, gateway) for reference in dict.fromkeys(references)]
@@ -95,18 +94,13 @@ def push_images(
         if missing:
             _verify_images(gateway, missing)
     except ContainerEngineError as error:
-        _raise_if_node_stopped(gateway, error)
+        # A node that was just killed may take a moment to exit; its error is the one to report.
+        if containerd.is_containerd_not_ready(error) or wait_for_exit(
+            gateway.engine, gateway.object_name, timeout=_NODE_EXIT_SECONDS
+        ):
+            check_gateway_running(gateway)
         raise
-    sent = {image.name for image in missing}
-    return [msgspec.structs.replace(image, changed=image.name in sent) for image in images]
-
-
-def _raise_if_node_stopped(gateway: GatewayContext, error: ContainerEngineError) -> None:
-    """Raise the error of a stopped node instead; one that was just killed may take a moment to exit."""
-    if containerd.is_containerd_not_ready(error) or wait_for_exit(
-        gateway.engine, gateway.object_name, timeout=_NODE_EXIT_SECONDS
-    ):
-        check_gateway_running(gateway)
+    return missing
 
 
 def local_engine(gateway: GatewayContext) -> ContainerEngine:
@@ -270,8 +264,7 @@ class PushImages(GatewayStep):
         return absent(reason) if len(missing) == len(images) else partial(reason)
 
     def run(self, ctx: StepContext) -> list[str]:
-        pushed = push_images(self.gateway, self.references, progress=progress_reporter(ctx), stop=ctx.stop)
-        sent = [image for image in pushed if image.changed]
+        sent = push_images(self.gateway, self.references, progress=progress_reporter(ctx), stop=ctx.stop)
         megabytes = sum({image.id: image.size for image in sent}.values()) / 1e6
         ctx.note(f"{_image_count(len(sent))}, {megabytes:.0f} MB" if sent else "no image was missing")
         return [image.reference for image in sent]

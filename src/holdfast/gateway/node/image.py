@@ -30,28 +30,30 @@ class EnsureImage(GatewayStep):
     needs = ("check-engine",)
 
     def probe(self, _ctx: StepContext) -> ProbeResult:
-        container = self.gateway.container()
-        reference = self.gateway.spec.image
-        if container is not None and self.gateway.settings.image is None:
-            self._check_old_image_exists(container.image_id)
+        gateway = self.gateway
+        container, reference = gateway.container(), gateway.spec.image
+        if container is not None and gateway.settings.image is None:
+            if gateway.replaces_container and find_image(gateway.engine, container.image_id) is None:
+                raise ImageNotFoundError(
+                    f"gateway {gateway.name}: its image was removed from the engine; nothing was changed",
+                    hint="Choose the image of the new container with --image.",
+                )
             return done(f"the container has it ({container.image})")
-        image = find_image(self.gateway.engine, reference)
+        image = find_image(gateway.engine, reference)
         if image is None:
             return absent(f"{reference} is not on the engine")
-        check_node_image(reference, image, self.gateway.engine.architecture)
+        check_node_image(reference, image, gateway.engine.architecture)
         return done(f"{reference} is on the engine")
 
-    def _check_old_image_exists(self, image_id: str) -> None:
-        if self.gateway.replaces_container and find_image(self.gateway.engine, image_id) is None:
-            raise ImageNotFoundError(
-                f"gateway {self.gateway.name}: its image was removed from the engine; nothing was changed",
-                hint="Choose the image of the new container with --image.",
-            )
-
     def run(self, ctx: StepContext) -> None:
-        reference, unfit = self.gateway.spec.image, None
+        gateway, reference, unfit = self.gateway, self.gateway.spec.image, None
+
+        def check(image: ImageView) -> None:
+            check_node_image(reference, image, gateway.engine.architecture)
+
         try:
-            if self._transfer(ctx, reference):
+            if gateway.host.transfer_image(reference, check, progress_reporter(ctx)):
+                ctx.note(f"copied {reference} from this machine")
                 return
         except ImageIncompatibleError as error:
             unfit = error  # a registry may have the image for the architecture of the remote host
@@ -59,9 +61,9 @@ class EnsureImage(GatewayStep):
             self._pull(ctx, reference)
         except (ImageNotFoundError, ContainerEngineError) as error:
             raise _image_unavailable_error(reference, error, unfit) from error
-        image = find_image(self.gateway.engine, reference)
+        image = find_image(gateway.engine, reference)
         if image is not None:
-            check_node_image(reference, image, self.gateway.engine.architecture)
+            check(image)
 
     def _pull(self, ctx: StepContext, reference: str) -> None:
         secret = read_login(self.gateway.settings.registries, registry_host(reference))
@@ -70,17 +72,6 @@ class EnsureImage(GatewayStep):
             user, _, password = ctx.secret(secret.ref, secret.reveal()).text().partition(":")
             login = (user, ctx.secret(secret.ref, password).text())
         pull_image(self.gateway.engine, reference, progress=progress_reporter(ctx), login=login)
-
-    def _transfer(self, ctx: StepContext, reference: str) -> bool:
-        """Copy the image from this machine to a remote host; False if it is not on this machine."""
-
-        def check(image: ImageView) -> None:
-            check_node_image(reference, image, self.gateway.engine.architecture)
-
-        if not self.gateway.host.transfer_image(reference, check, progress_reporter(ctx)):
-            return False
-        ctx.note(f"copied {reference} from this machine")
-        return True
 
 
 def _image_unavailable_error(

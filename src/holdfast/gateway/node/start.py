@@ -41,7 +41,13 @@ class _RestartPolicyStep(GatewayStep):
 
     title = "Restart policy"
     restart_policy = RESTART_ALWAYS
-    effect = "the engine restarts it"
+    effect, opposite = "the engine restarts it", "the engine does not restart it"
+
+    def probe(self, _ctx: StepContext) -> ProbeResult:
+        container = self.gateway.container()
+        if container is not None and container.restart_policy == self.restart_policy:
+            return done(self.effect)
+        return absent(self.opposite)
 
     def run(self, ctx: StepContext) -> None:
         set_restart_policy(self.gateway.engine, self.gateway.object_name, self.restart_policy)
@@ -54,12 +60,6 @@ class EnableRestart(_RestartPolicyStep):
     name = "keep-running"
     needs = ("ensure-container",)
 
-    def probe(self, _ctx: StepContext) -> ProbeResult:
-        container = self.gateway.container()
-        if container is not None and container.restart_policy == RESTART_ALWAYS:
-            return done(self.effect)
-        return absent("the engine does not restart it")
-
 
 class DisableRestart(_RestartPolicyStep):
     """Keep the engine from restarting the container; before the stop, in case the engine itself restarts."""
@@ -67,15 +67,10 @@ class DisableRestart(_RestartPolicyStep):
     name = "let-stop"
     needs = ("check-engine",)
     restart_policy = RESTART_NEVER
-    effect = "the engine does not restart it"
+    effect, opposite = _RestartPolicyStep.opposite, _RestartPolicyStep.effect
 
-    def probe(self, _ctx: StepContext) -> ProbeResult:
-        container = self.gateway.container()
-        if container is None:
-            return done("no container")
-        if container.restart_policy == RESTART_NEVER:
-            return done(self.effect)
-        return absent("the engine restarts it")
+    def probe(self, ctx: StepContext) -> ProbeResult:
+        return done("no container") if self.gateway.container() is None else super().probe(ctx)
 
 
 class StartContainer(GatewayStep):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.kube import Objects
     from holdfast.workflow import StepContext
 
-# Workers have this label with the `member_label_value` of their gateway.
+# Workers have this label with the node name of their gateway: not every gateway name is a valid label.
 MEMBER_LABEL = "holdfast.dev/gateway"
 RECREATING_OWNER_KINDS = frozenset({"ReplicaSet", "StatefulSet"})
 NO_CLUSTER = "the cluster does not exist yet"
@@ -66,11 +66,6 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(name for node in nodes for name in (node.name, node.hostname))
 
 
-def member_label_value(gateway: str) -> str:
-    """The value of the member label: the node's name, because not every gateway name is a valid label."""
-    return node_name(gateway)
-
-
 def classify_nodes(nodes: Sequence[NodeView], *, gateway: str, hostname: str) -> Membership:
     """Separate the members of a gateway from stale nodes.
 
@@ -83,16 +78,15 @@ def classify_nodes(nodes: Sequence[NodeView], *, gateway: str, hostname: str) ->
         gateway: The gateway's name.
         hostname: The hostname of the gateway's container; empty if there is none.
     """
-    by_name = {node.name: node for node in nodes}
-    control_plane = by_name.get(node_name(gateway)) or by_name.get(hostname)
+    own_name, by_name = node_name(gateway), {node.name: node for node in nodes}
+    control_plane = by_name.get(own_name) or by_name.get(hostname)
     if control_plane is None:
         return Membership(control_plane=None)
-    value = member_label_value(gateway)
     others = [node for node in nodes if node.name != control_plane.name]
     return Membership(
         control_plane=control_plane,
-        workers=tuple(node for node in others if node.labels.get(MEMBER_LABEL) == value),
-        stale=tuple(node for node in others if node.labels.get(MEMBER_LABEL) != value),
+        workers=tuple(node for node in others if node.labels.get(MEMBER_LABEL) == own_name),
+        stale=tuple(node for node in others if node.labels.get(MEMBER_LABEL) != own_name),
     )
 
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.containers import ALL_GPUS
+from holdfast.containers import ALL_GPUS, validate_reference
 from holdfast.gateway.spec import LOOPBACK
 
 if TYPE_CHECKING:
@@ -67,8 +67,6 @@ def _parse_ipv4(raw: Any, _base: Path) -> str:
 
 
 def _parse_image(raw: Any, _base: Path) -> str:
-    from holdfast.containers import validate_reference
-
     return validate_reference(_text(raw))
 
 

@@ -9,7 +9,6 @@ from holdfast.gateway.pv_migration.stale_nodes import (
     MEMBER_LABEL,
     NodeRemovalResult,
     is_safe_to_force_delete,
-    member_label_value,
 )
 from holdfast.gateway.spec import node_name
 
@@ -21,7 +20,7 @@ def node(name, **labels):
 
 
 def worker(name, gateway="dev"):
-    return NodeView(name=name, uid=f"uid-{name}", labels={MEMBER_LABEL: member_label_value(gateway)})
+    return NodeView(name=name, uid=f"uid-{name}", labels={MEMBER_LABEL: node_name(gateway)})
 
 
 def names(nodes):
@@ -68,14 +67,14 @@ def test_volumes_are_pinned_to_hostname_label():
 
 @pytest.mark.parametrize("gateway", ["Team_Blue", "___", "..Lab__-East-.", "x" * 200])
 def test_every_gateway_has_valid_label(gateway):
-    assert len(member_label_value(gateway)) <= 63
-    assert member_label_value(gateway).replace("-", "").isalnum()
+    assert len(node_name(gateway)) <= 63
+    assert node_name(gateway).replace("-", "").isalnum()
 
 
 _gateways = st.sampled_from(["dev", "Team_Blue", "___"])
 _labels = st.one_of(
     st.just({}),
-    _gateways.map(lambda gateway: {MEMBER_LABEL: member_label_value(gateway)}),
+    _gateways.map(lambda gateway: {MEMBER_LABEL: node_name(gateway)}),
     st.just({MEMBER_LABEL: ""}),
 )
 _names = st.one_of(_gateways.map(node_name), st.sampled_from([HOSTNAME, "n1", "n2", "n3", "n4"]))
@@ -98,9 +97,7 @@ def test_every_node_is_classified_once_and_own_node_stays(nodes, gateway, hostna
     else:
         assert stale | set(names(membership.members)) == listed
         assert len(stale) < len(listed)
-        labelled = {
-            node.name for node in nodes if node.labels.get(MEMBER_LABEL) == member_label_value(gateway)
-        }
+        labelled = {node.name for node in nodes if node.labels.get(MEMBER_LABEL) == node_name(gateway)}
         assert not labelled & stale
 
 

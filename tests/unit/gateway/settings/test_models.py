@@ -67,10 +67,11 @@ def login_file(tmp_path):
     return path
 
 
-def test_login_is_read_from_its_source(login_file):
+def test_login_is_read_from_its_source(login_file, monkeypatch):
+    monkeypatch.setenv("LOGIN", f"eve:{PLANTED}:x")
     registries = RegistrySettings(credentials={"a": f"file:{login_file}", "b": "env:LOGIN"})
     assert read_login(registries, "a").text() == f"bob:{PLANTED}"
-    assert read_login(registries, "b", environ={"LOGIN": f"eve:{PLANTED}:x"}).text() == f"eve:{PLANTED}:x"
+    assert read_login(registries, "b").text() == f"eve:{PLANTED}:x"
     assert read_login(registries, "c") is None
     assert PLANTED not in repr(read_login(registries, "a"))
 
@@ -97,6 +98,7 @@ def test_unreadable_login_is_not_quoted(login_file, content, mode, said):
     assert PLANTED not in "".join(traceback.format_exception(caught.value))
 
 
-def test_login_in_unset_variable():
+def test_login_in_unset_variable(monkeypatch):
+    monkeypatch.delenv("LOGIN", raising=False)
     with pytest.raises(InvalidSettingError, match="LOGIN: the variable is not set"):
-        read_login(RegistrySettings(credentials={"a": "env:LOGIN"}), "a", environ={})
+        read_login(RegistrySettings(credentials={"a": "env:LOGIN"}), "a")
