@@ -21,7 +21,7 @@ from holdfast.errors import (
     SandboxNotFoundError,
     UsageError,
 )
-from holdfast.retry import parse_retry_after
+from holdfast.retry import causes, parse_retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,19 +113,13 @@ def rejected_certificate_error(endpoint: GatewayEndpoint, error: Exception) -> H
     )
 
 
-def is_tls_alert(error: BaseException | None) -> bool:
+def is_tls_alert(error: Exception) -> bool:
     """Whether the server ended the handshake with a TLS alert: it rejects the client certificate."""
-    for _ in range(_MAX_CAUSE_DEPTH):
-        if error is None:
-            return False
-        if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
-            return True
-        inner = getattr(error, "os_error", None)
-        error = inner if isinstance(inner, BaseException) else (error.__cause__ or error.__context__)
-    return False
-
-
-_MAX_CAUSE_DEPTH = 8
+    return any(
+        isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or "")
+        for origin in (error, getattr(error, "os_error", None))
+        for cause in causes(origin)
+    )
 
 
 class ConnectFailedError(Exception):

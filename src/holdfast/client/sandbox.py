@@ -33,7 +33,6 @@ from holdfast.sandbox import build_request, validate_name
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import PurePosixPath
-    from types import TracebackType
     from typing import Any, Self
 
     from holdfast.client.copy import CopyResult
@@ -62,9 +61,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
 

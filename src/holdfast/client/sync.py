@@ -29,7 +29,6 @@ from holdfast.client.watch import ImageMissingError, stop_at_missing_image
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
-    from types import TracebackType
     from typing import Self
 
     from holdfast.api import SandboxView
@@ -137,14 +136,10 @@ class _SyncClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         transport, self._async_transport = self._async_transport, None
         if transport is not None:
             await transport.close()
@@ -246,15 +241,9 @@ class Sandboxes(_SyncClient):
     The arguments are those of `Sandbox`.
     """
 
-    def __init__(
-        self,
-        resolve_endpoint: EndpointResolver,
-        *,
-        on_retry: RetryListener | None = None,
-        push_image: ImagePusher | None = None,
-    ) -> None:
-        super().__init__(resolve_endpoint, on_retry=on_retry, push_image=push_image)
-        self._delegate = AsyncSandboxes(self._transport, push_image=push_image)
+    @functools.cached_property
+    def _delegate(self) -> AsyncSandboxes:
+        return AsyncSandboxes(self._transport, push_image=self._push_image)
 
     async def __aenter__(self) -> AsyncSandboxes:
         return AsyncSandboxes(self._open_async_transport(), push_image=self._push_image)

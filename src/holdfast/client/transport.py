@@ -32,7 +32,6 @@ from holdfast.retry import Budget, Policy, current_deadline, exponential
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterator
-    from types import TracebackType
     from typing import Self
 
     import aiohttp
@@ -219,9 +218,7 @@ class Transport:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
     async def _attempt(self, send: Callable[[], Awaitable[T]]) -> T:

@@ -7,7 +7,7 @@ within the deadline of the wait.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from holdfast.api import Phase, Problem, SandboxEventType, SandboxView
@@ -67,40 +67,33 @@ _IMAGE_PULL_REASONS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull")
 _PERMANENT_PULL_ERRORS = ("not found", "denied", "unauthorized", "manifest unknown", "invalid reference")
 
 
-@dataclass(frozen=True, slots=True)
-class WaitState:
-    """State of a wait.
+class WaitState(Enum):
+    """State of a wait: a suspect one fails if it lasts for some seconds."""
 
-    Attributes:
-        summary: state of the sandbox in one line.
-        done: the phase is reached.
-        failed: the phase cannot be reached.
-        suspect: the wait fails if this state lasts for some seconds.
-    """
-
-    summary: str
-    done: bool = False
-    failed: bool = False
-    suspect: bool = False
+    PENDING = "pending"
+    REACHED = "reached"
+    SUSPECT = "suspect"
+    FAILED = "failed"
 
 
 def evaluate(view: SandboxView, target: Phase) -> WaitState:
     """Determine whether a sandbox has reached a phase, may still reach it, or cannot."""
-    summary = summarize(view)
     if view.phase == target:
-        return WaitState(summary, done=True)
+        return WaitState.REACHED
     if target == Phase.READY and view.phase == Phase.FAILED and view.failed_pods == "Recreate":
         # The controller recreates the pod with backoff, which exceeds the grace only after many failures.
-        return WaitState(summary, suspect=True)
+        return WaitState.SUSPECT
     if view.phase in _UNREACHABLE_FROM.get(target, (Phase.DELETING,)):
-        return WaitState(summary, failed=True)
+        return WaitState.FAILED
     if target != Phase.READY:
-        return WaitState(summary)
+        return WaitState.PENDING
     is_permanent = view.reason == "ErrImagePull" and any(
         text in view.message.lower() for text in _PERMANENT_PULL_ERRORS
     )
+    if is_permanent or view.reason in PERMANENT_REASONS:
+        return WaitState.FAILED
     is_suspect = view.reason in SUSPECT_REASONS and _VOLUME_PENDING not in view.message
-    return WaitState(summary, failed=is_permanent or view.reason in PERMANENT_REASONS, suspect=is_suspect)
+    return WaitState.SUSPECT if is_suspect else WaitState.PENDING
 
 
 def summarize(view: SandboxView) -> str:
@@ -188,7 +181,7 @@ async def wait_for_phase(
     try:
         return await _repeat_within(timeout, transport, f"wait for sandbox {name}", follow)
     except (TimeoutError, DeadlineExceededError) as error:
-        summary = evaluate(last[-1], target).summary if last else "its state is unknown"
+        summary = summarize(last[-1]) if last else "its state is unknown"
         raise WaitTimeoutError(
             f"sandbox {name}: not {target} within {timeout:g} s: {summary}",
             hint=f"Run `holdfast sandbox get {name}` to see its state, or `holdfast sandbox wait {name}` "
@@ -268,16 +261,17 @@ async def _watch_until(
     last: list[SandboxView],
 ) -> SandboxView:
     stream = watch_sandbox(transport, name)
-    timer = _StateTimer(min_ready_seconds)
+    limits = {WaitState.REACHED: min_ready_seconds, WaitState.SUSPECT: SUSPECT_GRACE_SECONDS}
+    state, deadline = WaitState.PENDING, None
     try:
         while True:
             try:
-                async with asyncio.timeout_at(timer.deadline):
+                async with asyncio.timeout_at(deadline):
                     view = await anext(stream)
             except TimeoutError:
-                if timer.deadline is None:
+                if deadline is None:
                     raise
-                if timer.is_done:
+                if state is WaitState.REACHED:
                     return last[-1]
                 raise _wait_failed_error(name, target, last[-1]) from None
             except StopAsyncIteration:
@@ -285,40 +279,22 @@ async def _watch_until(
             last[:] = [view]
             if on_change is not None:
                 on_change(view)
-            state = evaluate(view, target)
-            if state.done and not min_ready_seconds:
+            previous, state = state, evaluate(view, target)
+            if state is WaitState.REACHED and not min_ready_seconds:
                 return view
-            if state.failed:
+            if state is WaitState.FAILED:
                 raise _wait_failed_error(name, target, view)
-            timer.observe(state)
+            # A state with a new message keeps its deadline: else each message would extend the wait.
+            if state is not previous:
+                limit = limits.get(state)
+                deadline = None if limit is None else asyncio.get_running_loop().time() + limit
     finally:
         await stream.aclose()
 
 
-class _StateTimer:
-    """Deadline of a state: reached, a phase counts as stable, and a suspect state as failed."""
-
-    def __init__(self, min_ready_seconds: float) -> None:
-        self._seconds = {"done": min_ready_seconds, "suspect": SUSPECT_GRACE_SECONDS}
-        self._state = ""
-        self.deadline: float | None = None
-
-    @property
-    def is_done(self) -> bool:
-        return self._state == "done"
-
-    def observe(self, wait_state: WaitState) -> None:
-        state = "done" if wait_state.done else "suspect" if wait_state.suspect else ""
-        if state == self._state:  # only the message has changed
-            return
-        self._state = state
-        now = asyncio.get_running_loop().time()
-        self.deadline = now + self._seconds[state] if state else None
-
-
 def _wait_failed_error(name: str, target: Phase, view: SandboxView) -> HoldfastError:
     return WaitFailedError(
-        f"sandbox {name}: cannot become {target}: {evaluate(view, target).summary}",
+        f"sandbox {name}: cannot become {target}: {summarize(view)}",
         hint=_HINTS.get(view.reason, "")
         or _PHASE_HINTS.get(view.phase, "").format(name=name)
         or f"Run `holdfast sandbox get {name}` and `holdfast sandbox logs {name}`.",

@@ -13,7 +13,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION, GROUP, NAME_HASH_LABEL
+from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION, EXTENSIONS_GROUP, GROUP, NAME_HASH_LABEL
 from holdfast.errors import ApiRequestRejectedError, TemporaryError
 from holdfast.retry import Policy, clock, exponential
 from holdfast.sandbox import MANAGED_LABELS
@@ -33,29 +33,26 @@ class WatchedResource(NamedTuple):
 
     api_version: str
     kind: str
-    plural: str
     label_selector: str | None = None
-
-    @property
-    def group(self) -> str:
-        """API group; empty for the core group."""
-        return self.api_version.rpartition("/")[0]
 
 
 WATCHED_RESOURCES = (
-    WatchedResource(EXTENSIONS_API_VERSION, "SandboxTemplate", "sandboxtemplates"),
-    WatchedResource(EXTENSIONS_API_VERSION, "SandboxWarmPool", "sandboxwarmpools"),
-    WatchedResource(EXTENSIONS_API_VERSION, "SandboxClaim", "sandboxclaims"),
-    WatchedResource(API_VERSION, "Sandbox", "sandboxes"),
-    WatchedResource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", _MANAGED_POLICY_SELECTOR),
-    WatchedResource("v1", "Pod", "pods", NAME_HASH_LABEL),
-    WatchedResource("v1", "PersistentVolumeClaim", "persistentvolumeclaims", NAME_HASH_LABEL),
-    WatchedResource("v1", "Service", "services", NAME_HASH_LABEL),
+    WatchedResource(EXTENSIONS_API_VERSION, "SandboxTemplate"),
+    WatchedResource(EXTENSIONS_API_VERSION, "SandboxWarmPool"),
+    WatchedResource(EXTENSIONS_API_VERSION, "SandboxClaim"),
+    WatchedResource(API_VERSION, "Sandbox"),
+    WatchedResource("networking.k8s.io/v1", "NetworkPolicy", _MANAGED_POLICY_SELECTOR),
+    WatchedResource("v1", "Pod", NAME_HASH_LABEL),
+    WatchedResource("v1", "PersistentVolumeClaim", NAME_HASH_LABEL),
+    WatchedResource("v1", "Service", NAME_HASH_LABEL),
 )
 """Owners come before their dependents, so that a full list finds every owner in the cache."""
 
-CRD_NAMES = tuple(
-    f"{resource.plural}.{resource.group}" for resource in WATCHED_RESOURCES if resource.group.endswith(GROUP)
+CRD_NAMES = (
+    f"sandboxes.{GROUP}",
+    f"sandboxclaims.{EXTENSIONS_GROUP}",
+    f"sandboxtemplates.{EXTENSIONS_GROUP}",
+    f"sandboxwarmpools.{EXTENSIONS_GROUP}",
 )
 
 LIST_PAGE_SIZE = 100

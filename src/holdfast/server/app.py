@@ -15,8 +15,7 @@ from litestar.routes import HTTPRoute
 
 from holdfast import __version__
 from holdfast.api import DeletionResult, Problem, SandboxList, SandboxRequest, SandboxView, UploadResult
-from holdfast.errors import HoldfastError
-from holdfast.server.errors import ApiError, problem_response
+from holdfast.server.errors import problem_response
 from holdfast.server.sandboxes import SandboxRoutes, SandboxService, problem_responses, static_dependency
 from holdfast.server.streams import PATH_PATTERN, StreamRoutes, exec_in_sandbox, forward_port
 
@@ -130,11 +129,7 @@ def create_app(name: str, service: SandboxService) -> Litestar:
         route_handlers=[gateway, openapi, SandboxRoutes, StreamRoutes, exec_in_sandbox, forward_port],
         dependencies={"service": static_dependency(service)},
         # Litestar rejects some requests before any route runs; these answers have the same form.
-        exception_handlers={
-            ApiError: problem_response,
-            HoldfastError: problem_response,
-            Exception: problem_response,
-        },
+        exception_handlers={Exception: problem_response},
         openapi_config=OpenAPIConfig(title="holdfast gateway", version=__version__, path="/_framework"),
         logging_config=None,
         request_max_body_size=1 << 20,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import msgspec
+from kubernetes.aio.client.exceptions import ApiException
 
 from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION
 from holdfast.errors import ObjectConflictError, TemporaryError
@@ -15,6 +17,8 @@ from holdfast.kube import (
     ObjectReference,
     Verb,
     aiohttp_session,
+    async_api_client,
+    in_cluster_async_client,
     open_session,
 )
 from holdfast.server.errors import PodResponseLostError
@@ -23,8 +27,6 @@ from holdfast.server.streams import RetryingExecStream
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
-
-    import aiohttp
 
     from holdfast.server.sandboxes import PodTarget
 
@@ -151,8 +153,6 @@ class NamespaceClient:
             TemporaryError: the connection failed or was rejected before anything started.
             PodResponseLostError: the command may have started.
         """
-        import aiohttp
-
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/{subresource}"
         _, url, headers, *_ = await self._client.param_serialize(
             "GET", path, query_params=query, header_params={}, auth_settings=["BearerToken"]
@@ -173,8 +173,6 @@ class NamespaceClient:
             raise PodResponseLostError(f"pod {pod}: the connection was lost while it was opened") from error
 
     async def _open_response(self, request: ApiRequest) -> Any:
-        import aiohttp
-
         query = [(key, value) for key, value in request.query.items() if value is not None]
         serialized = await self._client.param_serialize(
             "GET", request.path, query_params=query, header_params={}, auth_settings=["BearerToken"]
@@ -182,16 +180,12 @@ class NamespaceClient:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT)
         response = await self._client.call_api(*serialized, _request_timeout=timeout)
         if response.status >= 300:  # noqa: PLR2004 (a success is 2xx)
-            from kubernetes.aio.client.exceptions import ApiException
-
             body = (await response.read()).decode("utf-8", "replace")
             raise ApiException.from_response(http_resp=response, body=body, data=None)
         return response.response
 
 
 def _is_not_started(error: Exception) -> bool:
-    import aiohttp
-
     if isinstance(error, aiohttp.WSServerHandshakeError):
         return error.status != _SWITCHING_PROTOCOLS
     return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
@@ -207,10 +201,5 @@ async def _iter_log_chunks(response: Any) -> AsyncIterator[bytes]:
 
 async def connect_cluster(kubeconfig: Path | None, namespace: str) -> NamespaceClient:
     """Connect to the cluster of a kubeconfig, or to the cluster of this pod."""
-    if kubeconfig is not None:
-        from holdfast.kube import async_api_client
-
-        return NamespaceClient(await async_api_client(kubeconfig), namespace)
-    from holdfast.kube import in_cluster_async_client
-
-    return NamespaceClient(await in_cluster_async_client(), namespace)
+    api_client = await (async_api_client(kubeconfig) if kubeconfig else in_cluster_async_client())
+    return NamespaceClient(api_client, namespace)

@@ -29,7 +29,6 @@ _log = logging.getLogger("holdfast.server")
 class PeerIdentity(msgspec.Struct, frozen=True):
     """Identity of the client of a TLS connection."""
 
-    name: str
     fingerprint: str
     expires_at: float
     """expiry of the certificate, in seconds since the epoch"""
@@ -54,9 +53,8 @@ class CertificateReloader:
         self._files = (certificate, key, client_ca)
         self.generation = 1
         self._file_contents = self._read_files()
-        self._current_context = self._build_context(self._file_contents, self.generation)
         self._last_error = ""
-        self.context = self._build_context(self._file_contents, self.generation)
+        self.context = self._current_context = self._build_context(self._file_contents, self.generation)
         # OpenSSL calls this in each handshake: the listening context need not be replaced.
         self.context.sni_callback = self._select_context
 
@@ -65,11 +63,7 @@ class CertificateReloader:
         certificate = connection.getpeercert() if connection is not None else None
         if not certificate:
             return None
-        names = [
-            value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"
-        ]
         return PeerIdentity(
-            name=names[0] if names else "",
             fingerprint=hashlib.sha256(connection.getpeercert(binary_form=True)).hexdigest(),
             expires_at=float(ssl.cert_time_to_seconds(certificate["notAfter"])),
             # The generation of this connection, not the current one: the CA may change during the

@@ -99,6 +99,6 @@ def test_rejected_watch_ends_all_watches():
 
 
 def test_owned_kinds_are_watched_by_label():
-    labelled = {each.plural for each in WATCHED_RESOURCES if each.label_selector}
-    assert labelled == {"pods", "services", "persistentvolumeclaims", "networkpolicies"}
+    labelled = {each.kind for each in WATCHED_RESOURCES if each.label_selector}
+    assert labelled == {"Pod", "Service", "PersistentVolumeClaim", "NetworkPolicy"}
     assert len(CRD_NAMES) == 4

@@ -24,7 +24,7 @@ def server_tls(tmp_path):
 
 
 def client(*, ends=60.0, generation=1):
-    return PeerIdentity("c", "f", time.time() + ends, generation)
+    return PeerIdentity("f", time.time() + ends, generation)
 
 
 def test_client_is_trusted_until_certificate_expires_or_ca_is_renewed(server_tls):
