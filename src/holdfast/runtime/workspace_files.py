@@ -36,6 +36,8 @@ class WorkspaceFiles:
             resolved = (root / path.lstrip("/")).resolve()
         except (OSError, RuntimeError) as error:
             raise HTTPError(400, f"{path!r} cannot be resolved: {error}") from error
+        # A link that changes after this check can still lead outside. Clients gain nothing by that: they may
+        # run any command in the sandbox.
         if resolved != root and root not in resolved.parents:
             raise HTTPError(403, f"{path!r} is outside of {self._root}")
         return resolved

@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 from litestar import Litestar, Response, get
+from litestar.di import Provide
 from litestar.openapi.config import OpenAPIConfig
 from litestar.routes import HTTPRoute
 
 from holdfast import __version__
 from holdfast.api import DeletionResult, Problem, SandboxList, SandboxRequest, SandboxView, UploadResult
 from holdfast.server.errors import problem_response
-from holdfast.server.sandboxes import SandboxRoutes, SandboxService, problem_responses, static_dependency
+from holdfast.server.sandboxes import SandboxRoutes, SandboxService, problem_responses
 from holdfast.server.streams import PATH_PATTERN, StreamRoutes, exec_in_sandbox, forward_port
 
 
@@ -127,7 +128,7 @@ def create_app(name: str, service: SandboxService) -> Litestar:
 
     app = Litestar(
         route_handlers=[gateway, openapi, SandboxRoutes, StreamRoutes, exec_in_sandbox, forward_port],
-        dependencies={"service": static_dependency(service)},
+        dependencies={"service": Provide(lambda: service, sync_to_thread=False, use_cache=True)},
         # Litestar rejects some requests before any route runs; these answers have the same form.
         exception_handlers={Exception: problem_response},
         openapi_config=OpenAPIConfig(title="holdfast gateway", version=__version__, path="/_framework"),

@@ -140,12 +140,8 @@ def _from_holdfast_error(error: HoldfastError) -> ApiError:
 
 
 def _from_cluster_refusal(error: ApiRequestRejectedError) -> ApiError:
-    status, message = _INTERNAL_ERROR, ""
-    for cause in causes(error):
-        cause_status = http_status(cause)
-        if cause_status is not None:
-            status, message = cause_status, parse_status(cause).message
-            break
+    response = next((cause for cause in causes(error) if http_status(cause) is not None), error)
+    status, message = http_status(response), parse_status(response).message
     if status in (_BAD_REQUEST, _UNPROCESSABLE):
         # The server has parsed the request: the API server rejects its content.
         return unprocessable("invalid", message or error.message, "Correct the request.")

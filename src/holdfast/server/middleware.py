@@ -115,9 +115,6 @@ class AccessMiddleware:
         self._app, self._limiter, self._is_trusted = app, limiter, is_trusted
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
         client: PeerIdentity | None = (scope.get("state") or {}).get("client")
         # For every request, not only in the handshake: the CA may be replaced while a connection is open.
         if client is None or not self._is_trusted(client):

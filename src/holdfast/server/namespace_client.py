@@ -113,16 +113,16 @@ class NamespaceClient:
         api_version, plural = _RESOURCES[kind]
         return f"/apis/{api_version}/namespaces/{self.namespace}/{plural}"
 
-    async def stream_log(self, pod: str, query: dict[str, Any]) -> AsyncIterator[bytes]:
+    async def stream_log(self, pod: str, query: list[tuple[str, str]]) -> AsyncIterator[bytes]:
         """Stream a pod's log. Errors are raised before the first chunk."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
-        request = ApiRequest(Verb.READ, path, "pods", query=query)
         reference = ObjectReference("v1", "Pod", pod, self.namespace)
+        method = ApiRequest(Verb.READ, path, "pods").method
         response = await self._session.call(
             Verb.READ,
             "read the log of",
             reference,
-            lambda: self._session.attempt(request.method, lambda _: self._open_response(request)),
+            lambda: self._session.attempt(method, lambda _: self._open_response(path, query)),
         )
         return _iter_log_chunks(response)
 
@@ -154,9 +154,7 @@ class NamespaceClient:
             PodResponseLostError: the command may have started.
         """
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/{subresource}"
-        _, url, headers, *_ = await self._client.param_serialize(
-            "GET", path, query_params=query, header_params={}, auth_settings=["BearerToken"]
-        )
+        _, url, headers, *_ = await self._serialize_get(path, query)
         # aiohttp itself would resend a GET whose connection was cut, and run the command twice.
         session = aiohttp_session(self._client.rest_client)
         try:
@@ -172,17 +170,19 @@ class NamespaceClient:
                 raise TemporaryError(f"pod {pod}: the cluster did not open the stream") from error
             raise PodResponseLostError(f"pod {pod}: the connection was lost while it was opened") from error
 
-    async def _open_response(self, request: ApiRequest) -> Any:
-        query = [(key, value) for key, value in request.query.items() if value is not None]
-        serialized = await self._client.param_serialize(
-            "GET", request.path, query_params=query, header_params={}, auth_settings=["BearerToken"]
-        )
+    async def _open_response(self, path: str, query: list[tuple[str, str]]) -> Any:
+        serialized = await self._serialize_get(path, query)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT)
         response = await self._client.call_api(*serialized, _request_timeout=timeout)
         if response.status >= 300:  # noqa: PLR2004 (a success is 2xx)
             body = (await response.read()).decode("utf-8", "replace")
             raise ApiException.from_response(http_resp=response, body=body, data=None)
         return response.response
+
+    async def _serialize_get(self, path: str, query: list[tuple[str, str]]) -> Any:
+        return await self._client.param_serialize(
+            "GET", path, query_params=query, header_params={}, auth_settings=["BearerToken"]
+        )
 
 
 def _is_not_started(error: Exception) -> bool:

@@ -201,9 +201,7 @@ async def find_container(service: SandboxService, name: str, container: str | No
 
 
 async def _find_pod(service: SandboxService, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    sandbox = (await service.lookup(name)).sandbox
-    if sandbox is None:
-        raise conflict("not-running", f"SandboxClaim {name}: no sandbox yet", "Wait until it is ready.")
+    sandbox = await service.lookup_sandbox(name)
     pod = await service.cluster.get("Pod", pod_name(sandbox))
     # A foreign pod of that name must not be reachable.
     if pod is None or sandbox["metadata"]["uid"] not in owner_uids(pod):

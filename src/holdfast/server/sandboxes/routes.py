@@ -165,10 +165,3 @@ def _integral_floats_to_int(value: Any) -> Any:
         key: int(item) if isinstance(item, float) and item.is_integer() else item
         for key, item in value.items()
     }
-
-
-def static_dependency(value: Any) -> Any:
-    """Return a Litestar dependency with a constant value."""
-    from litestar.di import Provide
-
-    return Provide(lambda: value, sync_to_thread=False, use_cache=True)

@@ -53,11 +53,8 @@ class SandboxService:
         workspace: Default workspace of new sandboxes.
     """
 
-    def __init__(
-        self, cluster: NamespaceClient, *, endpoint: str | None = None, workspace: Workspace | None = None
-    ) -> None:
-        self.cluster, self._endpoint = cluster, endpoint
-        self._workspace = workspace or Workspace()
+    def __init__(self, cluster: NamespaceClient, *, endpoint: str | None, workspace: Workspace) -> None:
+        self.cluster, self._endpoint, self._workspace = cluster, endpoint, workspace
         self._namespace = cluster.namespace
         self.activity = ActivityTracker(self._write_last_used)
 
@@ -127,6 +124,17 @@ class SandboxService:
         bound = bound_sandbox_name(claim)
         return SandboxLookup(await self.cluster.get("Sandbox", bound) if bound else None, claim)
 
+    async def lookup_sandbox(self, name: str) -> dict[str, Any]:
+        """Find the sandbox of a name like `lookup`.
+
+        Raises:
+            ApiError: 404 as in `lookup`, or 409 if its SandboxClaim has no sandbox yet.
+        """
+        sandbox = (await self.lookup(name)).sandbox
+        if sandbox is None:
+            raise conflict("not-running", f"SandboxClaim {name}: no sandbox yet", "Wait until it is ready.")
+        return sandbox
+
     async def create(self, request: SandboxRequest) -> tuple[bool, SandboxView]:
         """Create a sandbox, idempotently.
 
@@ -169,13 +177,12 @@ class SandboxService:
 
     async def set_operating_mode(self, name: str, mode: OperatingMode) -> SandboxView:
         """Suspend or resume a sandbox; a sandbox that is in this mode already is not changed."""
-        sandbox = (await self.lookup(name)).sandbox
-        if sandbox is None:
-            raise conflict("not-running", f"SandboxClaim {name}: no sandbox yet", "Wait until it is ready.")
+        sandbox = await self.lookup_sandbox(name)
         if sandbox["spec"].get("operatingMode", OperatingMode.RUNNING) != mode:
-            sandbox = await self.cluster.patch(sandbox, {"spec": {"operatingMode": mode.value}})
-            if sandbox is None:
+            patched = await self.cluster.patch(sandbox, {"spec": {"operatingMode": mode.value}})
+            if patched is None:
                 raise sandbox_not_found(name)
+            sandbox = patched
         return await self.present(SandboxLookup(sandbox, None))
 
     async def delete(self, name: str, *, keep_workspace: bool) -> DeletionResult:

@@ -3,7 +3,7 @@
 Errors are sent as an HTTP response before the WebSocket is accepted.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from typing import Annotated, Any, Final
 
@@ -83,12 +83,9 @@ class StreamRoutes(Controller):
         container: _Container = None,
     ) -> Stream:
         target = await find_container(service, name, container)
-        query = {
-            "container": target.container,
-            "follow": str(follow).lower(),
-            "previous": str(previous).lower(),
-        }
-        query |= {} if tail is None else {"tailLines": str(tail)}
+        query = [("container", target.container), ("follow", str(follow).lower())]
+        query += [("previous", str(previous).lower())]
+        query += [] if tail is None else [("tailLines", str(tail))]
         return Stream(
             await service.cluster.stream_log(target.pod, query), media_type="text/plain; charset=utf-8"
         )
@@ -130,7 +127,7 @@ _MAX_PORT = 65535
 async def exec_in_sandbox(socket: ClientSocket, service: SandboxService, name: str) -> None:
     """Run a command; frames follow the Kubernetes protocol v5.channel.k8s.io."""
     async with AsyncExitStack() as stack:
-        pod_stream = await _connect_and_accept(socket, lambda: _open_exec(socket, service, name, stack))
+        pod_stream = await _connect_and_accept(socket, _open_exec(socket, service, name, stack))
         if pod_stream is not None:
             await websocket_proxy.proxy_exec(socket, pod_stream, stdin=_bool_param(socket, "stdin"))
 
@@ -139,19 +136,17 @@ async def exec_in_sandbox(socket: ClientSocket, service: SandboxService, name: s
 async def forward_port(socket: ClientSocket, service: SandboxService, name: str) -> None:
     """Forward one connection to a port of the sandbox; frames contain raw bytes."""
     async with AsyncExitStack() as stack:
-        pod_stream = await _connect_and_accept(
-            socket, lambda: _open_port_forward(socket, service, name, stack)
-        )
+        pod_stream = await _connect_and_accept(socket, _open_port_forward(socket, service, name, stack))
         if pod_stream is not None:
             await websocket_proxy.proxy_port_forward(socket, pod_stream)
 
 
 async def _connect_and_accept(
-    socket: ClientSocket, open_stream: Callable[[], Awaitable[websocket_proxy.PodStream]]
+    socket: ClientSocket, opening: Awaitable[websocket_proxy.PodStream]
 ) -> websocket_proxy.PodStream | None:
     """Connect to the pod, then accept the client; on failure reject the handshake and leave nothing open."""
     try:
-        pod_stream = await open_stream()
+        pod_stream = await opening
     except Exception as error:  # noqa: BLE001 (any failure becomes a response)
         await send_problem(socket.scope, socket.send, error)
         return None

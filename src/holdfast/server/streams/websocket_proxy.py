@@ -46,28 +46,24 @@ class DisconnectAwareProtocol(WebSocketsSansIOProtocol):
         self.app_state[_DISCONNECTED_KEY].set_result(None)
 
 
-def disconnect_future(scope: Mapping[str, Any]) -> asyncio.Future[None] | None:
+def disconnect_future(scope: Mapping[str, Any]) -> asyncio.Future[None]:
     """Return the future that completes when the client of a WebSocket disconnects."""
-    future: asyncio.Future[None] | None = (scope.get("state") or {}).get(_DISCONNECTED_KEY)
-    return future
+    future = (scope.get("state") or {}).get(_DISCONNECTED_KEY)
+    return future or asyncio.get_running_loop().create_future()
 
 
 def enable_keepalive(transport: asyncio.BaseTransport) -> None:
     """Enable TCP keepalive, which detects clients that vanished silently."""
     client_socket = transport.get_extra_info("socket")
     client_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_SECONDS),
-        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_SECONDS),
-        ("TCP_KEEPCNT", _KEEPALIVE_PROBES),
-    ):
-        if hasattr(socket, option):
-            client_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    client_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_SECONDS)
+    client_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_SECONDS)
+    client_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
 
 
 PodStream = aiohttp.ClientWebSocketResponse[bool] | RetryingExecStream
 
-CLOSE_NORMAL, CLOSE_PROTOCOL_ERROR, CLOSE_UNSUPPORTED_DATA, CLOSE_INTERNAL_ERROR = 1000, 1002, 1003, 1011
+CLOSE_NORMAL, CLOSE_UNSUPPORTED_DATA, CLOSE_INTERNAL_ERROR = 1000, 1003, 1011
 _MAX_REASON_BYTES = 120
 _CLOSE_TIMEOUT = 5.0
 _CLIENT_CHANNELS = (Channel.STDIN, Channel.RESIZE, Channel.CLOSE)
@@ -167,12 +163,12 @@ async def _relay_frames(
     ]
     disconnected = disconnect_future(socket.scope)
     try:
-        events = tasks if disconnected is None else [*tasks, disconnected]
-        await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*tasks, disconnected], return_when=asyncio.FIRST_COMPLETED)
         if not tasks[0].done() and _is_rejected_by_pod(tasks[1]):
             # A pod that accepts no more input may have sent a message that is not read yet.
-            events = [tasks[0]] if disconnected is None else [tasks[0], disconnected]
-            await asyncio.wait(events, timeout=_CLOSE_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [tasks[0], disconnected], timeout=_CLOSE_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
+            )
         # The pod takes precedence: its last frames may arrive together with the client's close.
         finished = next((task for task in tasks if task.done()), None)
         error = StreamClosed(0) if finished is None else finished.exception()
@@ -186,11 +182,9 @@ async def _relay_frames(
                 await pod_stream.close()
     if isinstance(error, StreamClosed):
         return error
-    if isinstance(error, aiohttp.ClientError | OSError):
+    if error is None or isinstance(error, aiohttp.ClientError | OSError):
         return _CONNECTION_LOST_CLOSE
-    if error is not None:
-        raise error
-    return _CONNECTION_LOST_CLOSE
+    raise error
 
 
 def _is_rejected_by_pod(sending: asyncio.Future[None]) -> bool:
