@@ -212,19 +212,14 @@ class _Unpacking:
 
     def target_parts(self, name: str) -> tuple[str, ...]:
         """Path of an entry below the directory."""
-        parts = _path_parts(name)
-        if self.rename is None or not parts:
-            return parts
-        if parts[0] != self.rename[0]:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\0" in name:
             raise _escaping_entry_error(name)
-        return (self.rename[1], *parts[1:])
-
-
-def _path_parts(name: str) -> tuple[str, ...]:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise _escaping_entry_error(name)
-    return path.parts
+        if self.rename is None or not path.parts:
+            return path.parts
+        if path.parts[0] != self.rename[0]:
+            raise _escaping_entry_error(name)
+        return (self.rename[1], *path.parts[1:])
 
 
 def _escaping_entry_error(name: str) -> ApiRequestRejectedError:

@@ -32,6 +32,7 @@ from holdfast.sandbox import build_request, validate_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
     from pathlib import PurePosixPath
     from typing import Any, Self
 
@@ -346,14 +347,13 @@ class AsyncSandbox(AsyncClient):
             async for chunk in response.content.iter_any():
                 yield chunk
 
-    @asynccontextmanager
-    async def forward(
+    def forward(
         self,
         remote_port: int,
         local_port: int = 0,
         *,
         on_error: Callable[[HoldfastError], None] = lambda _: None,
-    ) -> AsyncIterator[PortForward]:
+    ) -> AbstractAsyncContextManager[PortForward]:
         """Forward a port of 127.0.0.1 to the sandbox while the block runs.
 
         Args:
@@ -366,10 +366,7 @@ class AsyncSandbox(AsyncClient):
         """
         from holdfast.client.port_forward import forward_port
 
-        async with forward_port(
-            self._transport, self.name, remote_port, local_port, on_error=on_error
-        ) as forward:
-            yield forward
+        return forward_port(self._transport, self.name, remote_port, local_port, on_error=on_error)
 
     def __repr__(self) -> str:
         return f"<sandbox {self.name}>"

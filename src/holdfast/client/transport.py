@@ -98,17 +98,9 @@ class Transport:
         self._request_policy = policy
         self._open_policy = policy.replace(retry_on=errors.is_retryable_unsent)
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        response_type: type[T],
-        *,
-        query: Any = None,
-        body: msgspec.Struct | None = None,
-    ) -> T:
+    async def call(self, method: str, path: str, response_type: type[T], *, query: Any = None) -> T:
         """Send a request that is safe to repeat, and decode its response."""
-        return (await self.call_with_status(method, path, response_type, query=query, body=body))[1]
+        return (await self.call_with_status(method, path, response_type, query=query))[1]
 
     async def call_with_status(
         self,
@@ -119,7 +111,7 @@ class Transport:
         query: Any = None,
         body: msgspec.Struct | None = None,
     ) -> tuple[int, T]:
-        """Send a request like `call`, and return the HTTP status too."""
+        """Send a request like `call`, with an optional body, and return the HTTP status too."""
         headers = {"Content-Type": "application/json"} if body is not None else None
         data = msgspec.json.encode(body) if body is not None else None
         is_response_lost = False
@@ -315,7 +307,6 @@ def _new_session(endpoint: GatewayEndpoint) -> aiohttp.ClientSession:
         connector=aiohttp.TCPConnector(ssl=tls, limit=0, socket_factory=_keepalive_socket),
         cookie_jar=aiohttp.DummyCookieJar(),
         raise_for_status=_raise_for_status,
-        timeout=_stream_timeout(),
         trust_env=False,
     )
     # aiohttp would silently repeat a DELETE on a reused connection; `call` must know of the first one.
