@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.api import ConditionType
 from holdfast.controller.cache import ObjectCache, object_key, resource_version
 from holdfast.controller.event_handlers import RECONCILED_KINDS, affected_keys
 from holdfast.controller.executor import REQUEUE_SOON, ActionExecutor
@@ -26,7 +27,7 @@ from holdfast.controller.reconcilers import (
 from holdfast.controller.workqueue import WorkQueue
 from holdfast.errors import HoldfastError, ObjectConflictError
 from holdfast.retry import exponential, random_fraction
-from holdfast.sandbox import controller_of, is_sandbox_ready, largest_disk
+from holdfast.sandbox import controller_of, has_condition, largest_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -129,7 +130,9 @@ class Controller:
         if self._sandboxes.largest_disk == before:
             return
         for sandbox in self.cache.iter_kind("Sandbox"):
-            if sandbox["spec"].get("volumeClaimTemplates") and not is_sandbox_ready(sandbox):
+            if sandbox["spec"].get("volumeClaimTemplates") and not has_condition(
+                sandbox, ConditionType.READY
+            ):
                 # Its PVC may have been larger than every disk; nodes are not watched.
                 self._enqueue(object_key(sandbox))
 

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from holdfast.api import API_VERSION, ConditionType, SandboxReason
 from holdfast.controller.cache import object_key, resource_version
-from holdfast.sandbox import ActionTarget, Adopt, Create, Delete, Patch
+from holdfast.sandbox import ActionTarget, Adopt, Create, Delete, Patch, merge_patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,20 +19,6 @@ if TYPE_CHECKING:
     from holdfast.controller.cache import ObjectCache, ObjectKey
     from holdfast.kube import AsyncObjects
     from holdfast.sandbox import Action
-
-
-def status_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch from one status to another; lists are replaced, removed keys become null."""
-    patch: dict[str, Any] = {}
-    for key, value in new.items():
-        before = old.get(key)
-        if isinstance(value, dict) and isinstance(before, dict):
-            if inner := status_patch(before, value):
-                patch[key] = inner
-        elif before != value:
-            patch[key] = value
-    patch.update({key: None for key in old if key not in new})
-    return patch
 
 
 def is_deferrable(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -122,7 +108,7 @@ class ActionExecutor:
 
     async def write_status(self, obj: dict[str, Any], status: dict[str, Any] | None) -> bool:
         """Write the changed part of a status; returns whether there was any."""
-        patch = {} if status is None else status_patch(obj.get("status") or {}, status)
+        patch = {} if status is None else merge_patch(obj.get("status") or {}, status)
         if not patch:
             return False
         self._count_write("status")

@@ -39,8 +39,14 @@ class LeaderElector:
 
     async def acquire(self) -> None:
         """Wait until this process holds the Lease."""
-        while not await self._try_acquire():
-            await self._wait_for_release()
+        while not self.is_leader:
+            lease = await self._read()
+            holder = ((lease or {}).get("spec") or {}).get("holderIdentity")
+            # A Lease of this identity is left from an earlier process, which has ended.
+            if lease is None or holder in (None, "", self._identity):
+                await self._take_lease(lease)
+            else:
+                await self._wait_for_release(lease)
 
     async def renew_until_lost(self) -> None:
         """Renew the Lease until it is lost."""
@@ -62,15 +68,7 @@ class LeaderElector:
             if (lease := await self._read()) is not None:
                 await self._patch({"holderIdentity": "", "leaseDurationSeconds": 1}, lease)
 
-    async def _try_acquire(self) -> bool:
-        """Take the Lease if it is free, or if an earlier process with the same identity holds it."""
-        lease = await self._read()
-        spec = (lease or {}).get("spec") or {}
-        if lease is not None and spec.get("holderIdentity") not in (None, "", self._identity):
-            return False
-        return await self._take_lease(lease)
-
-    async def _take_lease(self, lease: dict[str, Any] | None) -> bool:
+    async def _take_lease(self, lease: dict[str, Any] | None) -> None:
         spec = (lease or {}).get("spec") or {}
         now = _now_microtime()
         new_spec = {
@@ -80,7 +78,7 @@ class LeaderElector:
             "renewTime": now,
             "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (lease is not None),
         }
-        return await self._write(new_spec, lease)
+        await self._write(new_spec, lease)
 
     async def _write(self, spec: dict[str, Any], lease: dict[str, Any] | None) -> bool:
         """Create the Lease, or patch the one that was read; returns False if another process was faster."""
@@ -103,11 +101,8 @@ class LeaderElector:
         self._renewed_at, self.is_leader = started, True
         return True
 
-    async def _wait_for_release(self) -> None:
+    async def _wait_for_release(self, lease: dict[str, Any]) -> None:
         """Wait until the Lease is released, renewed or expired; an expired Lease is taken."""
-        lease = await self._read()
-        if lease is None:
-            return
         version = lease["metadata"]["resourceVersion"]
         duration = lease["spec"].get("leaseDurationSeconds") or LEASE_DURATION
         log.info("standing by: the leader is %s", lease["spec"].get("holderIdentity"))

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import msgspec
+from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from holdfast.controller.controller import Controller
@@ -28,50 +29,51 @@ from holdfast.errors import HoldfastError, PortInUseError, TemporaryError
 from holdfast.kube import AsyncObjects, async_api_client, condition, in_cluster_async_client
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncIterator, Callable, Collection
 
     from holdfast.controller.metrics import ControllerMetrics
 
 
-class HealthServer:
-    """State of the controller and the HTTP server that reports it."""
+@contextlib.asynccontextmanager
+async def serve_health(
+    host: str, port: int, metrics: ControllerMetrics, state: Callable[[], str]
+) -> AsyncIterator[None]:
+    """Serve the health endpoints while the block runs.
 
-    def __init__(self, metrics: ControllerMetrics) -> None:
-        self.state = "starting"
-        self._metrics = metrics
-        self._runner: Any = None
+    Args:
+        host: Address to listen on.
+        port: Port to listen on.
+        metrics: Metrics of the controller.
+        state: Returns `starting`, `standing by` or `leading`.
 
-    async def start(self, host: str, port: int) -> None:
-        """Serve until `stop` is called."""
-        from aiohttp import web
+    Raises:
+        PortInUseError: the port cannot be used.
+    """
 
-        async def alive(_: web.Request) -> web.Response:
-            return web.Response(text="ok\n")
+    async def alive(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
 
-        async def ready(_: web.Request) -> web.Response:
-            status = 503 if self.state == "starting" else 200
-            return web.Response(text=f"{self.state}\n", status=status)
+    async def ready(_: web.Request) -> web.Response:
+        return web.Response(text=f"{state()}\n", status=503 if state() == "starting" else 200)
 
-        async def metrics(_: web.Request) -> web.Response:
-            headers = {"Content-Type": CONTENT_TYPE_LATEST}
-            return web.Response(body=self._metrics.encode(), headers=headers)
+    async def scrape(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.encode(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-        app = web.Application()
-        app.add_routes([web.get("/healthz", alive), web.get("/readyz", ready), web.get("/metrics", metrics)])
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, host, port).start()
-        except OSError as error:
-            raise PortInUseError(
-                f"port {port} on {host}: {os.strerror(error.errno or 0)}",
-                hint="Choose another port with --port.",
-            ) from error
-
-    async def stop(self) -> None:
-        """Close the port."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+    app = web.Application()
+    app.add_routes([web.get("/healthz", alive), web.get("/readyz", ready), web.get("/metrics", scrape)])
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise PortInUseError(
+            f"port {port} on {host}: {os.strerror(error.errno or 0)}", hint="Choose another port with --port."
+        ) from error
+    try:
+        yield
+    finally:
+        await runner.cleanup()
 
 
 def tune_client(api_client: Any, *, connections: int) -> None:
@@ -144,7 +146,7 @@ class _Manager:
         self._controller = Controller(
             self._objects, workers=options.workers, enforces_policies=options.enforces_policies
         )
-        self._health = HealthServer(self._controller.metrics)
+        self._state = "starting"
         self._elector = LeaderElector(
             self._objects, options.lease_namespace, options.lease_name, options.identity or _random_identity()
         )
@@ -153,66 +155,56 @@ class _Manager:
         )
 
     async def run(self) -> None:
-        await self._health.start(self._options.host, self._options.port)
-        try:
-            if await self._run_unless_stopped(self._wait_for_crds()) and await self._run_unless_stopped(
-                self._wait_for_leadership()
-            ):
-                await self._run_as_leader()
-        finally:
-            with contextlib.suppress(HoldfastError, TimeoutError):
-                async with asyncio.timeout(_RELEASE_TIMEOUT):
-                    await self._elector.release()
-            await self._health.stop()
+        options = self._options
+        async with serve_health(options.host, options.port, self._controller.metrics, lambda: self._state):
+            work, stop = asyncio.create_task(self._work()), asyncio.create_task(self._stop.wait())
+            try:
+                await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+                if not self._stop.is_set():
+                    work.result()
+            finally:
+                # All work ends before the Lease is released: two controllers must not write at the same time.
+                await _cancel_all((work, stop))
+                with contextlib.suppress(HoldfastError, TimeoutError):
+                    async with asyncio.timeout(_RELEASE_TIMEOUT):
+                        await self._elector.release()
 
-    async def _wait_for_crds(self) -> None:
-        """Wait until the API server serves the CRDs."""
+    async def _work(self) -> None:
+        """Wait for the CRDs and the Lease, then lead until the process stops or a task ends."""
         for name in CRD_NAMES:
             await self._objects.wait(
                 "CustomResourceDefinition", name, condition("Established"), deadline=_CRD_TIMEOUT
             )
-
-    async def _wait_for_leadership(self) -> None:
-        self._health.state = "standing by"
+        self._state = "standing by"
         await self._elector.acquire()
-
-    async def _run_as_leader(self) -> None:
         informer = Informer(self._objects, self._controller, self._options.namespaces, self._stop)
         # Renew during the list too: with many objects it can take longer than the Lease.
-        renewal = asyncio.create_task(self._elector.renew_until_lost())
-        await informer.list_all()
-        log.info("leading: %d objects in the cache", len(self._controller.cache))
-        self._health.state = "leading"
-        tasks = {
-            renewal: "the lease was lost",
-            asyncio.create_task(self._controller.run()): "the work queue stopped",
-            asyncio.create_task(informer.run_resync()): "the periodic resync stopped",
-            asyncio.create_task(informer.run_watches()): "the watches stopped",
-        }
-        stop = asyncio.create_task(self._stop.wait())
-        done, _ = await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (stop, *tasks):
-            task.cancel()
-        await asyncio.gather(stop, *tasks, return_exceptions=True)
-        if stop in done or self._stop.is_set():
-            return
+        tasks = {asyncio.create_task(self._elector.renew_until_lost()): "the lease was lost"}
+        try:
+            await informer.list_all()
+            log.info("leading: %d objects in the cache", len(self._controller.cache))
+            self._state = "leading"
+            tasks |= {
+                asyncio.create_task(self._controller.run()): "the work queue stopped",
+                asyncio.create_task(informer.run_resync()): "the periodic resync stopped",
+                asyncio.create_task(informer.run_watches()): "the watches stopped",
+            }
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _cancel_all(tasks)
+        if self._stop.is_set():
+            return  # the stop event also ends the retries of the watches, with an error
         ended = next(task for task in tasks if task in done)
         error = None if ended.cancelled() else ended.exception()
         if error is not None:
             log.error("%s: %s", tasks[ended], type(error).__name__, exc_info=error)
         raise TemporaryError(f"the controller stopped: {tasks[ended]}", cause=error) from error
 
-    async def _run_unless_stopped(self, coroutine: Coroutine[Any, Any, None]) -> bool:
-        """Run a coroutine until it ends or the process stops; returns whether it has ended."""
-        task, stop = asyncio.create_task(coroutine), asyncio.create_task(self._stop.wait())
-        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            return False
-        task.result()
-        return not self._stop.is_set()
+
+async def _cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _create_client(options: ControllerOptions) -> Any:

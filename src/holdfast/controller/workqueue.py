@@ -31,7 +31,7 @@ class WorkQueue:
         reconcile: Callable[[Hashable], Awaitable[float | None]],
         *,
         workers: int = 64,
-        on_failure: Callable[[Hashable, Exception], None] | None = None,
+        on_failure: Callable[[Hashable, Exception], None] = lambda _key, _error: None,
     ) -> None:
         self._reconcile = reconcile
         self._on_failure = on_failure
@@ -90,8 +90,7 @@ class WorkQueue:
         except Exception as error:  # noqa: BLE001 (a failing key must not affect others)
             failures = min(self._failures.get(key, 0) + 1, _MAX_COUNTED_FAILURES)
             self._failures[key] = failures
-            if self._on_failure is not None:
-                self._on_failure(key, error)
+            self._on_failure(key, error)
             self.add(key, delay=_FAILURE_BACKOFF.delay(failures, 0.0, random_fraction))
             return
         self._failures.pop(key, None)

@@ -20,6 +20,7 @@ from holdfast.sandbox.lifecycle import (
 )
 from holdfast.sandbox.manifests import (
     controller_of as controller_of,
+    merge_patch as merge_patch,
     name_hash as name_hash,
     owner_reference as owner_reference,
     pod_name as pod_name,
@@ -39,7 +40,7 @@ from holdfast.sandbox.reconcile import (
     largest_disk as largest_disk,
     reconcile_sandbox as reconcile_sandbox,
 )
-from holdfast.sandbox.status import find_condition as find_condition
+from holdfast.sandbox.status import find_condition as find_condition, has_condition as has_condition
 from holdfast.sandbox.validation import (
     build_request as build_request,
     describe_validation_error as describe_validation_error,
@@ -47,7 +48,6 @@ from holdfast.sandbox.validation import (
 )
 from holdfast.sandbox.warmpool import (
     ObservedWarmPool as ObservedWarmPool,
-    is_sandbox_ready as is_sandbox_ready,
     reconcile_warm_pool as reconcile_warm_pool,
     warm_pool_error_status as warm_pool_error_status,
 )

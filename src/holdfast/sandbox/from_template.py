@@ -72,31 +72,20 @@ def warm_sandbox(
     spec = sandbox_spec(template)
     # The pool's scale subresource selects pods by this label: autoscalers measure warm sandboxes.
     spec["podTemplate"]["metadata"]["labels"][WARM_POOL_LABEL] = labels[WARM_POOL_LABEL]
-    manifest = _sandbox_manifest(name, pool, template, labels, spec)
+    manifest = sandbox_manifest(name, pool, template, labels, spec)
     if replacement_count:
         manifest["metadata"]["annotations"][REPLACEMENT_COUNT_ANNOTATION] = str(replacement_count)
     return manifest
 
 
-def cold_sandbox(
-    sandbox_claim: Mapping[str, Any],
-    template: Mapping[str, Any],
-    spec: Mapping[str, Any],
-    labels: dict[str, str],
-) -> dict[str, Any]:
-    """Sandbox that is created for one SandboxClaim and has its name."""
-    return _sandbox_manifest(
-        sandbox_claim["metadata"]["name"], sandbox_claim, template, labels | {LAUNCH_TYPE_LABEL: "cold"}, spec
-    )
-
-
-def _sandbox_manifest(
+def sandbox_manifest(
     name: str,
     owner: Mapping[str, Any],
     template: Mapping[str, Any],
     labels: dict[str, str],
     spec: Mapping[str, Any],
 ) -> dict[str, Any]:
+    """Sandbox from a template, controlled by its warm pool or SandboxClaim."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Sandbox",

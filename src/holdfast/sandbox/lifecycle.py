@@ -32,15 +32,9 @@ MIN_IDLE_REQUEUE_SECONDS = 1.0
 _BACKOFF = exponential(1.0, cap=300.0, jitter=0.0)
 # A pod that ran this long was healthy: its failure counts as the first.
 _BACKOFF_RESET_SECONDS = 600.0
-_MAX_IDLE_DIGITS = 9
+_MAX_NUMBER_DIGITS = 9
 # The API declares 32 bits, but the API server does not enforce them. A larger number overflows datetime.
 _MAX_TTL_SECONDS = 2**31 - 1
-
-
-def is_expired(sandbox: Mapping[str, Any], now: datetime) -> bool:
-    """Whether the shutdown time has passed."""
-    shutdown = sandbox["spec"].get("shutdownTime")
-    return bool(shutdown) and now >= parse_timestamp(shutdown)
 
 
 def is_marked_expired(sandbox: Mapping[str, Any]) -> bool:
@@ -49,11 +43,9 @@ def is_marked_expired(sandbox: Mapping[str, Any]) -> bool:
 
 
 def seconds_until_shutdown(sandbox: Mapping[str, Any], now: datetime) -> float | None:
-    """Seconds until the shutdown time; None if there is none or it has passed."""
+    """Seconds until the shutdown time; 0 if it has passed, None if there is none."""
     shutdown = sandbox["spec"].get("shutdownTime")
-    if not shutdown or is_expired(sandbox, now):
-        return None
-    return max(MIN_EXPIRY_REQUEUE_SECONDS, (parse_timestamp(shutdown) - now).total_seconds())
+    return _seconds_left(parse_timestamp(shutdown), now) if shutdown else None
 
 
 def recreates_failed_pods(sandbox: Mapping[str, Any]) -> bool:
@@ -83,13 +75,14 @@ def previous_failures(pod: Mapping[str, Any], sandbox: Mapping[str, Any]) -> int
     finished = _pod_finished_at(pod)
     if started and finished and (finished - started).total_seconds() >= _BACKOFF_RESET_SECONDS:
         return 0
-    return count_annotation(sandbox, FAILURE_COUNT_ANNOTATION)
+    return number_annotation(sandbox, FAILURE_COUNT_ANNOTATION)
 
 
-def count_annotation(obj: Mapping[str, Any], annotation: str) -> int:
-    """A counter in an annotation; 0 if it is missing or not a number."""
+def number_annotation(obj: Mapping[str, Any], annotation: str) -> int:
+    """A number in an annotation; 0 if it is missing, too large or not a number."""
     text = (obj["metadata"].get("annotations") or {}).get(annotation, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    # Users can write annotations: int() raises for thousands of digits, and the object would never reconcile.
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_NUMBER_DIGITS else 0
 
 
 def replacement_actions(pod: dict[str, Any], sandbox: Mapping[str, Any]) -> tuple[Action, ...]:
@@ -134,10 +127,7 @@ def seconds_until_idle_suspend(sandbox: Mapping[str, Any], now: datetime) -> flo
 
 def idle_timeout(sandbox: Mapping[str, Any]) -> int | None:
     """Seconds that a sandbox may be idle; None if it has no limit."""
-    text = (sandbox["metadata"].get("annotations") or {}).get(IDLE_SUSPEND_AFTER_ANNOTATION, "")
-    if not (text.isascii() and text.isdigit()) or len(text) > _MAX_IDLE_DIGITS:
-        return None
-    return int(text) or None
+    return number_annotation(sandbox, IDLE_SUSPEND_AFTER_ANNOTATION) or None
 
 
 def failed_pods_annotations(sandbox_claim: Mapping[str, Any]) -> dict[str, str]:
@@ -161,7 +151,9 @@ def seconds_until_claim_expiry(sandbox_claim: Mapping[str, Any], now: datetime) 
     if ttl is not None and has_condition(sandbox_claim, ConditionType.FINISHED):
         finished = find_condition(sandbox_claim, ConditionType.FINISHED)["lastTransitionTime"]
         ends.append(parse_timestamp(finished) + timedelta(seconds=min(ttl, _MAX_TTL_SECONDS)))
-    if not ends:
-        return None
-    left = (min(ends) - now).total_seconds()
+    return _seconds_left(min(ends), now) if ends else None
+
+
+def _seconds_left(end: datetime, now: datetime) -> float:
+    left = (end - now).total_seconds()
     return 0.0 if left <= 0 else max(MIN_EXPIRY_REQUEUE_SECONDS, left)

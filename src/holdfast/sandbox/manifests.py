@@ -144,19 +144,28 @@ def pod_metadata_patch(pod: Mapping[str, Any], sandbox: Mapping[str, Any]) -> di
     Returns:
         The patch; empty if nothing differs.
     """
-    desired = pod_metadata(sandbox)
-    recorded = pod["metadata"].get("annotations") or {}
-    changes: dict[str, Any] = {}
+    desired, actual = pod_metadata(sandbox), pod["metadata"]
+    recorded = actual.get("annotations") or {}
+    managed: dict[str, dict[str, str]] = {}
     for field, annotation in _PROPAGATED_KEYS.items():
-        actual = pod["metadata"].get(field) or {}
-        propagated = {key for key in recorded.get(annotation, "").split(",") if key}
-        change: dict[str, str | None] = {
-            key: value for key, value in desired[field].items() if actual.get(key) != value
-        }
-        change.update({key: None for key in propagated if key in actual and key not in desired[field]})
-        if change:
-            changes[field] = change
+        keys = {*desired[field], *recorded.get(annotation, "").split(",")}
+        managed[field] = {key: value for key, value in (actual.get(field) or {}).items() if key in keys}
+    changes = merge_patch(managed, desired)
     return {"metadata": changes} if changes else {}
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge patch from one object to another: lists are replaced, removed keys become null."""
+    patch: dict[str, Any] = {}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            if inner := merge_patch(before, value):
+                patch[key] = inner
+        elif before != value:
+            patch[key] = value
+    patch.update({key: None for key in old if key not in new})
+    return patch
 
 
 def pvc_manifests(sandbox: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from holdfast.kube import parse_quantity
 from holdfast.sandbox import lifecycle, manifests, network_policy, status
 from holdfast.sandbox.actions import Action, Adopt, Create, Decision, Delete, Patch
 from holdfast.sandbox.manifests import is_controlled_by
-from holdfast.sandbox.status import ConditionUpdate, is_being_deleted
+from holdfast.sandbox.status import ConditionUpdate, is_being_deleted, not_ready_condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,7 +61,7 @@ def reconcile_sandbox(observed: ObservedSandbox) -> Decision:
     """Decide how to bring a sandbox from its observed to its desired state."""
     if is_being_deleted(observed.sandbox):
         return Decision()
-    if lifecycle.is_expired(observed.sandbox, observed.now):
+    if lifecycle.seconds_until_shutdown(observed.sandbox, observed.now) == 0:
         return _reconcile_expired(observed)
     pvc_actions, pvc_problem = _reconcile_pvcs(observed)
     service_actions, service_problem = _reconcile_service(observed)
@@ -71,7 +71,7 @@ def reconcile_sandbox(observed: ObservedSandbox) -> Decision:
         message = f"{len(owned)} pods belong to this sandbox; delete all but one"
         unknown = ConditionUpdate(ConditionType.SUSPENDED, "Unknown", SandboxReason.POD_STATE_UNKNOWN)
         return _build_decision(
-            observed, (), _not_ready_condition(SandboxReason.MULTIPLE_PODS, message), unknown
+            observed, (), not_ready_condition(SandboxReason.MULTIPLE_PODS, message), unknown
         )
     pod = owned[0] if owned else _find_pod_by_name(observed)
     if _is_suspend_requested(observed.sandbox):
@@ -133,7 +133,7 @@ def _reconcile_finished_pod(observed: ObservedSandbox, pod: dict[str, Any]) -> D
     reason = SandboxReason.POD_FAILED if failed else SandboxReason.POD_SUCCEEDED
     message = status.termination_message(pod)
     conditions = (
-        _not_ready_condition(reason, message),
+        not_ready_condition(reason, message),
         ConditionUpdate(ConditionType.FINISHED, "True", reason, message),
         _NOT_SUSPENDED,
         status.pod_scheduled_condition(pod),
@@ -150,7 +150,7 @@ def _is_suspend_requested(sandbox: dict[str, Any]) -> bool:
 
 
 def _reconcile_suspended(observed: ObservedSandbox, pod: dict[str, Any] | None) -> Decision:
-    ready = _not_ready_condition(
+    ready = not_ready_condition(
         SandboxReason.SANDBOX_SUSPENDED, "the sandbox is suspended; its workspace is kept"
     )
     is_ours = pod is not None and is_controlled_by(pod, observed.sandbox)
@@ -172,7 +172,7 @@ def _suspended_condition(observed: ObservedSandbox, pod: dict[str, Any] | None) 
 
 def _reconcile_expired(observed: ObservedSandbox) -> Decision:
     """Report the expiry, then delete the pod and the Service, then apply the shutdown policy. Keep PVCs."""
-    ready = _not_ready_condition(SandboxReason.SANDBOX_EXPIRED, "the sandbox has expired")
+    ready = not_ready_condition(SandboxReason.SANDBOX_EXPIRED, "the sandbox has expired")
     owned, suspended = _owned_pods(observed), _NOT_SUSPENDED
     if _is_suspend_requested(observed.sandbox):
         suspended = _suspended_condition(observed, owned[0] if owned else _find_pod_by_name(observed))
@@ -255,15 +255,11 @@ def _leftover_condition(kind: str, obj: dict[str, Any]) -> ConditionUpdate:
 
 
 def _error_condition(message: str) -> ConditionUpdate:
-    return _not_ready_condition(SandboxReason.RECONCILER_ERROR, message)
+    return not_ready_condition(SandboxReason.RECONCILER_ERROR, message)
 
 
 def _waiting_condition(message: str) -> ConditionUpdate:
-    return _not_ready_condition(SandboxReason.DEPENDENCIES_NOT_READY, message)
-
-
-def _not_ready_condition(reason: SandboxReason, message: str) -> ConditionUpdate:
-    return ConditionUpdate(ConditionType.READY, "False", reason, message)
+    return not_ready_condition(SandboxReason.DEPENDENCIES_NOT_READY, message)
 
 
 def _most_severe(*conditions: ConditionUpdate | None) -> ConditionUpdate | None:
@@ -306,7 +302,7 @@ def _build_decision(
     if observed.service is not None and is_controlled_by(observed.service, sandbox):
         new["service"] = metadata["name"]
         new["serviceFQDN"] = f"{metadata['name']}.{metadata['namespace']}.svc.{CLUSTER_DOMAIN}"
-    waits = (requeue_after, lifecycle.seconds_until_shutdown(sandbox, observed.now))
+    waits = (requeue_after, lifecycle.seconds_until_shutdown(sandbox, observed.now) or None)
     soonest = min((wait for wait in waits if wait is not None), default=None)
     return Decision(actions=actions, status=new, requeue_after=soonest)
 

@@ -26,6 +26,11 @@ class ConditionUpdate(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+def not_ready_condition(reason: str, message: str) -> ConditionUpdate:
+    """The Ready condition with status False."""
+    return ConditionUpdate(ConditionType.READY, "False", reason, message)
+
+
 def find_condition(obj: Mapping[str, Any], condition_type: str) -> Mapping[str, Any]:
     """The condition of that type; empty if the object has none."""
     conditions = (obj.get("status") or {}).get("conditions") or ()

@@ -23,13 +23,13 @@ from holdfast.api import (
 from holdfast.retry import exponential
 from holdfast.sandbox.actions import Action, Create, Decision, Delete
 from holdfast.sandbox.from_template import template_hash, warm_sandbox
-from holdfast.sandbox.lifecycle import count_annotation
+from holdfast.sandbox.lifecycle import number_annotation
 from holdfast.sandbox.manifests import is_controlled_by, name_hash
 from holdfast.sandbox.status import (
-    ConditionUpdate,
     find_condition,
     has_condition,
     is_being_deleted,
+    not_ready_condition,
     updated_conditions,
 )
 
@@ -90,14 +90,9 @@ def warm_pool_error_status(observed: ObservedWarmPool, message: str) -> dict[str
     if is_being_deleted(observed.pool):
         return None
     fresh, _ = _partition_sandboxes(observed)
-    error = ConditionUpdate(ConditionType.READY, "False", SandboxReason.RECONCILER_ERROR, message)
+    error = not_ready_condition(SandboxReason.RECONCILER_ERROR, message)
     conditions = updated_conditions(observed.pool, [error], observed.now)
     return {**_build_status(observed.pool, fresh), "conditions": conditions}
-
-
-def is_sandbox_ready(sandbox: Mapping[str, Any]) -> bool:
-    """Whether the sandbox's Ready condition is True."""
-    return has_condition(sandbox, ConditionType.READY)
 
 
 def needs_replacement(
@@ -159,7 +154,7 @@ def _replacement_count(sandbox: Mapping[str, Any], template: Mapping[str, Any]) 
     if finished is not None and created and finished - parse_timestamp(created) >= _BACKOFF_RESET:
         return 0
     return (
-        count_annotation(sandbox, REPLACEMENT_COUNT_ANNOTATION) if matches_template(sandbox, template) else 0
+        number_annotation(sandbox, REPLACEMENT_COUNT_ANNOTATION) if matches_template(sandbox, template) else 0
     )
 
 
@@ -186,15 +181,15 @@ def _seconds_until_stuck(sandbox: Mapping[str, Any], now: datetime) -> float | N
 
 def _deletion_order(sandbox: Mapping[str, Any]) -> tuple[bool, str, str]:
     """Sort key for surplus sandboxes: those that are not ready first, then the oldest."""
-    metadata = sandbox["metadata"]
-    return is_sandbox_ready(sandbox), metadata.get("creationTimestamp", ""), metadata["name"]
+    metadata, ready = sandbox["metadata"], has_condition(sandbox, ConditionType.READY)
+    return ready, metadata.get("creationTimestamp", ""), metadata["name"]
 
 
 def _build_status(pool: Mapping[str, Any], fresh: list[dict[str, Any]]) -> dict[str, Any]:
     metadata = pool["metadata"]
     return {
         "replicas": len(fresh),
-        "readyReplicas": sum(is_sandbox_ready(one) for one in fresh),
+        "readyReplicas": sum(has_condition(one, ConditionType.READY) for one in fresh),
         "selector": f"{WARM_POOL_LABEL}={name_hash(metadata['name'])}",
         "observedGeneration": metadata.get("generation", 0),
     }

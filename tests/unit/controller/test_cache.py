@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, strategies as st
 
 from holdfast.controller.cache import ObjectCache
 from holdfast.controller.event_handlers import affected_keys
-from holdfast.controller.executor import status_patch
 from holdfast.sandbox.manifests import name_hash, tracking_labels
 
 
@@ -124,35 +122,3 @@ def test_network_policy_enqueues_template_with_matching_policy_name(cache):
     cache.put(made("SandboxTemplate", "t"))
     assert set(affected_keys(policy, cache)) == {("SandboxTemplate", "ns", "t")}
     assert set(affected_keys(made("NetworkPolicy", "t"), cache)) == set()
-
-
-leaves = st.sampled_from([None, True, 0, 1, "", "x", [], [1], [1, 2]])
-inner = st.dictionaries(st.sampled_from("ab"), leaves, max_size=2)
-statuses = st.dictionaries(st.sampled_from("abc"), leaves | inner, max_size=3)
-
-
-def merge_patch(target, patch):
-    """Apply a merge patch (RFC 7386) like the API server."""
-    if not isinstance(patch, dict):
-        return patch
-    target = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            target.pop(key, None)
-        else:
-            target[key] = merge_patch(target.get(key), value)
-    return target
-
-
-def without_nulls(value):
-    if not isinstance(value, dict):
-        return value
-    return {key: without_nulls(inner) for key, inner in value.items() if inner is not None}
-
-
-@given(statuses, statuses)
-def test_status_patch_converts_old_to_new_and_is_empty_if_equal(old, new):
-    old, new = without_nulls(old), without_nulls(new)
-    patch = status_patch(old, new)
-    assert merge_patch(old, patch) == new
-    assert bool(patch) == (old != new)

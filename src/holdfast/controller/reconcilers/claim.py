@@ -54,15 +54,9 @@ class RevertBackoff:
 
     def split_due(self, actions: Iterable[Action]) -> tuple[list[Action], float | None]:
         """Split actions into those due now and the seconds until the first of the others is due."""
-        due: list[Action] = []
-        delays: list[float] = []
-        for action in actions:
-            delay = self._remaining_seconds(action)
-            if delay > 0:
-                delays.append(delay)
-            else:
-                due.append(action)
-        return due, min(delays, default=None)
+        remaining = [(action, self._remaining_seconds(action)) for action in actions]
+        due = [action for action, seconds in remaining if seconds <= 0]
+        return due, min((seconds for _, seconds in remaining if seconds > 0), default=None)
 
     def record_applied(self, actions: Iterable[Action]) -> None:
         """Record actions that the API server accepted."""

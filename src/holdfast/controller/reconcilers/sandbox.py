@@ -12,8 +12,7 @@ from holdfast.sandbox import (
     Create,
     ObservedSandbox,
     Patch,
-    find_condition,
-    is_sandbox_ready,
+    has_condition,
     name_hash,
     pod_name,
     pvc_name,
@@ -68,12 +67,13 @@ class SandboxReconciler:
             failed = reconcile_sandbox(self._observe(sandbox, api_error=error.message))
             await self._executor.write_status(sandbox, failed.status)
             raise
-        creates_pod = _creates_pod(decision.actions)
+        created_kinds = [one.manifest["kind"] for one in decision.actions if isinstance(one, Create)]
+        creates_pod = "Pod" in created_kinds
         if _patches_spec(decision.actions, sandbox):
             # Continue immediately: the watch event only repeats the response.
             return REQUEUE_NOW
         deferred = self._defer_seconds(sandbox, decision.status)
-        if deferred is None and creates_pod and not is_sandbox_ready(sandbox):
+        if deferred is None and creates_pod and not has_condition(sandbox, ConditionType.READY):
             # The scheduler responds within milliseconds: write one status for both.
             return REQUEUE_AFTER_POD_CREATE
         if deferred is None and await self._executor.write_status(sandbox, decision.status):
@@ -173,10 +173,6 @@ def _dependent_names(sandbox: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _creates_pod(actions: Sequence[Action]) -> bool:
-    return any(isinstance(action, Create) and action.manifest["kind"] == "Pod" for action in actions)
-
-
 def _patches_spec(actions: Sequence[Action], sandbox: dict[str, Any]) -> bool:
     uid = sandbox["metadata"]["uid"]
     return any(
@@ -187,8 +183,5 @@ def _patches_spec(actions: Sequence[Action], sandbox: dict[str, Any]) -> bool:
 
 def _becomes_suspended(sandbox: dict[str, Any], status: dict[str, Any] | None) -> bool:
     """Return whether the status reports the suspension: then no pod may exist under the pod's name."""
-    return _is_suspended({"status": status or {}}) and not _is_suspended(sandbox)
-
-
-def _is_suspended(sandbox: dict[str, Any]) -> bool:
-    return find_condition(sandbox, ConditionType.SUSPENDED).get("status") == "True"
+    suspended = ConditionType.SUSPENDED
+    return has_condition({"status": status}, suspended) and not has_condition(sandbox, suspended)

@@ -36,9 +36,10 @@ from holdfast.sandbox.status import (
     find_condition,
     has_condition,
     is_being_deleted,
+    not_ready_condition,
     updated_conditions,
 )
-from holdfast.sandbox.warmpool import is_sandbox_ready, matches_template, needs_replacement
+from holdfast.sandbox.warmpool import matches_template, needs_replacement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,7 +97,7 @@ def sandbox_claim_error_status(observed: ObservedSandboxClaim, message: str) -> 
     sandbox = _bound_sandbox(observed)
     if sandbox is None or seconds_until_claim_expiry(observed.sandbox_claim, observed.now) == 0:
         return _not_ready_decision(observed, SandboxReason.RECONCILER_ERROR, message).status
-    ready = ConditionUpdate(ConditionType.READY, "False", SandboxReason.RECONCILER_ERROR, message)
+    ready = not_ready_condition(SandboxReason.RECONCILER_ERROR, message)
     return _reconcile_bound(observed, sandbox, ready=ready).status
 
 
@@ -157,9 +158,10 @@ def _create_cold_sandbox(observed: ObservedSandboxClaim, template: Mapping[str, 
     labels = {
         **overrides.inherited_labels(sandbox_claim),
         SANDBOX_CLAIM_UID_LABEL: sandbox_claim["metadata"]["uid"],
+        LAUNCH_TYPE_LABEL: "cold",
     }
     spec = overrides.cold_sandbox_spec(sandbox_claim, template)
-    manifest = from_template.cold_sandbox(sandbox_claim, template, spec, labels)
+    manifest = from_template.sandbox_manifest(name, sandbox_claim, template, labels, spec)
     manifest["metadata"]["annotations"] |= applied_sandbox_claim_annotations(
         sandbox_claim, from_template.template_metadata(template)
     )
@@ -199,11 +201,11 @@ def _reconcile_bound(
 
 def _mirror_ready_condition(sandbox: Mapping[str, Any]) -> ConditionUpdate:
     ready = find_condition(sandbox, ConditionType.READY)
-    if is_sandbox_ready(sandbox):
+    if has_condition(sandbox, ConditionType.READY):
         return ConditionUpdate(ConditionType.READY, "True", ready["reason"], ready.get("message", ""))
     reason = ready.get("reason") or SandboxClaimReason.SANDBOX_NOT_READY
     message = ready.get("message") or "the sandbox is not ready"
-    return ConditionUpdate(ConditionType.READY, "False", reason, message)
+    return not_ready_condition(reason, message)
 
 
 def _mirror_finished_condition(obj: Mapping[str, Any]) -> ConditionUpdate:
@@ -241,7 +243,7 @@ def _pick_warm_sandbox(
         if is_controlled_by(one, pool)
         and not is_being_deleted(one)
         and not needs_replacement(one, pool, template, observed.now)
-        and (is_sandbox_ready(one) or matches_template(one, template))
+        and (has_condition(one, ConditionType.READY) or matches_template(one, template))
     ]
     for one in sorted(free, key=_adoption_order):
         base = _base_pod_metadata(one, template)
@@ -251,8 +253,8 @@ def _pick_warm_sandbox(
 
 
 def _adoption_order(sandbox: Mapping[str, Any]) -> tuple[bool, str, str]:
-    metadata = sandbox["metadata"]
-    return not is_sandbox_ready(sandbox), metadata.get("creationTimestamp", ""), metadata["name"]
+    metadata, ready = sandbox["metadata"], has_condition(sandbox, ConditionType.READY)
+    return not ready, metadata.get("creationTimestamp", ""), metadata["name"]
 
 
 def _base_pod_metadata(warm: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,7 +306,7 @@ def _not_ready_decision(
     observed: ObservedSandboxClaim, reason: str, message: str, *actions: Action
 ) -> Decision:
     """Report that the SandboxClaim is not ready. Its Finished condition stays: the TTL counts from it."""
-    conditions = [ConditionUpdate(ConditionType.READY, "False", reason, message)]
+    conditions = [not_ready_condition(reason, message)]
     if find_condition(observed.sandbox_claim, ConditionType.FINISHED):
         conditions.append(_mirror_finished_condition(observed.sandbox_claim))
     reference = (observed.sandbox_claim.get("status") or {}).get("sandbox")

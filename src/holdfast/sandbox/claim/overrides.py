@@ -16,16 +16,18 @@ from holdfast.api import (
     MANAGED_BY_LABEL,
     SANDBOX_CLAIM_UID_LABEL,
     SANDBOX_ID_LABEL,
-    ConditionType,
     SandboxClaimReason,
 )
 from holdfast.sandbox.from_template import sandbox_spec, template_metadata
+from holdfast.sandbox.manifests import merge_patch
 from holdfast.sandbox.network_policy import find_allowing_label
-from holdfast.sandbox.status import ConditionUpdate
+from holdfast.sandbox.status import not_ready_condition
 from holdfast.sandbox.validation import is_router_label, reserved_annotation_reason, reserved_label_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from holdfast.sandbox.status import ConditionUpdate
 
 
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -59,14 +61,11 @@ def merge_pod_metadata(
 
 def metadata_patch(actual: Mapping[str, Any] | None, desired: Mapping[str, Any]) -> dict[str, Any]:
     """Merge patch between two metadata; empty if they are equal."""
-    changes: dict[str, Any] = {}
-    for field in METADATA_FIELDS:
-        before, after = (actual or {}).get(field) or {}, desired.get(field) or {}
-        change = {key: value for key, value in after.items() if before.get(key) != value}
-        change |= dict.fromkeys(before.keys() - after.keys())
-        if change:
-            changes[field] = change
-    return changes
+    before, after = (
+        {field: (metadata or {}).get(field) or {} for field in METADATA_FIELDS}
+        for metadata in (actual, desired)
+    )
+    return merge_patch(before, after)
 
 
 def find_metadata_rejection(
@@ -108,11 +107,9 @@ def find_metadata_rejection(
 
 
 def _metadata_rejection(field: str, problem: str) -> ConditionUpdate:
-    return _rejection(SandboxClaimReason.INVALID_METADATA, f"additionalPodMetadata.{field}: {problem}")
-
-
-def _rejection(reason: SandboxClaimReason, message: str) -> ConditionUpdate:
-    return ConditionUpdate(ConditionType.READY, "False", reason, message)
+    return not_ready_condition(
+        SandboxClaimReason.INVALID_METADATA, f"additionalPodMetadata.{field}: {problem}"
+    )
 
 
 def _format_error(field: str, key: str, value: str) -> str:
@@ -171,7 +168,7 @@ def _env_rejection(sandbox_claim: Mapping[str, Any], template: Mapping[str, Any]
         pod, added = template["spec"]["podTemplate"]["spec"], set[tuple[str, str]]()
         problems = (_env_var_error(pod, variable, policy, added) for variable in variables)
         problem = next(filter(None, problems), "")
-    return _rejection(SandboxClaimReason.ENV_VARS_INJECTION_REJECTED, problem) if problem else None
+    return not_ready_condition(SandboxClaimReason.ENV_VARS_INJECTION_REJECTED, problem) if problem else None
 
 
 def _env_var_error(
@@ -207,7 +204,7 @@ def _pvc_templates_rejection(
         problem = f"two volume claim templates have the name {duplicate!r}"
     elif policy == "Allowed" and (override := next((name for name in names if name in existing), "")):
         problem = f"volume claim template {override!r} exists, and the template does not allow overrides"
-    return _rejection(SandboxClaimReason.VOLUME_CLAIM_TEMPLATES_ERROR, problem) if problem else None
+    return not_ready_condition(SandboxClaimReason.VOLUME_CLAIM_TEMPLATES_ERROR, problem) if problem else None
 
 
 def _find_container(pod: Mapping[str, Any], variable: Mapping[str, Any]) -> Any:
