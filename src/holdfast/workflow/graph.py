@@ -5,6 +5,7 @@ Every mistake in a workflow is a `WorkflowError` that is raised before any effec
 
 from __future__ import annotations
 
+import graphlib
 import heapq
 import inspect
 import typing
@@ -100,20 +101,17 @@ class Graph:
                 if waiting[dependant] == 0:
                     heapq.heappush(ready, position[dependant])
         if any(waiting.values()):
-            raise WorkflowError(
-                f"the steps depend on each other in a cycle: {' → '.join(self._find_cycle(waiting))}",
-                hint="Remove one of these dependencies.",
-            )
+            self._raise_cycle_error()
 
-    def _find_cycle(self, waiting: dict[str, int]) -> list[str]:
-        """Return one cycle as a path that ends at its first step."""
-        stuck = {name for name, count in waiting.items() if count > 0}
-        name = next(need for start in stuck for need in self.needs[start] if need in stuck)
-        path: list[str] = []
-        while name not in path:
-            path.append(name)
-            name = next(need for need in self.needs[name] if need in stuck)
-        return [*path[path.index(name) :], name]
+    def _raise_cycle_error(self) -> None:
+        try:
+            graphlib.TopologicalSorter(self.needs).prepare()
+        except graphlib.CycleError as error:
+            cycle = reversed(error.args[1])  # from a step to what it needs, and back to that step
+            raise WorkflowError(
+                f"the steps depend on each other in a cycle: {' → '.join(cycle)}",
+                hint="Remove one of these dependencies.",
+            ) from None
 
 
 def _check_step(step: object) -> None:
@@ -146,7 +144,7 @@ def _check_step(step: object) -> None:
 
 
 def _check_hooks(step: Step) -> None:
-    for hook in ("run", "probe", "inputs", "restore", "resolve"):
+    for hook in ("run", "probe", "inputs", "restore"):
         if not callable(getattr(step, hook)):
             raise WorkflowError(
                 f"`{hook}` of step {step.name!r} must be a function, not {step.__dict__[hook]!r}"
@@ -167,9 +165,7 @@ def _check_hooks(step: Step) -> None:
 
 def _is_decided_by_record(step: Step) -> bool:
     """Report whether the record alone decides, because the step has no probe and no `restore`."""
-    return step.repeat != "always" and not any(
-        has_hook(step, hook) for hook in ("probe", "restore", "resolve")
-    )
+    return step.repeat != "always" and not has_hook(step, "probe") and not has_hook(step, "restore")
 
 
 def _is_annotated_none(step: Step) -> bool:

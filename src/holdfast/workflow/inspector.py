@@ -119,17 +119,12 @@ class StepInspector:
 
     def probe(self, task: StepTask) -> ProbeResult | None:
         """Probe a step once; None if it has no probe."""
-        step, record = task.step, task.record
-        was_interrupted = task.context.attempt > 0 or (record is not None and record.state != "done")
-        if was_interrupted and has_hook(step, "resolve"):
-            probe_result = step.resolve(task.context)
-        elif has_hook(step, "probe"):
-            probe_result = step.probe(task.context)
-        else:
+        if not has_hook(task.step, "probe"):
             return None
+        probe_result = task.step.probe(task.context)
         if not isinstance(probe_result, ProbeResult):
             raise WorkflowError(
-                f"the probe of step {step.name!r} returned {probe_result!r}",
+                f"the probe of step {task.step.name!r} returned {probe_result!r}",
                 hint="Return done(...), absent(...), partial(...) or unknown(...).",
             )
         task.context.probe_result = probe_result

@@ -96,7 +96,6 @@ class Step:
         probe: Callable[[StepContext], ProbeResult] | None = None,
         inputs: Callable[[StepContext], Mapping[str, Any]] | Mapping[str, Any] | None = None,
         restore: Callable[[StepContext, Any], None] | None = None,
-        resolve: Callable[[StepContext], ProbeResult] | None = None,
         title: str | None = None,
         needs: Sequence[str] | None = None,
         reads: Sequence[str] | None = None,
@@ -107,9 +106,9 @@ class Step:
     ) -> None:
         constant_inputs = dict(inputs) if isinstance(inputs, Mapping) else None
         overrides: dict[str, object] = {
-            "name": name, "run": run, "probe": probe, "restore": restore, "resolve": resolve, "title": title,
-            "inputs": inputs if constant_inputs is None else lambda _ctx: constant_inputs, "needs": needs,
-            "reads": reads, "version": version, "repeat": repeat, "policy": policy, "touches": touches,
+            "name": name, "run": run, "probe": probe, "restore": restore, "title": title, "needs": needs,
+            "inputs": inputs if constant_inputs is None else lambda _ctx: constant_inputs, "reads": reads,
+            "version": version, "repeat": repeat, "policy": policy, "touches": touches,
         }  # fmt: skip
         self.__dict__.update({key: value for key, value in overrides.items() if value is not None})
 
@@ -130,10 +129,6 @@ class Step:
 
         `result` is None if it is not known: the probe found the effect and returned no result.
         """
-
-    def resolve(self, ctx: StepContext) -> ProbeResult:
-        """Observe the state after a process died in this step; by default, call `probe`."""
-        return self.probe(ctx)
 
     def __repr__(self) -> str:
         return f"<step {self.name or type(self).__name__}>"

@@ -124,9 +124,7 @@ class StepExecutor:
         return self._skip_step(task, decision.reason, started_at, raw, adopted=adopted)
 
     def _probe(self, task: StepTask) -> ProbeResult | None:
-        if task.step.repeat == "always" or not (
-            has_hook(task.step, "probe") or has_hook(task.step, "resolve")
-        ):
+        if task.step.repeat == "always" or not has_hook(task.step, "probe"):
             return None
         self._raise_if_stopping(task)
         with self._interrupts.interruptible():

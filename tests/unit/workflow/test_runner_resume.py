@@ -147,27 +147,6 @@ def test_in_flight_step_found_done_is_not_repeated(store, world: World):
     assert world.made == ["x"]
 
 
-def test_resolve_replaces_probe_after_crash(store, world: World):
-    class Odd(Step):
-        name = "odd"
-
-        def probe(self, ctx):
-            return absent("the probe cannot see it")
-
-        def resolve(self, ctx):
-            return done("found in the log", result={"id": 7})
-
-        def run(self, ctx):
-            world.made.append("odd")
-            raise KeyboardInterrupt
-
-    with pytest.raises(OperationCancelledError):
-        Workflow("w", [Odd()]).run(store=store)
-    outcome = Workflow("w", [Odd()]).run(store=store)
-    assert world.made == ["odd"]
-    assert outcome.result("odd") == {"id": 7}
-
-
 def test_unknown_probe_is_retried_then_fails_as_temporary(store, world: World):
     asked = []
 

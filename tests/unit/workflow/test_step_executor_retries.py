@@ -71,23 +71,6 @@ def test_restore_runs_after_failed_attempt(store, world: World):
     assert (world.made, seen) == (["connect"], ["restored"])
 
 
-def test_resolve_replaces_probe_between_attempts(store, world: World):
-    def send(ctx):
-        world.made.append("send")
-        raise ConnectionResetError("reset")
-
-    step = Step(
-        "send",
-        probe=lambda ctx: absent("the probe cannot see it"),
-        resolve=lambda ctx: done("found in the log"),
-        run=send,
-        policy=Policy(attempts=3, backoff=constant(1)),
-    )
-    with testing_mode():
-        Workflow("w", [step]).run(store=store)
-    assert world.made == ["send"]
-
-
 def test_probe_of_old_effect_does_not_end_attempts_of_change(store, world: World):
     """With a changed input its yes may mean what was there before."""
 
