@@ -114,7 +114,7 @@ class ClientCertificateStore:
     """The directory with the client certificates of one gateway.
 
         mtls/current        → generation-2          in use; an atomic rename of the link switches it
-        mtls/generation-1/  ca.crt tls.crt tls.key  kept until `confirm()`, for `roll_back()`
+        mtls/generation-1/  ca.crt tls.crt tls.key  kept until `confirm()`: the new one may not work
         mtls/generation-2/  ca.crt tls.crt tls.key
 
     After a crash, the old generation is in use or the new one, never a mixture; the next `write()` or
@@ -157,7 +157,7 @@ class ClientCertificateStore:
             home.write_atomic(generation / CERTIFICATE_FILE, identity.client.certificate)
             home.write_atomic(generation / KEY_FILE, identity.client.key)
             home.fsync_directory(self.folder)
-            self._switch_to(number)
+            replace_symlink(self.current, generation.name)
         return True
 
     @property
@@ -173,26 +173,12 @@ class ClientCertificateStore:
         with translate_os_errors(self.folder):
             return self._remove_generations(number for number in self._generations() if number != current)
 
-    def roll_back(self) -> bool:
-        """Switch back to the last confirmed generation; return False if there is none."""
-        current = self._current_generation()
-        older = [number for number in self._generations() if current is None or number < current]
-        complete = [n for n in older if self._read_generation(self._generation_path(n)).value is not None]
-        if not complete:
-            return False
-        with translate_os_errors(self.folder):
-            self._switch_to(min(complete))
-        return True
-
     def remove(self) -> None:
         """Remove the directory with all generations, if it exists."""
         with translate_os_errors(self.folder):
             self.current.unlink(missing_ok=True)
             if self.folder.exists():
                 shutil.rmtree(self.folder)
-
-    def _switch_to(self, number: int) -> None:
-        replace_symlink(self.current, f"generation-{number}")
 
     def _read_generation(self, generation: Path) -> StoredCredentials[ClientIdentity]:
         parts: dict[str, bytes] = {}
