@@ -147,17 +147,11 @@ class CertificateBundle(_SecretValue):
 StoredT = TypeVar("StoredT", CertificateBundle, ClientIdentity)
 
 
-class StoredCredentials(Generic[StoredT]):
+class StoredCredentials(msgspec.Struct, Generic[StoredT], frozen=True):
     """Credentials read from storage: the value (None if incomplete) and the problems of the storage."""
 
-    __slots__ = ("problems", "value")
-
-    def __init__(self, value: StoredT | None, problems: tuple[CertificateProblem, ...] = ()) -> None:
-        self.value: StoredT | None = value
-        self.problems = problems
-
-    def __repr__(self) -> str:
-        return f"StoredCredentials({self.value!r}, {self.problems!r})"
+    value: StoredT | None
+    problems: tuple[CertificateProblem, ...] = ()
 
 
 SERVER_SECRET = "holdfast-server-tls"  # noqa: S105

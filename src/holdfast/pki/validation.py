@@ -7,7 +7,7 @@ input or of a library's message. Problems of the storage (files, Secrets) are fo
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 # The package is imported before its submodules: in the other order, two threads can deadlock.
 from cryptography import x509
@@ -23,14 +23,17 @@ from holdfast.pki.bundle import (
     ClientIdentity,
     KeyPair,
     StoredCredentials,
-    StoredT,
     ValidationResult,
 )
 from holdfast.pki.server_names import has_matching_name, normalize_server_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+
+ParsedT = TypeVar("ParsedT")
+ExtensionT = TypeVar("ExtensionT", bound=x509.ExtensionType)
 
 # A certificate is renewed when less than this fraction of its lifetime is left.
 RENEW_BELOW = 1 / 3
@@ -45,7 +48,7 @@ _MIN_CURVE_BITS = 256
 
 
 def validate_bundle(
-    stored: CertificateBundle | StoredCredentials[CertificateBundle],
+    stored: StoredCredentials[CertificateBundle],
     *,
     names: Iterable[str],
     at: dt.datetime,
@@ -54,19 +57,23 @@ def validate_bundle(
     """Check that a bundle is valid, covers these server names, and is not due for renewal at a time."""
     names = normalize_server_names(names)
     clock = _ValidityCheck(at, renew_below)
-    bundle, problems = _unwrap(stored)
+    bundle = stored.value
     if bundle is None:
-        return ValidationResult(tuple(problems))
+        return ValidationResult(stored.problems)
     ca = parse_certificate(bundle.ca, _CA_LABEL)
-    problems.extend(_ca_problems(ca, clock))
-    problems.extend(_key_pair_problems("server", bundle.server, ca, ExtendedKeyUsageOID.SERVER_AUTH, clock))
-    problems.extend(_missing_name_problems(bundle.server, names))
-    problems.extend(_key_pair_problems("client", bundle.client, ca, ExtendedKeyUsageOID.CLIENT_AUTH, clock))
-    return ValidationResult(tuple(problems))
+    server_use, client_use = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+    return ValidationResult(
+        (
+            *stored.problems,
+            *_ca_problems(ca, clock),
+            *_key_pair_problems("server", bundle.server, ca, server_use, clock, names),
+            *_key_pair_problems("client", bundle.client, ca, client_use, clock),
+        )
+    )
 
 
 def validate_client_identity(
-    stored: ClientIdentity | StoredCredentials[ClientIdentity],
+    stored: StoredCredentials[ClientIdentity],
     *,
     at: dt.datetime,
     ca: bytes | None = None,
@@ -74,15 +81,16 @@ def validate_client_identity(
 ) -> ValidationResult:
     """Check a client identity; `ca` is the current CA of its gateway, if known."""
     clock = _ValidityCheck(at, renew_below)
-    identity, problems = _unwrap(stored)
+    identity, problems = stored.value, list(stored.problems)
     if identity is None:
-        return ValidationResult(tuple(problems))
+        return ValidationResult(stored.problems)
     own = parse_certificate(identity.ca, _CA_LABEL)
     problems.extend(_ca_problems(own, clock))
-    problems.extend(
-        _key_pair_problems("client", identity.client, own, ExtendedKeyUsageOID.CLIENT_AUTH, clock)
-    )
-    if ca is not None and not _is_same_certificate(own, parse_certificate(ca, _CA_LABEL)):
+    client_use = ExtendedKeyUsageOID.CLIENT_AUTH
+    problems.extend(_key_pair_problems("client", identity.client, own, client_use, clock))
+    # Two CAs that cannot be parsed count as different: equal problems prove nothing.
+    is_parsed = not isinstance(own, CertificateProblem)
+    if ca is not None and not (is_parsed and own == parse_certificate(ca, _CA_LABEL)):
         problems.append(
             CertificateProblem("foreign-ca", "the client certificate is from another CA than the gateway's")
         )
@@ -130,12 +138,6 @@ class _ValidityCheck:
             yield CertificateProblem("near-expiry", text)
 
 
-def _unwrap(stored: StoredT | StoredCredentials[StoredT]) -> tuple[StoredT | None, list[CertificateProblem]]:
-    if isinstance(stored, StoredCredentials):
-        return stored.value, list(stored.problems)
-    return stored, []
-
-
 def _ca_problems(
     facts: ParsedCertificate | CertificateProblem, clock: _ValidityCheck
 ) -> Iterator[CertificateProblem]:
@@ -156,6 +158,7 @@ def _key_pair_problems(
     ca: ParsedCertificate | CertificateProblem,
     use: x509.ObjectIdentifier,
     clock: _ValidityCheck,
+    names: Iterable[str] = (),
 ) -> Iterator[CertificateProblem]:
     what = f"the {role} certificate"
     facts = parse_certificate(pair.certificate, what)
@@ -173,6 +176,9 @@ def _key_pair_problems(
         yield CertificateProblem("wrong-use", f"{what} is not issued for use as {role}")
     yield from _strength_problems(what, facts)
     yield from clock.check(what, facts)
+    for name in names:
+        if not has_matching_name(facts.names, name):
+            yield CertificateProblem("missing-name", f"{what} does not cover {name}")
 
 
 def _strength_problems(what: str, facts: ParsedCertificate) -> Iterator[CertificateProblem]:
@@ -180,23 +186,6 @@ def _strength_problems(what: str, facts: ParsedCertificate) -> Iterator[Certific
         yield CertificateProblem("weak-key", f"the key of {what} is too weak: {facts.weak_key}")
     if facts.weak_signature:
         yield CertificateProblem("weak-signature", f"{what} is signed with {facts.weak_signature}")
-
-
-def _missing_name_problems(server: KeyPair, names: tuple[str, ...]) -> Iterator[CertificateProblem]:
-    facts = parse_certificate(server.certificate, "")
-    if isinstance(facts, CertificateProblem):
-        return
-    for name in names:
-        if not has_matching_name(facts.names, name):
-            yield CertificateProblem("missing-name", f"the server certificate does not cover {name}")
-
-
-def _is_same_certificate(
-    one: ParsedCertificate | CertificateProblem, other: ParsedCertificate | CertificateProblem
-) -> bool:
-    if isinstance(one, CertificateProblem) or isinstance(other, CertificateProblem):
-        return False
-    return one.certificate == other.certificate
 
 
 # Parsing ---------------------------------------------------------------------------------------------------
@@ -226,27 +215,17 @@ class ParsedCertificate(NamedTuple):
 
 def parse_certificate(pem: bytes, what: str) -> ParsedCertificate | CertificateProblem:
     """Parse a PEM text with one certificate; `what` names it in the problem."""
-    problem = _pem_block_problem(pem, what, b"CERTIFICATE-----")
-    if problem is not None:
-        return problem
-    try:
-        return _to_parsed_certificate(x509.load_pem_x509_certificate(pem))
-    except _PARSE_ERRORS:
-        return _unreadable_problem(what)
+    return _parse_pem(pem, what, b"CERTIFICATE-----", _load_certificate)
 
 
 def _parse_private_key(pem: bytes, what: str) -> bytes | CertificateProblem:
     """The public half of a PEM private key, as DER; the private key itself is not kept."""
-    problem = _pem_block_problem(pem, what, b"PRIVATE KEY-----")
-    if problem is not None:
-        return problem
-    try:
-        return _public_key_der(serialization.load_pem_private_key(pem, password=None).public_key())
-    except _PARSE_ERRORS:
-        return _unreadable_problem(what)
+    return _parse_pem(pem, what, b"PRIVATE KEY-----", _load_public_half)
 
 
-def _pem_block_problem(pem: bytes, what: str, label: bytes) -> CertificateProblem | None:
+def _parse_pem(
+    pem: bytes, what: str, label: bytes, load: Callable[[bytes], ParsedT]
+) -> ParsedT | CertificateProblem:
     if not pem.strip():
         return CertificateProblem("incomplete", f"{what} is missing")
     count = pem.count(_PEM_BEGIN)
@@ -254,14 +233,19 @@ def _pem_block_problem(pem: bytes, what: str, label: bytes) -> CertificateProble
         return CertificateProblem("unreadable", f"{what} has {count} PEM blocks instead of one")
     if label not in pem or b"ENCRYPTED" in pem:
         return CertificateProblem("unreadable", f"{what} has the wrong type or is encrypted")
-    return None
+    try:
+        return load(pem)
+    except _PARSE_ERRORS:
+        # The library's message is left out: it may quote a part of the key.
+        return CertificateProblem("unreadable", f"{what} cannot be parsed: it is damaged or incomplete")
 
 
-def _unreadable_problem(what: str) -> CertificateProblem:
-    return CertificateProblem("unreadable", f"{what} cannot be parsed: it is damaged or incomplete")
+def _load_public_half(pem: bytes) -> bytes:
+    return _public_key_der(serialization.load_pem_private_key(pem, password=None).public_key())
 
 
-def _to_parsed_certificate(certificate: x509.Certificate) -> ParsedCertificate:
+def _load_certificate(pem: bytes) -> ParsedCertificate:
+    certificate = x509.load_pem_x509_certificate(pem)
     key = certificate.public_key()
     return ParsedCertificate(
         certificate=certificate,
@@ -269,37 +253,32 @@ def _to_parsed_certificate(certificate: x509.Certificate) -> ParsedCertificate:
         not_before=certificate.not_valid_before_utc,
         not_after=certificate.not_valid_after_utc,
         is_ca=_is_ca(certificate),
-        extended_key_usages=_extended_key_usages(certificate),
+        extended_key_usages=frozenset(_extension(certificate, x509.ExtendedKeyUsage) or ()),
         public_key=_public_key_der(key),
         weak_key=_weak_key(key),
         weak_signature=_weak_signature(certificate),
     )
 
 
-def _subject_alternative_names(certificate: x509.Certificate) -> tuple[str, ...]:
+def _extension(certificate: x509.Certificate, kind: type[ExtensionT]) -> ExtensionT | None:
     try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
+        return None
+
+
+def _subject_alternative_names(certificate: x509.Certificate) -> tuple[str, ...]:
+    names = _extension(certificate, x509.SubjectAlternativeName)
+    if names is None:
         return ()
     dns = [name.lower() for name in names.get_values_for_type(x509.DNSName)]
     return (*dns, *(str(address) for address in names.get_values_for_type(x509.IPAddress)))
 
 
 def _is_ca(certificate: x509.Certificate) -> bool:
-    extensions = certificate.extensions
-    try:
-        if not extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
-            return False
-        return extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
-    except x509.ExtensionNotFound:
-        return False
-
-
-def _extended_key_usages(certificate: x509.Certificate) -> frozenset[x509.ObjectIdentifier]:
-    try:
-        return frozenset(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
-    except x509.ExtensionNotFound:
-        return frozenset()
+    constraints = _extension(certificate, x509.BasicConstraints)
+    usage = _extension(certificate, x509.KeyUsage)
+    return constraints is not None and constraints.ca and usage is not None and usage.key_cert_sign
 
 
 def _weak_key(key: object) -> str:
@@ -317,10 +296,5 @@ def _weak_signature(certificate: x509.Certificate) -> str:
     return algorithm.name if isinstance(algorithm, _WEAK_HASHES) else ""
 
 
-def _public_key_der(key: object) -> bytes:
-    if not hasattr(key, "public_bytes"):
-        raise TypeError("not a public key")
-    encoded: bytes = key.public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return encoded
+def _public_key_der(key: PublicKeyTypes) -> bytes:
+    return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)

@@ -53,14 +53,19 @@ def test_bundle_cannot_be_serialized(bundle):
             assert not any(line in str(caught.value) for line in lines_of_keys(bundle))
 
 
+def test_stored_bundle_cannot_be_serialized(bundle):
+    """It is a struct with fields, so an encoder reaches the bundle and must be stopped there."""
+    for write in (pickle.dumps, json.dumps, msgspec.json.encode, msgspec.to_builtins):
+        with pytest.raises(TypeError) as caught:
+            write(StoredCredentials(bundle))
+        assert not any(line in str(caught.value) for line in lines_of_keys(bundle))
+
+
 def test_damaged_key_is_not_quoted(bundle):
-    found = validate_bundle(
-        CertificateBundle(
-            POISONED, KeyPair(POISONED, POISONED), KeyPair(bundle.client.certificate, POISONED)
-        ),
-        names=NAMES,
-        at=NOW,
+    poisoned = CertificateBundle(
+        POISONED, KeyPair(POISONED, POISONED), KeyPair(bundle.client.certificate, POISONED)
     )
+    found = validate_bundle(StoredCredentials(poisoned), names=NAMES, at=NOW)
     assert PLANTED.decode() not in str(found) + repr(found)
     assert PLANTED not in msgspec.json.encode(found)
     assert isinstance(

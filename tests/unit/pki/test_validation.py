@@ -13,6 +13,7 @@ from holdfast.pki import (
     CertificateBundle,
     ClientIdentity,
     KeyPair,
+    StoredCredentials,
     issue_bundle,
     validate_bundle,
     validate_client_identity,
@@ -38,13 +39,17 @@ ip8rAiA7Ky1myMkxZaz3uMvdn97ZIXpX/Ktd2VUKlXypKIJVfg==
 
 
 def validate(bundle, *, names=NAMES, at=NOW, **more):
-    return validate_bundle(bundle, names=names, at=at, **more)
+    return validate_bundle(StoredCredentials(bundle), names=names, at=at, **more)
+
+
+def validate_client(identity, *, ca=None):
+    return validate_client_identity(StoredCredentials(identity), at=NOW, ca=ca)
 
 
 def test_new_bundle_is_valid(bundle):
     assert validate(bundle).is_valid
     assert str(validate(bundle)) == "valid"
-    assert validate_client_identity(bundle.client_identity, at=NOW, ca=bundle.ca).is_valid
+    assert validate_client(bundle.client_identity, ca=bundle.ca).is_valid
 
 
 def test_bundles_of_other_tools_are_valid(custom_ca):
@@ -100,9 +105,14 @@ def test_ca_with_same_name_and_other_key_is_foreign(custom_ca):
 
 
 def test_client_of_old_ca_is_detected(bundle, other_bundle):
-    found = validate_client_identity(bundle.client_identity, at=NOW, ca=other_bundle.ca)
+    found = validate_client(bundle.client_identity, ca=other_bundle.ca)
     assert str(found) == "the client certificate is from another CA than the gateway's"
-    assert validate_client_identity(bundle.client_identity, at=NOW, ca=b"rubbish").codes == {"foreign-ca"}
+    assert validate_client(bundle.client_identity, ca=b"rubbish").codes == {"foreign-ca"}
+
+
+def test_unreadable_ca_never_equals_another_unreadable_ca(bundle):
+    found = validate_client(ClientIdentity(b"rubbish", bundle.client), ca=b"rubbish")
+    assert found.codes == {"unreadable", "foreign-ca"}
 
 
 def test_leaf_is_not_a_ca(bundle):
@@ -192,9 +202,7 @@ def test_additional_ca_is_rejected(bundle, other_bundle):
 
 
 def test_key_in_place_of_certificate_is_detected(bundle):
-    found = validate_client_identity(
-        ClientIdentity(bundle.ca, KeyPair(bundle.client.key, bundle.client.certificate)), at=NOW
-    )
+    found = validate_client(ClientIdentity(bundle.ca, KeyPair(bundle.client.key, bundle.client.certificate)))
     assert found.codes == {"unreadable"}
 
 
