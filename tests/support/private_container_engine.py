@@ -19,8 +19,9 @@ import pytest
 
 from holdfast.containers import ContainerEngine, load_image
 from holdfast.errors import ContainerEngineUnreachableError
-from holdfast.images.build import create_image_archive
+from holdfast.images.build import LAYER_FILE, create_image_archive
 from holdfast.images.build_cache import BuildCache
+from holdfast.images.debian_rootfs import ROOTFS_FILE
 from holdfast.images.recipe import Recipe
 from holdfast.remote import connect
 from holdfast.retry import Policy, constant
@@ -101,7 +102,9 @@ class PrivateContainerEngine:
         recipe, cache = Recipe("node"), BuildCache()
         rootfs = cache.find("build-rootfs-node", recipe.rootfs_key)
         layer = cache.find("build-layer-node", recipe.layer_key)
-        load_image(self.connect(), create_image_archive(recipe, rootfs=rootfs, layer=layer).stream())
+        load_image(
+            self.connect(), create_image_archive(recipe, [rootfs / ROOTFS_FILE, layer / LAYER_FILE]).stream()
+        )
         return recipe.reference
 
     def _start_once(self) -> None:

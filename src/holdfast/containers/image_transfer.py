@@ -16,7 +16,7 @@ from holdfast.containers.exec import CommandResult, RunningCommand
 from holdfast.errors import ContainerEngineError, OperationCancelledError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from holdfast.containers.client import ContainerEngine
 
@@ -62,6 +62,15 @@ class TransferProgress:
             if elapsed < _MIN_INTERVAL or not changed:
                 return
         self._report(percent, now)
+
+    def track(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the chunks, and report the bytes of those that the receiver has taken."""
+        sent = 0
+        for chunk in chunks:
+            yield chunk
+            sent += len(chunk)
+            self.update(sent)
+        self.finish()
 
     def finish(self) -> None:
         """Report the last bytes if the rate limit suppressed them."""
@@ -172,7 +181,7 @@ def transfer_images(
     container: str,
     argv: Sequence[str],
     *,
-    progress: Callable[[int], None],
+    progress: TransferProgress,
     read_timeout: float,
     stop: threading.Event | None = None,
 ) -> CommandResult:
@@ -184,7 +193,7 @@ def transfer_images(
         target: the engine of the container.
         container: the container.
         argv: the command.
-        progress: receives the number of bytes sent so far.
+        progress: reports the bytes that were sent.
         read_timeout: limit in seconds for one read from the source.
         stop: cancels the transfer when it is set.
 
@@ -197,23 +206,18 @@ def transfer_images(
     ):
         command.on_end = archive.close
         try:
-            command.send_input(_chunks_with_progress(archive, progress, stop))
+            command.send_input(progress.track(_chunks_until_stop(archive, stop)))
         except ContainerEngineError:
             if not command.ended.is_set():
                 raise
         return command.wait()
 
 
-def _chunks_with_progress(
-    chunks: ImageArchiveStream, progress: Callable[[int], None], stop: threading.Event | None
-) -> Iterator[bytes]:
-    sent = 0
+def _chunks_until_stop(chunks: ImageArchiveStream, stop: threading.Event | None) -> Iterator[bytes]:
     for chunk in chunks:
         if stop is not None and stop.is_set():
             raise OperationCancelledError("stopped while images were being sent; the node has none of them")
         yield chunk
-        sent += len(chunk)
-        progress(sent)
 
 
 def demultiplex_output(output: bytes) -> str:

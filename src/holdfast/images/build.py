@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from holdfast.containers import INPUTS, ContainerEngine, find_image, load_image, remove_unused_image
+from holdfast.containers import (
+    INPUTS,
+    ContainerEngine,
+    TransferProgress,
+    find_image,
+    load_image,
+    remove_unused_image,
+)
 from holdfast.images import python_layer
 from holdfast.images.build_cache import BuildCache, list_files
 from holdfast.images.build_tools import ToolRunner
@@ -25,7 +32,7 @@ from holdfast.remote import connect
 from holdfast.workflow import ProbeResult, Step, Workflow, absent, done, partial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from holdfast.events import EventBus
@@ -85,21 +92,13 @@ class LoadImage(Step):
     """The image, loaded into the container engine."""
 
     def __init__(
-        self,
-        recipe: Recipe,
-        engine: ContainerEngine,
-        *,
-        rootfs: BuildStage,
-        layer: BuildStage,
-        dependencies: BuildStage | None,
+        self, recipe: Recipe, engine: ContainerEngine, layers: Sequence[tuple[BuildStage, str]]
     ) -> None:
         title = f"{recipe.variant_name.capitalize()}: {recipe.reference}"
-        super().__init__(f"load-{recipe.variant_name}", title=title, needs=[layer.name])
+        super().__init__(f"load-{recipe.variant_name}", title=title, needs=[layers[-1][0].name])
         self._recipe = recipe
         self._engine = engine
-        self._rootfs = rootfs
-        self._layer = layer
-        self._dependencies = dependencies
+        self._layers = layers
 
     def probe(self, ctx: StepContext) -> ProbeResult:
         del ctx
@@ -109,28 +108,13 @@ class LoadImage(Step):
         return done("up to date") if state == "up to date" else partial("an older image is loaded")
 
     def run(self, ctx: StepContext) -> None:
-        archive = create_image_archive(
-            self._recipe,
-            rootfs=self._rootfs.output_dir(),
-            layer=self._layer.output_dir(),
-            dependencies=self._dependencies.output_dir() if self._dependencies else None,
-        )
+        layers = [stage.output_dir() / file for stage, file in self._layers]
+        archive = create_image_archive(self._recipe, layers)
         replaced = find_image(self._engine, self._recipe.reference)
-        load_image(self._engine, _stream_with_progress(archive, ctx))
+        load_image(self._engine, TransferProgress(archive.size(), ctx.progress).track(archive.stream()))
         if replaced is not None:
             remove_unused_image(self._engine, replaced.id)
         ctx.note("loaded into the container engine")
-
-
-def _stream_with_progress(archive: ImageArchive, ctx: StepContext) -> Iterator[bytes]:
-    total, sent, reported = archive.size(), 0, 0.0
-    for chunk in archive.stream():
-        yield chunk
-        sent += len(chunk)
-        fraction = min(sent / total, 1.0)
-        if fraction - reported >= 0.01:  # noqa: PLR2004 (a progress bar needs no more)
-            reported = fraction
-            ctx.progress(f"{sent / 1e6:.0f} of {total / 1e6:.0f} MB", fraction)
 
 
 class BuiltImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,17 +190,20 @@ def image_steps(recipe: Recipe, engine: ContainerEngine, cache: BuildCache) -> l
         write_layer(recipe, target, rootfs=rootfs.output_dir(), binaries=programs)
 
     stages: list[BuildStage] = []
-    binaries = dependencies = None
+    binaries = None
     build = bind(build_rootfs, source.debian)
     rootfs = add_stage("rootfs", "Debian packages", recipe.rootfs_key, build, recipe.image)
+    # In the order of the image: layers that rarely change come first.
+    layers = [(rootfs, ROOTFS_FILE)]
     if source.go is not None:
         build = bind(build_binaries, recipe.folder, source.go)
         binaries = add_stage("binaries", "Kubernetes programs", recipe.binaries_key, build)
     if source.python is not None and not source.python.only:
         build = bind(python_layer.install_dependencies, source.python, recipe.architecture)
         dependencies = add_stage("dependencies", "Python packages", recipe.dependencies_key, build)
-    layer = add_stage("layer", "own files", recipe.layer_key, build_layer)
-    return [*stages, LoadImage(recipe, engine, rootfs=rootfs, layer=layer, dependencies=dependencies)]
+        layers.append((dependencies, python_layer.DEPENDENCIES_LAYER_FILE))
+    layers.append((add_stage("layer", "own files", recipe.layer_key, build_layer), LAYER_FILE))
+    return [*stages, LoadImage(recipe, engine, layers)]
 
 
 def image_states() -> list[ImageState]:
@@ -258,14 +245,11 @@ def write_layer(recipe: Recipe, target: Path, *, rootfs: Path, binaries: Path | 
             python_layer.add_package(layer, source.python)
 
 
-def create_image_archive(
-    recipe: Recipe, *, rootfs: Path, layer: Path, dependencies: Path | None = None
-) -> ImageArchive:
-    """Return the image as an archive for the container engine; layers that rarely change come first."""
-    between = [] if dependencies is None else [dependencies / python_layer.DEPENDENCIES_LAYER_FILE]
+def create_image_archive(recipe: Recipe, layers: Sequence[Path]) -> ImageArchive:
+    """Return the image as an archive for the container engine."""
     return ImageArchive(
         recipe.reference,
-        [rootfs / ROOTFS_FILE, *between, layer / LAYER_FILE],
+        layers,
         recipe.source.config,
         architecture=recipe.architecture,
         labels={INPUTS: recipe.key},

@@ -65,10 +65,6 @@ def find_uv() -> str:
     return found
 
 
-def _ignore_progress(_message: str, _fraction: float | None = None) -> None:
-    pass
-
-
 class ToolRunner:
     """Runs the programs of one build stage.
 
@@ -81,11 +77,11 @@ class ToolRunner:
     def __init__(
         self,
         log: Path,
-        on_progress: Callable[[str, float | None], None] = _ignore_progress,
-        stop: threading.Event | None = None,
+        on_progress: Callable[[str, float | None], None],
+        stop: threading.Event,
     ) -> None:
         self._log = log
-        self._stop = stop or threading.Event()
+        self._stop = stop
         self.on_progress = on_progress
 
     def run(

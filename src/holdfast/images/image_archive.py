@@ -17,7 +17,7 @@ from holdfast import home
 from holdfast.images.build_cache import file_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
     from typing import Self
 
@@ -117,9 +117,9 @@ class ImageArchive:
 
     def stream(self) -> Iterator[bytes]:
         """Yield the archive in chunks, for `docker load` or `ctr images import`."""
-        yield from _tar_member(f"{self.config_digest}.json", self._config)
+        yield from _tar_member(f"{self.config_digest}.json", len(self._config), [self._config])
         for layer, digest in self._layers:
-            yield from _tar_file_member(f"{digest}/layer.tar", layer)
+            yield from _tar_member(f"{digest}/layer.tar", layer.stat().st_size, _read_chunks(layer))
         manifest = [
             {
                 "Config": f"{self.config_digest}.json",
@@ -127,7 +127,8 @@ class ImageArchive:
                 "Layers": [f"{digest}/layer.tar" for _, digest in self._layers],
             }
         ]
-        yield from _tar_member("manifest.json", msgspec.json.encode(manifest))
+        encoded = msgspec.json.encode(manifest)
+        yield from _tar_member("manifest.json", len(encoded), [encoded])
         yield b"\0" * (2 * _TAR_BLOCK_SIZE)
 
     def size(self) -> int:
@@ -177,26 +178,15 @@ def _cached_layer_hash(layer: Path) -> str:
     return cached.read_text()
 
 
-def _tar_member(name: str, data: bytes) -> Iterator[bytes]:
-    yield _tar_header(name, len(data))
-    yield data
-    yield _tar_padding(len(data))
+def _tar_member(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:
+    entry = tarfile.TarInfo(name)
+    entry.size = size
+    yield entry.tobuf(tarfile.PAX_FORMAT)
+    yield from content
+    yield b"\0" * (-size % _TAR_BLOCK_SIZE)
 
 
-def _tar_file_member(name: str, path: Path) -> Iterator[bytes]:
-    size = path.stat().st_size
-    yield _tar_header(name, size)
+def _read_chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_SIZE):
             yield chunk
-    yield _tar_padding(size)
-
-
-def _tar_header(name: str, size: int) -> bytes:
-    entry = tarfile.TarInfo(name)
-    entry.size = size
-    return entry.tobuf(tarfile.PAX_FORMAT)
-
-
-def _tar_padding(size: int) -> bytes:
-    return b"\0" * (-size % _TAR_BLOCK_SIZE)

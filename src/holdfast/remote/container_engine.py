@@ -238,10 +238,6 @@ def copy_image(
 def _export_image(
     source: ContainerEngine, reference: str, size: int, progress: Callable[[str, float | None], None]
 ) -> Iterator[bytes]:
-    transfer, sent = TransferProgress(size, progress, prefix="sending: "), 0
+    transfer = TransferProgress(size, progress, prefix="sending: ")
     with translate_errors(f"exporting {reference}", source.address):
-        for chunk in source.client.get_image(reference):
-            yield chunk
-            sent += len(chunk)
-            transfer.update(sent)
-    transfer.finish()
+        yield from transfer.track(source.client.get_image(reference))

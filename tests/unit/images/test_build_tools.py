@@ -11,25 +11,27 @@ from holdfast.errors import BuildToolNotFoundError, DiskFullError, ImageBuildErr
 from holdfast.images import build_tools
 
 
+def tool_runner(folder, stop=None):
+    return build_tools.ToolRunner(folder / "log", lambda message, fraction: None, stop or threading.Event())
+
+
 def test_output_lines_are_reported_and_logged(tmp_path):
     lines = []
-    build_tools.ToolRunner(tmp_path / "log").run(["sh", "-c", "echo one; echo two >&2"], on_line=lines.append)
+    tool_runner(tmp_path).run(["sh", "-c", "echo one; echo two >&2"], on_line=lines.append)
     assert lines == ["one", "two"]
     assert (tmp_path / "log").read_text() == "one\ntwo\n"
 
 
 def test_failure_reports_last_line_and_log_path(tmp_path):
     with pytest.raises(ImageBuildError) as caught:
-        build_tools.ToolRunner(tmp_path / "log").run(["sh", "-c", "echo E: broken; exit 7"])
+        tool_runner(tmp_path).run(["sh", "-c", "echo E: broken; exit 7"])
     assert "exit code 7: E: broken" in caught.value.message
     assert str(tmp_path / "log") in caught.value.hint
 
 
 def test_full_disk_is_recognized_in_tool_output(tmp_path):
     with pytest.raises(DiskFullError):
-        build_tools.ToolRunner(tmp_path / "log").run(
-            ["sh", "-c", "echo write: No space left on device; exit 1"]
-        )
+        tool_runner(tmp_path).run(["sh", "-c", "echo write: No space left on device; exit 1"])
 
 
 def test_stop_kills_tool_and_children(tmp_path):
@@ -37,7 +39,7 @@ def test_stop_kills_tool_and_children(tmp_path):
     marker = f"{time.time_ns() % 10**9}"
     threading.Timer(0.3, stop.set).start()
     with pytest.raises(OperationCancelledError):
-        build_tools.ToolRunner(tmp_path / "log", stop=stop).run(["sh", "-c", f"sleep {marker} & wait"])
+        tool_runner(tmp_path, stop).run(["sh", "-c", f"sleep {marker} & wait"])
     assert subprocess.run(["pgrep", "-f", f"sleep {marker}"], check=False).returncode == 1
 
 

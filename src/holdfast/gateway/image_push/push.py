@@ -176,11 +176,10 @@ def _stream_images(
         gateway.engine,
         gateway.object_name,
         containerd.import_command(timeouts.push),
-        progress=meter.update,
+        progress=meter,
         read_timeout=timeouts.image,
         stop=stop,
     )
-    meter.finish()
     if result.exit_code == 0:
         return
     if time.monotonic() - started >= timeouts.push:
