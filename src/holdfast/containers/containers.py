@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.api import parse_timestamp
-from holdfast.containers.errors import call_if_found, translate_errors
+from holdfast.containers.errors import call_if_found, change_if_found, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -101,10 +101,9 @@ def unpause_container(engine: ContainerEngine, name: str) -> None:
 
 def stop_container(engine: ContainerEngine, name: str, *, grace_seconds: int) -> bool:
     """Stop a container and wait for its exit; return False if it does not exist."""
-    return call_if_found(
-        engine, f"stopping container {name}",
-        lambda: engine.client.stop(name, timeout=grace_seconds) or True,
-    ) is not None  # fmt: skip
+    return change_if_found(
+        engine, f"stopping container {name}", lambda: engine.client.stop(name, timeout=grace_seconds)
+    )
 
 
 def rename_container(engine: ContainerEngine, name: str, new_name: str) -> None:
@@ -117,7 +116,7 @@ def remove_container(engine: ContainerEngine, name: str) -> bool:
     """Remove a container, running or not, and keep its named volumes; return False if it does not exist."""
     import docker.errors
 
-    def remove() -> bool:
+    def remove() -> None:
         try:
             engine.client.remove_container(name, force=True)
         except docker.errors.APIError as error:
@@ -125,9 +124,8 @@ def remove_container(engine: ContainerEngine, name: str) -> bool:
                 raise
             with suppress(docker.errors.NotFound):
                 engine.client.wait(name, condition="removed", timeout=engine.client.timeout)
-        return True
 
-    return call_if_found(engine, f"removing container {name}", remove) is not None
+    return change_if_found(engine, f"removing container {name}", remove)
 
 
 def wait_for_exit(engine: ContainerEngine, name: str, *, timeout: float) -> bool:

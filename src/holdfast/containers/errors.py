@@ -96,6 +96,11 @@ def call_if_found(engine: ContainerEngine, operation: str, call: Callable[[], T]
             return None
 
 
+def change_if_found(engine: ContainerEngine, operation: str, call: Callable[[], object]) -> bool:
+    """Call the engine to stop or remove an object; return False if the object does not exist."""
+    return call_if_found(engine, operation, lambda: (call(), True)) is not None
+
+
 def _translate(error: Exception, operation: str, address: str) -> HoldfastError | None:
     import docker.errors
     import requests

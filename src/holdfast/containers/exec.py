@@ -108,18 +108,17 @@ def run_in_container(engine: ContainerEngine, container: str, argv: Sequence[str
 
 def read_file(engine: ContainerEngine, container: str, path: str) -> bytes | None:
     """Return the content of a file in a container; None if the file does not exist."""
-    packed = _read_archive(engine, container, path)
-    if packed is None:
-        return None
-    with tarfile.open(fileobj=packed) as archive:
-        member = archive.next()
-        content = archive.extractfile(member) if member is not None else None
-        return content.read() if content is not None else None
+    files = read_directory(engine, container, path) or {}
+    return files.get("")  # the archive of a file has one member, which is not in a directory
 
 
 def read_directory(engine: ContainerEngine, container: str, path: str) -> dict[str, bytes] | None:
     """Return the files of a directory by relative path; None if the directory does not exist."""
-    packed = _read_archive(engine, container, path)
+    packed = call_if_found(
+        engine,
+        f"reading {path} from {container}",
+        lambda: io.BytesIO(b"".join(engine.client.get_archive(container, path)[0])),
+    )
     if packed is None:
         return None
     files: dict[str, bytes] = {}
@@ -129,14 +128,6 @@ def read_directory(engine: ContainerEngine, container: str, path: str) -> dict[s
             if content is not None:
                 files[member.name.partition("/")[2]] = content.read()
     return files
-
-
-def _read_archive(engine: ContainerEngine, container: str, path: str) -> io.BytesIO | None:
-    return call_if_found(
-        engine,
-        f"reading {path} from {container}",
-        lambda: io.BytesIO(b"".join(engine.client.get_archive(container, path)[0])),
-    )
 
 
 def replace_directory(

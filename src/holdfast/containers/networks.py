@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.containers.containers import find_container, list_containers
-from holdfast.containers.errors import call_if_found, translate_errors
+from holdfast.containers.errors import change_if_found, translate_errors
 from holdfast.containers.labels import GATEWAY
 from holdfast.errors import PortInUseError
 
@@ -56,8 +56,9 @@ def remove_network(engine: ContainerEngine, name: str) -> bool:
     network = find_network(engine, name)
     if network is None:
         return False
-    remove = lambda: engine.client.remove_network(network.id) or True  # noqa: E731
-    return call_if_found(engine, f"removing network {name}", remove) is not None
+    return change_if_found(
+        engine, f"removing network {name}", lambda: engine.client.remove_network(network.id)
+    )
 
 
 def free_port(

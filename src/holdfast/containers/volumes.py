@@ -15,7 +15,7 @@ from holdfast.containers.containers import (
     start_container,
     wait_for_exit,
 )
-from holdfast.containers.errors import call_if_found, is_disk_full, translate_errors
+from holdfast.containers.errors import change_if_found, is_disk_full, translate_errors
 from holdfast.containers.exec import read_file
 from holdfast.containers.labels import GATEWAY, HELPER
 from holdfast.errors import ContainerEngineError, DiskFullError, HoldfastError, WaitTimeoutError
@@ -52,10 +52,7 @@ def create_volume(engine: ContainerEngine, name: str, *, gateway: str) -> None:
 
 def remove_volume(engine: ContainerEngine, name: str) -> bool:
     """Remove a volume and all data on it; return False if it does not exist."""
-    if find_volume(engine, name) is None:
-        return False
-    remove = lambda: engine.client.remove_volume(name) or True  # noqa: E731
-    return call_if_found(engine, f"removing volume {name}", remove) is not None
+    return change_if_found(engine, f"removing volume {name}", lambda: engine.client.remove_volume(name))
 
 
 class VolumeJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -141,12 +141,9 @@ class SshContainerEngine(ContainerEngine):
 
     @cached_property
     def _docker_client(self) -> Any:
-        import docker
-
-        address = self.host.forward_engine_socket()
+        socket_address = self.host.forward_engine_socket()
         try:
-            with translate_errors("reaching the container engine", self.address):
-                return docker.APIClient(base_url=address, version="auto", timeout=math.ceil(self._timeout))
+            return _docker_api_client(self.address, socket_address, self._timeout)
         except ContainerEngineUnreachableError as error:
             if "prohibited" in self.host.control_master.read_log():
                 raise HostAccessError(
@@ -189,13 +186,16 @@ def connect(*, timeout: float = 60.0, ssh_timeouts: SshTimeouts | None = None) -
     if endpoint.address.startswith(SSH_SCHEME):
         host = SshHost(parse_target(endpoint.address), ssh_timeouts or DEFAULT_SSH_TIMEOUTS)
         return connect_over_ssh(host, timeout=timeout)
-    with translate_errors("reaching the container engine", endpoint.address):
+    client = _docker_api_client(endpoint.address, endpoint.address, timeout, endpoint.tls or False)
+    return ContainerEngine(client, endpoint.address)
+
+
+def _docker_api_client(address: str, base_url: str, timeout: float, tls: Any = False) -> Any:
+    """Return a client of the Docker SDK; errors name `address`, requests go to `base_url`."""
+    with translate_errors("reaching the container engine", address):
         import docker
 
-        client = docker.APIClient(
-            base_url=endpoint.address, version="auto", timeout=math.ceil(timeout), tls=endpoint.tls or False
-        )
-    return ContainerEngine(client, endpoint.address)
+        return docker.APIClient(base_url=base_url, version="auto", timeout=math.ceil(timeout), tls=tls)
 
 
 def copy_image(
