@@ -72,7 +72,8 @@ class Recipe:
     def layer_key(self) -> str:
         """Key of everything above the root filesystem, from which embedded images read too."""
         package = python_layer.package_key(self.source.python) if self.source.python else ""
-        files = [tree_hashes(path) if path.is_dir() else path.read_text() for path in self._source_files()]
+        paths = [self.folder / path for path in sorted(self.source.files)]
+        files = [tree_hashes(path) if path.is_dir() else path.read_text() for path in paths]
         return cache_key(
             "layer", _ASSEMBLY_VERSION, self.source, files, self.binaries_key, self.dependencies_key, package,
             self.rootfs_key if self.source.baked else "",
@@ -82,9 +83,6 @@ class Recipe:
     def key(self) -> str:
         """Key of the whole image, stored in a label."""
         return cache_key("image", self.rootfs_key, self.layer_key, self.reference)
-
-    def _source_files(self) -> list[Path]:
-        return [self.folder / path for path in sorted(self.source.files)]
 
 
 def node_binary_path() -> Path:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LOCKED_EXIT_CODE = 4
 KILLED_EXIT_CODE = -9
+_MAX_RUNS = 4
 
 
 class CrashCase:
@@ -63,7 +64,7 @@ class CrashCase:
 
     def run_to_completion(self, **job: Any) -> bool:
         """Run until a run succeeds; returns False after too many runs."""
-        return any(self.run(**job) == 0 for _ in range(self._harness.max_runs))
+        return any(self.run(**job) == 0 for _ in range(_MAX_RUNS))
 
     def log(self) -> str:
         """Return the output of all runs."""
@@ -88,12 +89,9 @@ class CrashCase:
 class CrashHarness:
     """Starts the helper process, sends it jobs, and creates the directories of cases."""
 
-    def __init__(
-        self, build: Callable[..., Workflow], root: Path, *, params: Any = None, max_runs: int = 4
-    ) -> None:
+    def __init__(self, build: Callable[..., Workflow], root: Path, *, params: Any = None) -> None:
         self._file = _source_file(build)
         self.params = params
-        self.max_runs = max_runs
         self._build = build
         self._root = root
         self._count = 0
