@@ -156,6 +156,7 @@ class ClientCertificateStore:
             home.write_atomic(generation / CA_FILE, identity.ca)
             home.write_atomic(generation / CERTIFICATE_FILE, identity.client.certificate)
             home.write_atomic(generation / KEY_FILE, identity.client.key)
+            # The link changes last: a crash before leaves the old generation in use, never a partial one.
             home.fsync_directory(self.folder)
             replace_symlink(self.current, generation.name)
         return True

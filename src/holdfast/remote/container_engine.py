@@ -136,6 +136,7 @@ class SshContainerEngine(ContainerEngine):
         sdk = self._docker_client
         if not self.host.control_master.is_process_alive():
             self.host.forward_engine_socket()
+            # Again: the lock's session may have ended with the old connection, and reconnecting takes time.
             self._before_call()
         return sdk
 

@@ -209,6 +209,7 @@ class StepExecutor:
             return context.probe_result.result if context.probe_result is not None else None
         if run_context.is_ending or run_context.stop.is_set():
             self._raise_if_stopping(task)
+        # Before every attempt: without the lock another run may have started, and both would act.
         run_context.lock.check()
         context.attempt += 1
         return task.step.run(context)
