@@ -69,7 +69,7 @@ def remove_all_but_volume() -> None:
     engine, name = connect(), f"holdfast-{NAME}"
     remove_container(engine, name)
     remove_network(engine, name)
-    shutil.rmtree(GatewayFiles(NAME).folder, ignore_errors=True)
+    shutil.rmtree(GatewayFiles(NAME).directory, ignore_errors=True)
 
 
 def observe(world: Path) -> dict[str, object]:
