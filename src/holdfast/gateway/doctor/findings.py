@@ -28,7 +28,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     subject: str
     cause: str
     repair: str = ""
-    fixed_by: FixedBy = msgspec.field(name="mend", default="none")
+    fixed_by: FixedBy = "none"
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,9 +40,9 @@ def test_json_fields_of_a_finding():
         "subject": "s",
         "cause": "C",
         "repair": "r",
-        "mend": "fix",
+        "fixed_by": "fix",
     }
-    assert "mend" not in msgspec.to_builtins(note("n", "s", "c"))
+    assert "fixed_by" not in msgspec.to_builtins(note("n", "s", "c"))
 
 
 def test_reference_lists_every_code():
