@@ -26,6 +26,11 @@ class WorkspaceFiles:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        # A process reads its umask only by setting it. Requests run in threads: two of them that set it at
+        # the same time could leave the wrong one behind, so it is read once.
+        mask = os.umask(0o077)
+        os.umask(mask)
+        self._new_file_mode = _NEW_FILE_MODE & ~mask
 
     def resolve(self, path: str) -> Path:
         """Return the real path of a client's path; reject paths outside of the directory."""
@@ -79,13 +84,20 @@ class WorkspaceFiles:
             try:
                 with open(descriptor, "wb") as file:  # noqa: PTH123 (a descriptor)
                     size = sum(file.write(piece) for piece in content)
-                Path(name).chmod(_file_mode(target))
+                Path(name).chmod(self._file_mode(target))
                 Path(name).rename(target)
             except BaseException:
                 with contextlib.suppress(FileNotFoundError):
                     Path(name).unlink()
                 raise
         return size
+
+    def _file_mode(self, target: Path) -> int:
+        """Return the mode of the file that is replaced, or the default mode of a new file."""
+        try:
+            return stat.S_IMODE(target.stat().st_mode)
+        except FileNotFoundError:
+            return self._new_file_mode
 
 
 _STATUS_BY_ERROR = (
@@ -122,13 +134,3 @@ def _directory_entry(entry: os.DirEntry[str]) -> dict[str, Any]:
         "type": "directory" if stat.S_ISDIR(status.st_mode) else "file",
         "mod_time": status.st_mtime,
     }
-
-
-def _file_mode(target: Path) -> int:
-    """Return the mode of the file that is replaced, or the default mode of a new file."""
-    try:
-        return stat.S_IMODE(target.stat().st_mode)
-    except FileNotFoundError:
-        mask = os.umask(0o022)
-        os.umask(mask)
-        return _NEW_FILE_MODE & ~mask

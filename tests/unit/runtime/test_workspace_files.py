@@ -6,6 +6,8 @@ import urllib.parse
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from holdfast.runtime.workspace_files import WorkspaceFiles
+
 NAMES = [
     "plain",
     "with space",
@@ -281,3 +283,16 @@ def test_cross_origin_request_is_rejected(sandbox):
     answer = sandbox.session.get(f"{sandbox.url}/download/plain", headers=origin, timeout=30)
     assert (answer.status_code, b"content" in answer.content) == (403, False)
     assert [path.name for path in sandbox.root.iterdir()] == ["plain"]
+
+
+def test_upload_leaves_umask_of_process_alone(tmp_path, monkeypatch):
+    """Requests run in threads, and the umask belongs to the process."""
+    previous = os.umask(0o027)
+    try:
+        files = WorkspaceFiles(tmp_path)
+        monkeypatch.setattr(os, "umask", lambda mask: pytest.fail(f"umask set to {mask:o}"))
+        files.write("new", [b"x"])
+    finally:
+        monkeypatch.undo()
+        os.umask(previous)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
