@@ -29,19 +29,23 @@ class _LoopThread:
     """The loop and its thread; started on first use, and again in a forked child."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget loop and lock: a forked child has no thread that runs the loop or releases the lock."""
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
 
     def get(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None or self._pid != os.getpid():
-                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
                 threading.Thread(target=self._loop.run_forever, name="holdfast-sdk", daemon=True).start()
             return self._loop
 
 
 _LOOP = _LoopThread()
+os.register_at_fork(after_in_child=_LOOP.reset)
 # Running cleanups: a loop keeps only weak references to its tasks.
 _CLEANUP_TASKS: set[asyncio.Task[None]] = set()
 

@@ -103,6 +103,16 @@ def test_forked_child_gets_new_loop():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def test_fork_while_another_thread_starts_the_loop():
+    """The child gets a copy of the lock, but not the thread that would release it."""
+    with portal._LOOP._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # ends a child that waits for the lock
+            os._exit(0 if portal.run(value(2)) == 2 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_call_from_inside_loop_is_rejected():
     async def inside():
         portal.run(value(1))
