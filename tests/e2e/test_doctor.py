@@ -5,7 +5,7 @@ import stat
 import tarfile
 
 import pytest
-from tests.support.gateway import pod_manifest, pvc_manifest
+from tests.support.gateway import own_ports, pod_manifest, pvc_manifest
 from tests.support.holdfast_cli import HoldfastCli
 
 from holdfast.remote import connect
@@ -17,7 +17,7 @@ PASSWORD = "planted, with a space: 77"
 @pytest.fixture(scope="module")
 def gateway(new_gateway, tmp_path_factory):
     """A gateway without holdfast's workloads, with a file on a volume and secrets in many places."""
-    holdfast = HoldfastCli(tmp_path_factory.mktemp("doctor"), HOLDFAST_WORKLOADS="false")
+    holdfast = HoldfastCli(tmp_path_factory.mktemp("doctor"), HOLDFAST_WORKLOADS="false", **own_ports())
     gateway = new_gateway("doctor", holdfast=holdfast)
     gateway.up()
     keeper = pod_manifest("keeper", claim="work")

@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from tests.support.gateway import own_ports
 from tests.support.holdfast_cli import HoldfastCli
 from tests.support.step_interruption import FINISHED, STARTED, kill_at
 
@@ -23,9 +24,10 @@ MOMENTS = (STARTED, FINISHED)
 
 
 @pytest.fixture(scope="module")
-def gateway_with_data(new_gateway):
+def gateway_with_data(new_gateway, tmp_path_factory):
     """A gateway with a pod that has written a file into its workspace."""
-    made = new_gateway("killed")
+    home = HoldfastCli(tmp_path_factory.mktemp("killed"), HOLDFAST_WORKLOADS="false", **own_ports())
+    made = new_gateway("killed", holdfast=home)
     made.up()
     return made.write_test_file()
 
@@ -39,7 +41,7 @@ def disposable_gateway(new_gateway):
 @pytest.fixture(scope="module")
 def gateway_with_workloads(new_gateway, tmp_path_factory):
     """A gateway with holdfast's own workloads; used last, when `doomed` is gone: a host has room for few."""
-    home = HoldfastCli(tmp_path_factory.mktemp("whole"), HOLDFAST_WORKLOADS="true")
+    home = HoldfastCli(tmp_path_factory.mktemp("whole"), HOLDFAST_WORKLOADS="true", **own_ports())
     made = new_gateway("whole", holdfast=home)
     made.up()
     return made.write_test_file()

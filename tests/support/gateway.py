@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -16,6 +18,21 @@ if TYPE_CHECKING:
     from holdfast.containers import ContainerEngine
 
 HELPER_IMAGE = "holdfast.dev/helper:1"
+
+_FIRST_OWN_PORT, _PORTS_PER_WORKER = 28000, 100
+_port_numbers = itertools.count()
+
+
+def own_ports() -> dict[str, str]:
+    """Settings for ports that no other gateway gets.
+
+    A gateway without a container does not reserve its automatic ports. Another one, of a test that runs at
+    the same time, can take them while a test has removed the container.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = _FIRST_OWN_PORT + worker * _PORTS_PER_WORKER
+    ports = (first + next(_port_numbers) for _ in range(2))
+    return dict(zip(("HOLDFAST_PORT", "HOLDFAST_GATEWAY_PORT"), map(str, ports), strict=True))
 
 
 class TestGateway:

@@ -31,6 +31,8 @@ LEGACY_NODE_NAME = "4f3a9c01d2b7"
 STALE_NODES = (LEGACY_NODE_NAME, "older", "oldest")
 """The nodes that are stale after the gateway's node has its new name."""
 
+KUBECTL = ("kubectl", "--kubeconfig", HOLDFAST_NODE.kubeconfig_path)
+
 
 def create_legacy_gateway(gateway: TestGateway) -> TestGateway:
     """Make that gateway under its old name; it remembers `checksums`, `volumes` and `claims` of then."""
@@ -103,7 +105,7 @@ class LegacyNode:
         assert ended.exit_code == 0, ended.output
 
     def kubectl(self, *words: str) -> str:
-        ended = run_in_container(self.engine, self.container, [*HOLDFAST_NODE.kubectl, *words])
+        ended = run_in_container(self.engine, self.container, [*KUBECTL, *words])
         assert ended.exit_code == 0, f"kubectl {' '.join(words)}: {ended.output}"
         return ended.output
 
@@ -112,7 +114,7 @@ class LegacyNode:
 
     def apply(self, *objects: dict) -> None:
         body = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        script = f'echo "$1" | {" ".join(HOLDFAST_NODE.kubectl)} apply -f -'
+        script = f'echo "$1" | {" ".join(KUBECTL)} apply -f -'
         ended = run_in_container(self.engine, self.container, ["sh", "-c", script, "sh", body])
         assert ended.exit_code == 0, ended.output
 
