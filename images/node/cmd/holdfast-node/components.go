@@ -17,6 +17,7 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 
 	"holdfast.dev/node/internal/applet"
+	"holdfast.dev/node/internal/provisioner"
 )
 
 func components() map[string]applet.Func {
@@ -28,6 +29,7 @@ func components() map[string]applet.Func {
 		"kube-scheduler":          command(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
 		"kubelet":                 command(func() *cobra.Command { return newKubeletCommand() }),
 		"kube-proxy":              command(func() *cobra.Command { return proxy.NewProxyCommand() }),
+		"storage-provisioner":     provisioner.Main,
 	}
 }
 

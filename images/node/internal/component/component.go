@@ -20,6 +20,7 @@ const (
 	Scheduler         = "kube-scheduler"
 	Kubelet           = "kubelet"
 	Proxy             = "kube-proxy"
+	Provisioner       = "storage-provisioner"
 )
 
 // Ports on which the node listens; all but the API's and the kubelet's are on loopback.
@@ -32,6 +33,8 @@ const (
 	SchedulerURL         = "https://127.0.0.1:10259"
 	ProxyURL             = "http://127.0.0.1:10256"
 	KubeletURL           = "http://127.0.0.1:10248"
+	provisionerHealth    = "127.0.0.1:10260"
+	ProvisionerURL       = "http://" + provisionerHealth
 )
 
 // Node is everything that the components' command lines depend on.
@@ -49,7 +52,7 @@ func (n Node) pair(name string) string      { return filepath.Join(n.PKI(), name
 func (n Node) Args(name string) []string {
 	flags := map[string]func() []string{
 		Etcd: n.etcd, Containerd: n.containerd, APIServer: n.apiServer, ControllerManager: n.controllerManager,
-		Scheduler: n.scheduler, Kubelet: n.kubelet, Proxy: n.proxy,
+		Scheduler: n.scheduler, Kubelet: n.kubelet, Proxy: n.proxy, Provisioner: n.provisioner,
 	}[name]
 	return append([]string{"/usr/bin/" + name}, flags()...)
 }
@@ -170,5 +173,14 @@ func (n Node) proxy() []string {
 		"--conntrack-max-per-core=0",
 		"--conntrack-tcp-timeout-established=0s",
 		"--conntrack-tcp-timeout-close-wait=0s",
+	}
+}
+
+func (n Node) provisioner() []string {
+	return []string{
+		"--kubeconfig=" + n.Kubeconfig("provisioner"),
+		"--node-name=" + n.NodeName,
+		"--directory=" + n.LocalPath(),
+		"--healthz-bind-address=" + provisionerHealth,
 	}
 }

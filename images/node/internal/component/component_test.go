@@ -28,6 +28,7 @@ func TestOnlyTheAPIAndTheKubeletListenBeyondLoopback(t *testing.T) {
 		ControllerManager: {"--bind-address=127.0.0.1"},
 		Scheduler:         {"--bind-address=127.0.0.1"},
 		Proxy:             {"--metrics-bind-address=127.0.0.1:10249", "--healthz-bind-address=127.0.0.1:10256"},
+		Provisioner:       {"--healthz-bind-address=127.0.0.1:10260"},
 	} {
 		args := n.Args(name)
 		for _, want := range wants {
@@ -51,7 +52,7 @@ func TestTheAddressIsInCommandLinesOnly(t *testing.T) {
 
 func TestEveryProcessHasFlags(t *testing.T) {
 	n := node(t, "172.20.0.2")
-	for _, name := range []string{Etcd, Containerd, APIServer, ControllerManager, Scheduler, Kubelet, Proxy} {
+	for _, name := range []string{Etcd, Containerd, APIServer, ControllerManager, Scheduler, Kubelet, Proxy, Provisioner} {
 		if args := n.Args(name); args[0] != "/usr/bin/"+name || len(args) < 3 {
 			t.Errorf("%s: %v", name, args)
 		}

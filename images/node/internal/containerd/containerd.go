@@ -12,10 +12,8 @@ import (
 
 // Names of the images that ship inside the node.
 const (
-	PauseImage       = "holdfast.dev/pause:1"
-	DNSImage         = "holdfast.dev/coredns:1.12.4"
-	ProvisionerImage = "holdfast.dev/local-path-provisioner:0.0.30"
-	HelperImage      = "holdfast.dev/helper:1"
+	PauseImage = "holdfast.dev/pause:1"
+	DNSImage   = "holdfast.dev/coredns:1.12.4"
 )
 
 // Config is what differs between nodes.

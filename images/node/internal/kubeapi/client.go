@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -91,6 +92,17 @@ func (c *Client) Apply(ctx context.Context, path string, object []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	_, err := c.Do(ctx, http.MethodPatch, path+"?fieldManager=holdfast-node&force=true", "application/apply-patch+yaml", object)
+	return err
+}
+
+// Delete deletes one object and its dependents; an object that does not exist is a success.
+func (c *Client) Delete(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, err := c.Do(ctx, http.MethodDelete, path+"?propagationPolicy=Background", "", nil)
+	if status := new(StatusError); errors.As(err, &status) && status.Code == http.StatusNotFound {
+		return nil
+	}
 	return err
 }
 

@@ -19,12 +19,9 @@ var files embed.FS
 
 // Values fill the manifests' placeholders.
 type Values struct {
-	DNSServiceIP     string
-	DNSImage         string
-	DNSDir           string
-	ProvisionerImage string
-	HelperImage      string
-	LocalPath        string
+	DNSServiceIP string
+	DNSImage     string
+	DNSDir       string
 }
 
 // Object is one object and the path that it is applied to.
@@ -74,9 +71,8 @@ func fill(name string, values Values) (string, error) {
 
 // plurals is how kinds are spelled in paths: these few are all that is used here, discovery would cost a round trip.
 var plurals = map[string]string{
-	"ServiceAccount": "serviceaccounts", "Service": "services", "ConfigMap": "configmaps", "Deployment": "deployments",
-	"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Role": "roles", "RoleBinding": "rolebindings",
-	"StorageClass": "storageclasses",
+	"ServiceAccount": "serviceaccounts", "Service": "services", "Deployment": "deployments", "ClusterRole": "clusterroles",
+	"ClusterRoleBinding": "clusterrolebindings", "StorageClass": "storageclasses",
 }
 
 func parse(document []byte) (Object, error) {
@@ -119,6 +115,36 @@ func Apply(ctx context.Context, api Applier, objects []Object) error {
 	for _, object := range objects {
 		if err := api.Apply(ctx, object.Path, object.Body); err != nil {
 			return fmt.Errorf("apply %s %s: %w", object.Kind, object.Name, err)
+		}
+	}
+	return nil
+}
+
+// Deleter deletes one object with its dependents; an object that does not exist is a success.
+type Deleter interface {
+	Delete(ctx context.Context, path string) error
+}
+
+// Retired returns the paths of objects that earlier nodes applied and this one does not have: the pod that provisioned
+// volumes with helper pods.
+func Retired() []string {
+	const system, rbac = "/namespaces/kube-system/", "/apis/rbac.authorization.k8s.io/v1"
+	return []string{
+		"/apis/apps/v1" + system + "deployments/local-path-provisioner",
+		"/api/v1" + system + "configmaps/local-path-config",
+		"/api/v1" + system + "serviceaccounts/local-path-provisioner",
+		rbac + system + "rolebindings/local-path-provisioner",
+		rbac + system + "roles/local-path-provisioner",
+		rbac + "/clusterrolebindings/holdfast:local-path-provisioner",
+		rbac + "/clusterroles/holdfast:local-path-provisioner",
+	}
+}
+
+// Delete deletes objects in order; it may be called again after a failure.
+func Delete(ctx context.Context, api Deleter, paths []string) error {
+	for _, each := range paths {
+		if err := api.Delete(ctx, each); err != nil {
+			return fmt.Errorf("delete %s: %w", each, err)
 		}
 	}
 	return nil

@@ -3,12 +3,13 @@ package manifests
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
 
 var values = Values{
-	DNSServiceIP: "10.96.0.10", DNSImage: "dns:1", DNSDir: "/dns", ProvisionerImage: "prov:1", HelperImage: "helper:1", LocalPath: "/data",
+	DNSServiceIP: "10.96.0.10", DNSImage: "dns:1", DNSDir: "/dns",
 }
 
 func TestRender(t *testing.T) {
@@ -24,12 +25,11 @@ func TestRender(t *testing.T) {
 		paths[object.Path] = string(object.Body)
 	}
 	for path, want := range map[string]string{
-		"/api/v1/namespaces/kube-system/services/kube-dns":                        `"clusterIP":"10.96.0.10"`,
-		"/apis/apps/v1/namespaces/kube-system/deployments/coredns":                `"image":"dns:1"`,
-		"/apis/storage.k8s.io/v1/storageclasses/local-path":                       `is-default-class":"true"`,
-		"/api/v1/namespaces/kube-system/configmaps/local-path-config":             `/data`,
-		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/holdfast:coredns": `holdfast:coredns`,
-		"/apis/apps/v1/namespaces/kube-system/deployments/local-path-provisioner": `--helper-image=helper:1`,
+		"/api/v1/namespaces/kube-system/services/kube-dns":                                    `"clusterIP":"10.96.0.10"`,
+		"/apis/apps/v1/namespaces/kube-system/deployments/coredns":                            `"image":"dns:1"`,
+		"/apis/storage.k8s.io/v1/storageclasses/local-path":                                   `is-default-class":"true"`,
+		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/holdfast:coredns":             `holdfast:coredns`,
+		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/holdfast:storage-provisioner": `"kind":"User"`,
 	} {
 		if !strings.Contains(paths[path], want) {
 			t.Errorf("%s lacks %s: %s", path, want, paths[path])
@@ -58,5 +58,14 @@ func TestApplyStopsAtTheFirstFailureAndNamesIt(t *testing.T) {
 	err := Apply(context.Background(), api, objects)
 	if api.calls != 1 || err == nil || !strings.Contains(err.Error(), objects[0].Name) {
 		t.Errorf("%d calls, %v", api.calls, err)
+	}
+}
+
+func TestNoAppliedObjectIsRetired(t *testing.T) {
+	objects, _ := Render(values)
+	for _, object := range objects {
+		if slices.Contains(Retired(), object.Path) {
+			t.Errorf("%s is applied and then deleted", object.Path)
+		}
 	}
 }

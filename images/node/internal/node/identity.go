@@ -29,7 +29,7 @@ func (n *Node) ensureIdentity(now time.Time) ([]string, error) {
 		return nil, err
 	}
 	if changed {
-		users = append(users, component.Etcd, component.APIServer, component.ControllerManager, component.Scheduler, component.Kubelet, component.Proxy)
+		users = append(users, component.Etcd, component.APIServer, component.ControllerManager, component.Scheduler, component.Kubelet, component.Proxy, component.Provisioner)
 	}
 	if made, err := pki.EnsureKey(filepath.Join(n.PKI(), "service-account.key")); err != nil {
 		return nil, err
@@ -105,6 +105,7 @@ func (n *Node) credentials(ca authorities) []credential {
 		both("controller-manager", "system:kube-controller-manager", component.ControllerManager),
 		both("scheduler", "system:kube-scheduler", component.Scheduler),
 		client("proxy", "system:kube-proxy", "", component.Proxy),
+		client("provisioner", "holdfast:storage-provisioner", "", component.Provisioner),
 		client("admin", "holdfast-admin", "system:masters"),
 	}
 }
@@ -118,7 +119,7 @@ func (n *Node) apiSANs() []string {
 }
 
 func (n *Node) writeKubeconfigs() error {
-	for _, name := range []string{"controller-manager", "scheduler", "kubelet", "proxy", "admin"} {
+	for _, name := range []string{"controller-manager", "scheduler", "kubelet", "proxy", "provisioner", "admin"} {
 		user := kubeconfig.User{
 			Name: name, Server: component.APIURL,
 			CAFile: filepath.Join(n.PKI(), "ca.crt"), CertFile: filepath.Join(n.PKI(), name+".pem"),

@@ -53,7 +53,7 @@ func ensure(t *testing.T, n *Node, now time.Time) []string {
 func TestIdentityIsStable(t *testing.T) {
 	state, now := t.TempDir(), time.Now()
 	n := testNode(t, state, "172.20.0.2", nil)
-	if users := ensure(t, n, now); len(users) != 6 {
+	if users := ensure(t, n, now); len(users) != 7 {
 		t.Errorf("first boot: %v", users)
 	}
 	if users := ensure(t, n, now); len(users) != 0 {
@@ -88,7 +88,7 @@ func TestALongStopRenewsEveryLeafButNoAuthority(t *testing.T) {
 	n := testNode(t, state, "172.20.0.2", nil)
 	ensure(t, n, now)
 	ca, _ := os.ReadFile(filepath.Join(n.PKI(), "ca.crt"))
-	if users := ensure(t, n, now.Add(500*24*time.Hour)); len(users) != 6 {
+	if users := ensure(t, n, now.Add(500*24*time.Hour)); len(users) != 7 {
 		t.Errorf("renewed for %v", users)
 	}
 	if after, _ := os.ReadFile(filepath.Join(n.PKI(), "ca.crt")); string(ca) != string(after) {

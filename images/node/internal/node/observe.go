@@ -17,9 +17,6 @@ func (n *Node) observe(ctx context.Context) {
 	go n.api.Watch(ctx, kubeapi.Query{Path: "/api/v1/nodes", Field: "metadata.name=" + n.NodeName}, func(objects []kubeapi.Object) {
 		n.reportFault(status.Node, firstFault(objects, func(raw []byte) string { return nodeFault(raw, n.start) }))
 	})
-	go n.api.Watch(ctx, componentPods(status.Provisioner), func(objects []kubeapi.Object) {
-		n.reportFault(status.Provisioner, firstFault(objects, func(raw []byte) string { return podFault(raw, n.start) }))
-	})
 	go n.observeDNS(ctx)
 	query := kubeapi.Query{Path: "/api/v1/namespaces/default/serviceaccounts", Field: "metadata.name=default"}
 	go n.api.Watch(ctx, query, func(objects []kubeapi.Object) {
@@ -27,15 +24,12 @@ func (n *Node) observe(ctx context.Context) {
 	})
 }
 
-func componentPods(name string) kubeapi.Query {
-	return kubeapi.Query{Path: "/api/v1/namespaces/kube-system/pods", Label: "holdfast.dev/component=" + name}
-}
-
 // observeDNS asks the way that pods ask, through the Service: the proxy learns of the DNS pod later than we do, and until then
 // a pod's question is refused. Nothing tells when that changes, so it is asked quickly until it works, and slowly after.
 func (n *Node) observeDNS(ctx context.Context) {
 	pods := make(chan string, 1)
-	go n.api.Watch(ctx, componentPods(status.DNS), func(objects []kubeapi.Object) {
+	query := kubeapi.Query{Path: "/api/v1/namespaces/kube-system/pods", Label: "holdfast.dev/component=" + status.DNS}
+	go n.api.Watch(ctx, query, func(objects []kubeapi.Object) {
 		fault := firstFault(objects, func(raw []byte) string { return podFault(raw, n.start) })
 		select {
 		case <-pods: // Only the newest counts.

@@ -47,6 +47,7 @@ func (n *Node) units() []supervisor.Unit {
 		n.process(component.ControllerManager, n.loopbackHealth(component.ControllerManagerURL), []string{defaultRoles}),
 		n.process(component.Scheduler, n.loopbackHealth(component.SchedulerURL), []string{defaultRoles}),
 		n.process(component.Proxy, plainHealth(component.ProxyURL+"/livez"), []string{defaultRoles}),
+		n.process(component.Provisioner, plainHealth(component.ProvisionerURL), []string{applyObjects}),
 		{Name: bakedImages, Needs: []string{pauseImage}, Do: n.importImages(func(containerd.Archive) bool { return true })},
 		// The pods' images must be there first: a pod that finds none is put off for ten seconds.
 		{Name: applyObjects, Needs: []string{defaultRoles, bakedImages}, Do: n.applyManifests},
@@ -59,7 +60,7 @@ func (n *Node) units() []supervisor.Unit {
 func (n *Node) stages() []supervisor.Stage {
 	return []supervisor.Stage{
 		{Units: []string{component.Kubelet}, Then: n.stopPods},
-		{Units: []string{component.ControllerManager, component.Scheduler, component.Proxy, component.Containerd}},
+		{Units: []string{component.ControllerManager, component.Scheduler, component.Proxy, component.Provisioner, component.Containerd}},
 		{Units: []string{component.APIServer}},
 		{Units: []string{component.Etcd}},
 	}
@@ -188,13 +189,15 @@ func (n *Node) importImages(wanted func(containerd.Archive) bool) func(context.C
 
 func (n *Node) applyManifests(ctx context.Context) error {
 	objects, err := manifests.Render(manifests.Values{
-		DNSServiceIP: n.DNSServiceIP().String(), DNSDir: n.DNS(), LocalPath: n.LocalPath(),
-		DNSImage: containerd.DNSImage, ProvisionerImage: containerd.ProvisionerImage, HelperImage: containerd.HelperImage,
+		DNSServiceIP: n.DNSServiceIP().String(), DNSDir: n.DNS(), DNSImage: containerd.DNSImage,
 	})
 	if err != nil {
 		return err
 	}
 	if err := manifests.Apply(ctx, n.api, objects); err != nil {
+		return err
+	}
+	if err := manifests.Delete(ctx, n.api, manifests.Retired()); err != nil {
 		return err
 	}
 	n.report(status.StorageClass, status.StateReady, "")

@@ -23,10 +23,14 @@ const StateReady = "ready"
 const (
 	Node           = "node"
 	DNS            = "coredns"
-	Provisioner    = "local-path-provisioner"
 	StorageClass   = "storage-class"
 	ServiceAccount = "service-account"
-	APIServer      = "kube-apiserver"
+)
+
+// Processes of the supervisor that must be ready.
+const (
+	APIServer   = "kube-apiserver"
+	Provisioner = "storage-provisioner"
 )
 
 // Levels says what must be ready for each level that `wait` takes.
