@@ -10,19 +10,19 @@ help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: up
-up: env ## Bring up a gateway from nothing: environment, engine, images, gateway, first sandbox
+up: env ## Create and start a gateway: Python environment, container engine, images, gateway, test sandbox
 	@scripts/engine start
 	@scripts/build-images
 	@$(BIN)/holdfast up $(GATEWAY)
 	@scripts/finish-up $(GATEWAY)
 
 .PHONY: down
-down: env ## Stop that gateway, and the engine if `make up` started it; keep all data
+down: env ## Stop the gateway, and the container engine if `make up` started it; keep all data
 	@! $(BIN)/holdfast list --json | grep -q '"name":"$(GATEWAY)"' || $(BIN)/holdfast stop $(GATEWAY)
 	@scripts/engine stop
 
 .PHONY: test
-test: env ## Run all checks and tests (the long matrices in their short form)
+test: env ## Run all checks and tests (a short form of the long matrices)
 	@scripts/with-engine scripts/run-tests
 
 .PHONY: test-all
@@ -30,7 +30,7 @@ test-all: env ## Run all checks and tests, the long matrices in full
 	@scripts/with-engine scripts/run-tests --all
 
 .PHONY: bench
-bench: env ## Run all benchmarks; each prints its baseline from the same run
+bench: env ## Run all benchmarks; each measures its baseline in the same run
 	@scripts/with-engine scripts/run-benches
 
 .PHONY: lint

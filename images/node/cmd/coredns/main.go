@@ -5,7 +5,7 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
 
-	// Each import registers one plugin; the order in which they run is dnsserver.Directives below.
+	// Each import registers one plugin; dnsserver.Directives below sets their order.
 	_ "github.com/coredns/coredns/plugin/acl"
 	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/cache"
@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	// A query walks the plugins in this order: kubernetes must come before forward, or every Service name would be sent upstream.
+	// CoreDNS calls the plugins in this order. kubernetes must precede forward, which would send Service names upstream.
 	dnsserver.Directives = []string{
 		"reload", "bind", "health", "ready", "log", "errors", "acl", "cache", "loadbalance", "hosts", "kubernetes", "loop", "forward",
 	}

@@ -1,6 +1,6 @@
-// Command holdfast-init is holdfast-node without Kubernetes: PID 1, the health check and the waiter are small processes, which
-// matters for the one that lives as long as the node and for the one that is started every few seconds.
-// Any other applet is handed to the large binary, so that both answer to the same command line.
+// Command holdfast-init is holdfast-node without the Kubernetes components. The small binary saves memory in PID 1, and start-up
+// time in the health check, which runs every few seconds.
+// It executes the full binary for all other applets, so that both accept the same command line.
 package main
 
 import (
@@ -12,17 +12,17 @@ import (
 	"holdfast.dev/node/internal/applet"
 )
 
-const large = "/usr/lib/holdfast/holdfast-node"
+const fullBinary = "/usr/lib/holdfast/holdfast-node"
 
 func main() {
-	own := applet.Own()
+	builtin := applet.Builtin()
 	args := os.Args
-	_, byName := own[filepath.Base(args[0])]
-	_, byArgument := own[append(args, "", "")[1]]
+	_, byName := builtin[filepath.Base(args[0])]
+	_, byArgument := builtin[append(args, "", "")[1]]
 	if !byName && !byArgument && len(args) > 1 {
-		err := syscall.Exec(large, args, os.Environ())
-		fmt.Fprintf(os.Stderr, "%s: %v\n", large, err)
+		err := syscall.Exec(fullBinary, args, os.Environ())
+		fmt.Fprintf(os.Stderr, "%s: %v\n", fullBinary, err)
 		os.Exit(applet.ExitFailed)
 	}
-	os.Exit(applet.Dispatch(own, args))
+	os.Exit(applet.Dispatch(builtin, args))
 }

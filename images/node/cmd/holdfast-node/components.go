@@ -33,16 +33,16 @@ func components() map[string]applet.Func {
 	}
 }
 
-// command defers the construction: each component registers flags and metrics that the others must not see.
+// command builds the component only when it runs: each component registers global flags and metrics, which could conflict.
 func command(build func() *cobra.Command) applet.Func {
 	return func(args []string) int {
-		os.Args = args // Some components look at os.Args besides what cobra hands them.
+		os.Args = args // Some components read os.Args in addition to the arguments from cobra.
 		return cli.Run(build())
 	}
 }
 
 func runEtcd(args []string) int {
-	// etcd reads its flags through a global set that is parsed from os.Args in places.
+	// Parts of etcd parse their flags from os.Args.
 	os.Args = args
 	etcdmain.Main(args)
 	return 0

@@ -7,5 +7,5 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// Before 1.34 the kubelet makes its own context.
+// newKubeletCommand passes no context: before 1.34, the kubelet creates its own.
 func newKubeletCommand() *cobra.Command { return kubelet.NewKubeletCommand() }

@@ -1,5 +1,5 @@
-// Command holdfast-node is everything that a node runs, in one file: Kubernetes' components and holdfast's own applets.
-// The name it is called by, or else its first argument, says which.
+// Command holdfast-node is a multi-call binary with etcd, the Kubernetes components and holdfast's built-in applets.
+// The program name selects the applet; if it is not the name of an applet, the first argument does.
 package main
 
 import (
@@ -9,9 +9,9 @@ import (
 )
 
 func main() {
-	all := applet.Own()
+	applets := applet.Builtin()
 	for name, run := range components() {
-		all[name] = run
+		applets[name] = run
 	}
-	os.Exit(applet.Dispatch(all, os.Args))
+	os.Exit(applet.Dispatch(applets, os.Args))
 }

@@ -1,4 +1,4 @@
-// Command pause holds a pod's namespaces open: it does nothing but reap orphans and leave when told to.
+// Command pause keeps the namespaces of a pod open. It reaps orphaned processes and exits on SIGINT or SIGTERM.
 package main
 
 import (
@@ -14,7 +14,7 @@ func main() {
 		if <-signals != syscall.SIGCHLD {
 			return
 		}
-		// One SIGCHLD may stand for many children: signals do not queue.
+		// Signals do not queue: one SIGCHLD may report several children.
 		for {
 			pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 			if err == syscall.EINTR {

@@ -12,38 +12,38 @@ import (
 	"holdfast.dev/node/internal/status"
 )
 
-func board(t *testing.T) (*status.Board, string) {
+func serveStatus(t *testing.T) (*status.Tracker, string) {
 	t.Helper()
-	b, path := status.NewBoard(time.Now()), filepath.Join(t.TempDir(), "s.sock")
+	tracker, path := status.NewTracker(time.Now()), filepath.Join(t.TempDir(), "s.sock")
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	if err := status.Serve(ctx, path, b); err != nil {
+	if err := status.Serve(ctx, path, tracker); err != nil {
 		t.Fatal(err)
 	}
-	return b, path
+	return tracker, path
 }
 
-func TestDispatchByNameThenByArgument(t *testing.T) {
+func TestDispatchSelectsByNameThenByArgument(t *testing.T) {
 	var got []string
-	all := map[string]Func{"etcd": func(args []string) int { got = args; return 7 }}
+	applets := map[string]Func{"etcd": func(args []string) int { got = args; return 7 }}
 	for _, args := range [][]string{{"/usr/bin/etcd", "-x"}, {"holdfast-node", "etcd", "-x"}} {
-		if code := Dispatch(all, args); code != 7 || strings.Join(got, " ") != "etcd -x" {
+		if code := Dispatch(applets, args); code != 7 || strings.Join(got, " ") != "etcd -x" {
 			t.Errorf("%v: %d %v", args, code, got)
 		}
 	}
 	for _, args := range [][]string{{"holdfast-node"}, {"holdfast-node", "bogus"}} {
-		if code := Dispatch(all, args); code != ExitUsage {
+		if code := Dispatch(applets, args); code != ExitUsage {
 			t.Errorf("%v: %d", args, code)
 		}
 	}
 }
 
-func TestWaitStreamsUntilReady(t *testing.T) {
-	b, path := board(t)
-	b.Set(status.APIServer, "starting", "")
-	go b.Set(status.APIServer, status.StateReady, "")
+func TestWaitPrintsEntriesUntilReady(t *testing.T) {
+	tracker, path := serveStatus(t)
+	tracker.Set(status.APIServer, "starting", "")
+	go tracker.Set(status.APIServer, status.StateReady, "")
 	var out bytes.Buffer
-	if code := waitFor(path, "api", 10*time.Second, json.NewEncoder(&out)); code != ExitDone {
+	if code := waitFor(path, "api", 10*time.Second, json.NewEncoder(&out)); code != ExitOK {
 		t.Errorf("exit %d: %s", code, out.String())
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -53,10 +53,10 @@ func TestWaitStreamsUntilReady(t *testing.T) {
 	}
 }
 
-func TestWaitSaysWhatIsMissing(t *testing.T) {
-	b, path := board(t)
-	b.Set(status.APIServer, status.StateReady, "")
-	b.Set(status.Node, "waiting", "network is not ready")
+func TestWaitReportsMissingComponentsOnTimeout(t *testing.T) {
+	tracker, path := serveStatus(t)
+	tracker.Set(status.APIServer, status.StateReady, "")
+	tracker.Set(status.Node, "waiting", "network is not ready")
 	for socket, want := range map[string]string{path: "node is waiting (network is not ready)", path + ".absent": "kube-apiserver is unknown"} {
 		var out bytes.Buffer
 		code := waitFor(socket, "node", 50*time.Millisecond, json.NewEncoder(&out))
@@ -67,14 +67,14 @@ func TestWaitSaysWhatIsMissing(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	b, path := board(t)
-	if health(path) != ExitFailed || health(path+".absent") != ExitFailed {
-		t.Error("healthy without being ready")
+	tracker, path := serveStatus(t)
+	if checkHealth(path) != ExitFailed || checkHealth(path+".absent") != ExitFailed {
+		t.Error("reported healthy before all components were ready")
 	}
 	for _, component := range status.Levels["ready"] {
-		b.Set(component, status.StateReady, "")
+		tracker.Set(component, status.StateReady, "")
 	}
-	if health(path) != ExitDone {
-		t.Error("not healthy")
+	if checkHealth(path) != ExitOK {
+		t.Error("reported unhealthy although all components are ready")
 	}
 }

@@ -8,21 +8,21 @@ import (
 	"holdfast.dev/node/internal/status"
 )
 
-// runHealth asks the supervisor, which watches all the time: it costs nothing and cannot hang.
+// runHealth reads the status from the supervisor, which monitors all components. It starts no check itself, so it is fast.
 func runHealth([]string) int {
-	return health(layout.Default().StatusSocket())
+	return checkHealth(layout.Default().StatusSocket())
 }
 
-func health(socket string) int {
-	entries, err := status.Ask(socket, 2*time.Second)
+func checkHealth(socket string) int {
+	entries, err := status.Get(socket, 2*time.Second)
 	if err != nil {
-		fmt.Printf("the supervisor does not answer: %v\n", err)
+		fmt.Printf("supervisor: does not answer: %v\n", err)
 		return ExitFailed
 	}
-	if faults := status.Faults(entries); len(faults) > 0 {
-		fmt.Println(explain(faults))
+	if unhealthy := status.Unhealthy(entries); len(unhealthy) > 0 {
+		fmt.Println(formatEntries(unhealthy))
 		return ExitFailed
 	}
 	fmt.Println("ready")
-	return ExitDone
+	return ExitOK
 }

@@ -10,19 +10,19 @@ import (
 	"holdfast.dev/node/internal/settings"
 )
 
-// runInit is PID 1 of the node.
+// runInit runs the node; it is PID 1 of the container.
 func runInit([]string) int {
 	s, err := settings.FromEnv(os.Getenv)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "holdfast-node: %v\n", err)
-		return ExitNeedsPerson
+		return ExitManualAction
 	}
 	if err := node.New(layout.Default(), s).Main(); err != nil {
 		fmt.Fprintf(os.Stderr, "holdfast-node: %v\n", err)
-		if errors.As(err, new(node.NeedsPersonError)) {
-			return ExitNeedsPerson
+		if errors.As(err, new(node.ManualActionError)) {
+			return ExitManualAction
 		}
 		return ExitFailed
 	}
-	return ExitDone
+	return ExitOK
 }

@@ -8,5 +8,5 @@ import (
 
 func runVersion([]string) int {
 	fmt.Println(string(release.JSON()))
-	return ExitDone
+	return ExitOK
 }

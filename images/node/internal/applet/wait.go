@@ -16,22 +16,22 @@ import (
 	"holdfast.dev/node/internal/status"
 )
 
-// runWait streams states until the level is reached.
+// runWait prints status entries as JSON lines until the node reaches a level.
 func runWait(args []string) int {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	level := flags.String("for", "ready", "level to wait for: "+strings.Join(slices.Sorted(maps.Keys(status.Levels)), ", "))
-	timeout := flags.Duration("timeout", 60*time.Second, "give up after this time")
+	timeout := flags.Duration("timeout", 60*time.Second, "fail after this time")
 	if err := flags.Parse(args[1:]); err != nil {
 		return ExitUsage
 	}
 	if _, known := status.Levels[*level]; !known || flags.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "holdfast-node wait: --for takes one of %v\n", slices.Sorted(maps.Keys(status.Levels)))
+		fmt.Fprintf(os.Stderr, "holdfast-node wait: --for must be one of %v\n", slices.Sorted(maps.Keys(status.Levels)))
 		return ExitUsage
 	}
 	return waitFor(layout.Default().StatusSocket(), *level, *timeout, json.NewEncoder(os.Stdout))
 }
 
-// outcome is the last line.
+// outcome is the last line that `wait` prints.
 type outcome struct {
 	State   string         `json:"state"`
 	Seconds float64        `json:"seconds"`
@@ -40,25 +40,26 @@ type outcome struct {
 }
 
 func waitFor(socket, level string, timeout time.Duration, out *json.Encoder) int {
-	begun := time.Now()
+	start := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	entries, err := follow(ctx, socket, level, out)
-	result := outcome{State: "ready", Seconds: float64(time.Since(begun).Milliseconds()) / 1000}
-	code := ExitDone
+	entries, err := streamUntil(ctx, socket, level, out)
+	result := outcome{State: "ready", Seconds: float64(time.Since(start).Milliseconds()) / 1000}
+	code := ExitOK
 	if err != nil {
 		code = ExitFailed
 		result.State, result.Missing, result.Detail = "failed", status.Missing(level, entries), err.Error()
 		if errors.Is(err, context.DeadlineExceeded) {
-			result.State, result.Detail = "timeout", explain(result.Missing)
+			result.State, result.Detail = "timeout", formatEntries(result.Missing)
 		}
 	}
 	_ = out.Encode(result)
 	return code
 }
 
-// follow prints entries until none is missing. A supervisor that hangs up is booting again, or the container ends and we with it.
-func follow(ctx context.Context, socket, level string, out *json.Encoder) ([]status.Entry, error) {
+// streamUntil prints entries until the node reaches the level. It reconnects if the supervisor closes the connection: the
+// supervisor is restarting then, or the container is stopping, which also ends this process.
+func streamUntil(ctx context.Context, socket, level string, out *json.Encoder) ([]status.Entry, error) {
 	for {
 		var entries []status.Entry
 		err := status.Watch(ctx, socket, func(entry status.Entry) bool {
@@ -73,7 +74,7 @@ func follow(ctx context.Context, socket, level string, out *json.Encoder) ([]sta
 	}
 }
 
-func explain(missing []status.Entry) string {
+func formatEntries(missing []status.Entry) string {
 	var parts []string
 	for _, entry := range missing {
 		text := entry.Component + " is " + entry.State

@@ -1,4 +1,4 @@
-// Package atomicfile replaces files so that a crash leaves the old content or the new, never a part of either.
+// Package atomicfile replaces files atomically: after a crash, a file has its old or its new content.
 package atomicfile
 
 import (
@@ -7,15 +7,15 @@ import (
 	"path/filepath"
 )
 
-// Write puts data at path with the given mode: temporary file, fsync, rename, fsync of the folder.
+// Write replaces the file at path. It writes a temporary file, syncs it, renames it and syncs the directory.
 func Write(path string, data []byte, mode os.FileMode) error {
 	dir := filepath.Dir(path)
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name()) // After the rename there is nothing left of that name.
-	if err := fill(tmp, data, mode); err != nil {
+	defer os.Remove(tmp.Name()) // After the rename, this name no longer exists.
+	if err := writeAndSync(tmp, data, mode); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp.Name(), path); err != nil {
@@ -24,7 +24,8 @@ func Write(path string, data []byte, mode os.FileMode) error {
 	return syncDir(dir)
 }
 
-// WriteIfChanged writes only when the content differs, and says whether it did: a reader that reloads on change is left alone.
+// WriteIfChanged writes only if the content differs, so that a process that watches the file does not reload it needlessly.
+// It reports whether it wrote.
 func WriteIfChanged(path string, data []byte, mode os.FileMode) (bool, error) {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return false, os.Chmod(path, mode)
@@ -32,7 +33,7 @@ func WriteIfChanged(path string, data []byte, mode os.FileMode) (bool, error) {
 	return true, Write(path, data, mode)
 }
 
-func fill(file *os.File, data []byte, mode os.FileMode) error {
+func writeAndSync(file *os.File, data []byte, mode os.FileMode) error {
 	defer file.Close()
 	if _, err := file.Write(data); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestWriteReplacesAndLeavesNothingBehind(t *testing.T) {
+func TestWriteReplacesFileAndLeavesNoTemporaryFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	for _, text := range []string{"one", "two"} {
@@ -19,7 +19,7 @@ func TestWriteReplacesAndLeavesNothingBehind(t *testing.T) {
 	}
 	entries, _ := os.ReadDir(dir)
 	if len(entries) != 1 {
-		t.Errorf("left behind: %v", entries)
+		t.Errorf("temporary files: %v", entries)
 	}
 	info, _ := os.Stat(path)
 	if info.Mode().Perm() != 0o600 {

@@ -1,5 +1,5 @@
-// Package cgroup makes the container's own cgroup tree usable for pods: version 1 and 2, in a private cgroup namespace.
-// The decision is a pure function of the mount table; only Prepare touches the system.
+// Package cgroup prepares the cgroup tree of the container for pods: version 1 and 2, in a private cgroup namespace.
+// NewPlan is a pure function of the mount table; only Prepare and Delegate change the system.
 package cgroup
 
 import (
@@ -15,48 +15,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is where every engine mounts the cgroup tree.
+// Root is the path where all container engines mount the cgroup tree.
 const Root = "/sys/fs/cgroup"
 
-// Plan is what has to be done to the mounts found.
+// Plan describes how to prepare the mounts.
 type Plan struct {
 	Version int
-	// Remount lists mount points that are read-only: engines mount cgroups so unless the container is privileged.
+	// Remount lists the read-only mount points. Container engines mount cgroups read-only in unprivileged containers.
 	Remount []string
 }
 
-// Decide reads a mount table (the format of /proc/self/mountinfo).
-func Decide(mountinfo string) (Plan, error) {
+// NewPlan derives the plan from a mount table in the format of /proc/self/mountinfo.
+func NewPlan(mountinfo string) (Plan, error) {
 	var plan Plan
 	scanner := bufio.NewScanner(strings.NewReader(mountinfo))
 	for scanner.Scan() {
-		point, kind, options, ok := parse(scanner.Text())
-		if !ok || point != Root && !strings.HasPrefix(point, Root+"/") {
+		mountPoint, fsType, options, ok := parseMount(scanner.Text())
+		if !ok || mountPoint != Root && !strings.HasPrefix(mountPoint, Root+"/") {
 			continue
 		}
-		switch kind {
+		switch fsType {
 		case "cgroup":
 			plan.Version = 1
 		case "cgroup2":
-			// A hybrid host shows version 2 below the root, without controllers: version 1 is in charge there.
-			if point == Root {
+			// A hybrid host mounts version 2 below the root, without controllers; version 1 has the controllers.
+			if mountPoint == Root {
 				plan.Version = 2
 			}
 		default:
 			continue
 		}
 		if hasOption(options, "ro") {
-			plan.Remount = append(plan.Remount, point)
+			plan.Remount = append(plan.Remount, mountPoint)
 		}
 	}
 	if plan.Version == 0 {
-		return plan, fmt.Errorf("no cgroup is mounted under %s", Root)
+		return plan, fmt.Errorf("%s: no cgroup mount", Root)
 	}
 	return plan, nil
 }
 
-// parse takes one line: id parent major:minor root POINT OPTIONS [tags...] - KIND source superoptions.
-func parse(line string) (point, kind, options string, ok bool) {
+// parseMount parses one line: id parent major:minor root MOUNT-POINT OPTIONS [tags...] - TYPE source superoptions.
+func parseMount(line string) (mountPoint, fsType, options string, ok bool) {
 	left, right, found := strings.Cut(line, " - ")
 	fields, tail := strings.Fields(left), strings.Fields(right)
 	if !found || len(fields) < 6 || len(tail) < 1 {
@@ -74,33 +74,34 @@ func hasOption(options, want string) bool {
 	return false
 }
 
-// Prepare carries out the decision for this process and returns it. It may run again in the same container.
+// Prepare makes the plan for this process, applies it and returns it. It is idempotent.
 func Prepare() (Plan, error) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return Plan{}, err
 	}
-	plan, err := Decide(string(table))
+	plan, err := NewPlan(string(table))
 	if err != nil {
 		return plan, err
 	}
-	for _, point := range plan.Remount {
-		// A bind remount changes this mount's own flag; a plain one would change the host's superblock and is refused as busy.
+	for _, mountPoint := range plan.Remount {
+		// A bind remount changes the flags of this mount only. A plain remount would change the superblock of the host, and
+		// the kernel rejects it as busy.
 		flags := uintptr(unix.MS_REMOUNT | unix.MS_BIND | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
-		if err := unix.Mount("", point, "", flags, ""); err != nil {
-			return plan, fmt.Errorf("make %s writable: %w", point, err)
+		if err := unix.Mount("", mountPoint, "", flags, ""); err != nil {
+			return plan, fmt.Errorf("make %s writable: %w", mountPoint, err)
 		}
 	}
-	clearPods(Root)
+	removePodCgroups(Root)
 	if plan.Version == 2 {
 		return plan, Delegate(Root)
 	}
 	return plan, nil
 }
 
-// clearPods removes the pods' cgroups that an earlier life left behind: the kubelet would look for the containers of each, for
-// seconds, before it reports anything. Those that are in use cannot be removed, and stay.
-func clearPods(root string) {
+// removePodCgroups removes the pod cgroups of an earlier start in the same container. The kubelet would search for the
+// containers of each one, and report its node status seconds later. The kernel keeps the cgroups that are in use.
+func removePodCgroups(root string) {
 	for _, pattern := range []string{"kubepods", "*/kubepods"} {
 		trees, _ := filepath.Glob(filepath.Join(root, pattern))
 		for _, tree := range trees {
@@ -111,7 +112,7 @@ func clearPods(root string) {
 				}
 				return nil
 			})
-			// A cgroup's files vanish with it: only the folders are removed, children first.
+			// The kernel removes the files of a cgroup with its directory; children must be removed first.
 			for _, dir := range slices.Backward(dirs) {
 				_ = unix.Rmdir(dir)
 			}
@@ -119,8 +120,8 @@ func clearPods(root string) {
 	}
 }
 
-// Delegate moves every process of a version 2 root into a leaf and hands all controllers down: a cgroup with processes of its
-// own may not have controllers in its children.
+// Delegate moves all processes of a version 2 root cgroup into a leaf, then enables all controllers for the children. The kernel
+// does not enable controllers for the children of a cgroup that contains processes.
 func Delegate(root string) error {
 	leaf := filepath.Join(root, "init.scope")
 	if err := os.MkdirAll(leaf, 0o755); err != nil {
@@ -135,9 +136,9 @@ func Delegate(root string) error {
 		enable = append(enable, "+"+name)
 	}
 	control := filepath.Join(root, "cgroup.subtree_control")
-	// A health check may be executed into the root between the move and the write: then it is busy, and both are done again.
+	// The container engine may start a health check in the root between the move and the write, which then fails with EBUSY.
 	for range 20 {
-		if err = moveAll(root, leaf); err != nil {
+		if err = moveProcesses(root, leaf); err != nil {
 			return err
 		}
 		err = os.WriteFile(control, []byte(strings.Join(enable, " ")), 0o644)
@@ -148,14 +149,14 @@ func Delegate(root string) error {
 	return err
 }
 
-func moveAll(from, to string) error {
+func moveProcesses(from, to string) error {
 	pids, err := os.ReadFile(filepath.Join(from, "cgroup.procs"))
 	if err != nil {
 		return err
 	}
 	for _, pid := range strings.Fields(string(pids)) {
 		err := os.WriteFile(filepath.Join(to, "cgroup.procs"), []byte(pid), 0o644)
-		if err != nil && !errors.Is(err, unix.ESRCH) { // It may have ended meanwhile.
+		if err != nil && !errors.Is(err, unix.ESRCH) { // The process may have exited meanwhile.
 			return fmt.Errorf("move process %s to %s: %w", pid, to, err)
 		}
 	}

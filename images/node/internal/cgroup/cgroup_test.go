@@ -13,12 +13,12 @@ const (
 41 40 0:31 / /sys/fs/cgroup/memory ro,nosuid,nodev,noexec,relatime - cgroup cgroup rw,memory
 42 40 0:32 / /sys/fs/cgroup/cpu,cpuacct ro,nosuid master:9 - cgroup cgroup rw,cpu,cpuacct
 `
-	hybrid  = v1 + "43 40 0:33 / /sys/fs/cgroup/unified ro,nosuid - cgroup2 cgroup rw\n"
-	v2      = root + "40 1 0:30 / /sys/fs/cgroup ro,nosuid,nodev,noexec,relatime - cgroup2 cgroup rw,nsdelegate\n"
-	v2again = root + "40 1 0:30 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:5 - cgroup2 cgroup rw,nsdelegate\n"
+	hybrid     = v1 + "43 40 0:33 / /sys/fs/cgroup/unified ro,nosuid - cgroup2 cgroup rw\n"
+	v2         = root + "40 1 0:30 / /sys/fs/cgroup ro,nosuid,nodev,noexec,relatime - cgroup2 cgroup rw,nsdelegate\n"
+	v2writable = root + "40 1 0:30 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:5 - cgroup2 cgroup rw,nsdelegate\n"
 )
 
-func TestDecide(t *testing.T) {
+func TestNewPlan(t *testing.T) {
 	cases := []struct {
 		name, table string
 		version     int
@@ -27,16 +27,16 @@ func TestDecide(t *testing.T) {
 		{"version 1", v1, 1, []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup/cpu,cpuacct"}},
 		{"hybrid", hybrid, 1, []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/unified"}},
 		{"version 2", v2, 2, []string{"/sys/fs/cgroup"}},
-		{"version 2, already writable", v2again, 2, nil},
+		{"version 2, already writable", v2writable, 2, nil},
 	}
 	for _, c := range cases {
-		plan, err := Decide(c.table)
+		plan, err := NewPlan(c.table)
 		if err != nil || plan.Version != c.version || !slices.Equal(plan.Remount, c.remount) {
 			t.Errorf("%s: %+v %v", c.name, plan, err)
 		}
 	}
-	if _, err := Decide(root); err == nil {
-		t.Error("no cgroup at all must be an error")
+	if _, err := NewPlan(root); err == nil {
+		t.Error("accepted a mount table without a cgroup mount")
 	}
 }
 
@@ -49,7 +49,7 @@ func TestDelegate(t *testing.T) {
 	}
 	write("cgroup.controllers", "cpu memory pids\n")
 	write("cgroup.procs", "1\n")
-	for range 2 { // A restart in the same container finds the leaf there.
+	for range 2 { // After a restart of the container, the leaf already exists.
 		if err := Delegate(dir); err != nil {
 			t.Fatal(err)
 		}
@@ -61,17 +61,17 @@ func TestDelegate(t *testing.T) {
 	}
 }
 
-func TestClearPodsRemovesOnlyPods(t *testing.T) {
+func TestRemovePodCgroupsKeepsOtherCgroups(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{"memory/kubepods/burstable/pod1/c1", "memory/init", "kubepods/besteffort/pod2"} {
 		if err := os.MkdirAll(filepath.Join(dir, path), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	clearPods(dir)
+	removePodCgroups(dir)
 	for path, want := range map[string]bool{"memory/kubepods": false, "kubepods": false, "memory/init": true} {
 		if _, err := os.Stat(filepath.Join(dir, path)); (err == nil) != want {
-			t.Errorf("%s there: %v", path, err == nil)
+			t.Errorf("%s exists: %v, want %v", path, err == nil, want)
 		}
 	}
 }

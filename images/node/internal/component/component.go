@@ -1,5 +1,5 @@
-// Package component knows how each component of the node is called: flags and configuration files, as pure functions of the
-// node's settings. It starts nothing.
+// Package component returns the command lines and configuration files of the node's components, as pure functions of the
+// node's settings. It starts no process.
 package component
 
 import (
@@ -23,7 +23,7 @@ const (
 	Provisioner       = "storage-provisioner"
 )
 
-// Ports on which the node listens; all but the API's and the kubelet's are on loopback.
+// Ports and URLs of the components. Only the API server and the kubelet listen on addresses other than loopback.
 const (
 	APIPort              = 6443
 	APIURL               = "https://127.0.0.1:6443"
@@ -37,16 +37,16 @@ const (
 	ProvisionerURL       = "http://" + provisionerHealth
 )
 
-// Node is everything that the components' command lines depend on.
+// Node contains all inputs of the components' command lines.
 type Node struct {
 	layout.Layout
 	settings.Settings
 	Address netip.Addr
 }
 
-func (n Node) authority(name string) string { return filepath.Join(n.PKI(), name+".crt") }
-func (n Node) key(name string) string       { return filepath.Join(n.PKI(), name+".key") }
-func (n Node) pair(name string) string      { return filepath.Join(n.PKI(), name+".pem") }
+func (n Node) caFile(name string) string  { return filepath.Join(n.PKI(), name+".crt") }
+func (n Node) keyFile(name string) string { return filepath.Join(n.PKI(), name+".key") }
+func (n Node) pemFile(name string) string { return filepath.Join(n.PKI(), name+".pem") }
 
 // Args returns a component's command line; the first element is the program.
 func (n Node) Args(name string) []string {
@@ -64,11 +64,11 @@ func (n Node) etcd() []string {
 		"--listen-client-urls=" + EtcdURL, "--advertise-client-urls=" + EtcdURL,
 		"--listen-peer-urls=" + peerURL, "--initial-advertise-peer-urls=" + peerURL,
 		"--initial-cluster=holdfast=" + peerURL,
-		"--cert-file=" + n.pair("etcd"), "--key-file=" + n.pair("etcd"),
-		"--trusted-ca-file=" + n.authority("etcd-ca"), "--client-cert-auth",
-		"--peer-cert-file=" + n.pair("etcd"), "--peer-key-file=" + n.pair("etcd"),
-		"--peer-trusted-ca-file=" + n.authority("etcd-ca"), "--peer-client-cert-auth",
-		// A single member elects itself after one election timeout: the default of a second would be a third of the boot.
+		"--cert-file=" + n.pemFile("etcd"), "--key-file=" + n.pemFile("etcd"),
+		"--trusted-ca-file=" + n.caFile("etcd-ca"), "--client-cert-auth",
+		"--peer-cert-file=" + n.pemFile("etcd"), "--peer-key-file=" + n.pemFile("etcd"),
+		"--peer-trusted-ca-file=" + n.caFile("etcd-ca"), "--peer-client-cert-auth",
+		// A single member elects itself after one election timeout. The default of one second is a third of the boot time.
 		"--heartbeat-interval=50", "--election-timeout=250",
 		"--logger=zap", "--log-level=warn",
 	}
@@ -86,27 +86,27 @@ func (n Node) apiServer() []string {
 		"--anonymous-auth=false",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
-		"--client-ca-file=" + n.authority("ca"),
-		"--tls-cert-file=" + n.pair("apiserver"), "--tls-private-key-file=" + n.pair("apiserver"),
+		"--client-ca-file=" + n.caFile("ca"),
+		"--tls-cert-file=" + n.pemFile("apiserver"), "--tls-private-key-file=" + n.pemFile("apiserver"),
 		"--etcd-servers=" + EtcdURL,
-		"--etcd-cafile=" + n.authority("etcd-ca"),
-		"--etcd-certfile=" + n.pair("apiserver-etcd-client"), "--etcd-keyfile=" + n.pair("apiserver-etcd-client"),
-		"--kubelet-certificate-authority=" + n.authority("ca"),
-		"--kubelet-client-certificate=" + n.pair("apiserver-kubelet-client"),
-		"--kubelet-client-key=" + n.pair("apiserver-kubelet-client"),
+		"--etcd-cafile=" + n.caFile("etcd-ca"),
+		"--etcd-certfile=" + n.pemFile("apiserver-etcd-client"), "--etcd-keyfile=" + n.pemFile("apiserver-etcd-client"),
+		"--kubelet-certificate-authority=" + n.caFile("ca"),
+		"--kubelet-client-certificate=" + n.pemFile("apiserver-kubelet-client"),
+		"--kubelet-client-key=" + n.pemFile("apiserver-kubelet-client"),
 		"--kubelet-preferred-address-types=InternalIP,Hostname",
-		"--proxy-client-cert-file=" + n.pair("front-proxy-client"), "--proxy-client-key-file=" + n.pair("front-proxy-client"),
-		"--requestheader-client-ca-file=" + n.authority("front-proxy-ca"),
+		"--proxy-client-cert-file=" + n.pemFile("front-proxy-client"), "--proxy-client-key-file=" + n.pemFile("front-proxy-client"),
+		"--requestheader-client-ca-file=" + n.caFile("front-proxy-ca"),
 		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User",
 		"--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--service-account-issuer=https://kubernetes.default.svc." + settings.ClusterDomain,
-		"--service-account-key-file=" + n.key("service-account"),
-		"--service-account-signing-key-file=" + n.key("service-account"),
+		"--service-account-key-file=" + n.keyFile("service-account"),
+		"--service-account-signing-key-file=" + n.keyFile("service-account"),
 		"--service-cluster-ip-range=" + n.ServiceCIDR.String(),
 		"--profiling=false",
-		// One member on the same machine: nobody needs time to notice that this one is leaving.
+		// No load balancer has to observe that this API server shuts down.
 		"--shutdown-delay-duration=0s",
 	}
 }
@@ -116,21 +116,22 @@ func (n Node) controllerManager() []string {
 	return []string{
 		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
 		"--bind-address=127.0.0.1",
-		// Without these it would make a key of its own at each start, which takes longer than the rest of it.
-		"--tls-cert-file=" + n.pair("controller-manager"), "--tls-private-key-file=" + n.pair("controller-manager"),
-		"--client-ca-file=" + n.authority("ca"),
-		"--requestheader-client-ca-file=" + n.authority("front-proxy-ca"),
+		// Without these flags, it generates a key at each start, which takes longer than the rest of its start.
+		"--tls-cert-file=" + n.pemFile("controller-manager"), "--tls-private-key-file=" + n.pemFile("controller-manager"),
+		"--client-ca-file=" + n.caFile("ca"),
+		"--requestheader-client-ca-file=" + n.caFile("front-proxy-ca"),
 		"--cluster-cidr=" + n.PodCIDR.String(),
 		"--service-cluster-ip-range=" + n.ServiceCIDR.String(),
-		// The one node has the whole pod range; a node object left over from another name must not hold it.
+		// The node uses the whole pod CIDR. A stale Node object must not hold a part of it.
 		"--allocate-node-cidrs=false",
-		"--cluster-signing-cert-file=" + n.authority("ca"), "--cluster-signing-key-file=" + n.key("ca"),
-		"--root-ca-file=" + n.authority("ca"),
-		"--service-account-private-key-file=" + n.key("service-account"),
+		"--cluster-signing-cert-file=" + n.caFile("ca"), "--cluster-signing-key-file=" + n.keyFile("ca"),
+		"--root-ca-file=" + n.caFile("ca"),
+		"--service-account-private-key-file=" + n.keyFile("service-account"),
 		"--use-service-account-credentials=true",
 		"--leader-elect=false",
 		"--profiling=false",
-		// The API server is on the same machine and has its own priority and fairness: the default of 20 a second only queues bursts.
+		// The API server is on the same node and limits clients with priority and fairness. The default of 20 requests per
+		// second would only delay bursts.
 		"--kube-api-qps=100", "--kube-api-burst=200",
 	}
 }
@@ -140,7 +141,7 @@ func (n Node) scheduler() []string {
 	return []string{
 		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
 		"--bind-address=127.0.0.1",
-		"--tls-cert-file=" + n.pair("scheduler"), "--tls-private-key-file=" + n.pair("scheduler"),
+		"--tls-cert-file=" + n.pemFile("scheduler"), "--tls-private-key-file=" + n.pemFile("scheduler"),
 		"--leader-elect=false",
 		"--profiling=false",
 	}
@@ -167,9 +168,9 @@ func (n Node) proxy() []string {
 		"--nodeport-addresses=primary",
 		"--metrics-bind-address=127.0.0.1:10249",
 		"--healthz-bind-address=127.0.0.1:10256",
-		// One node has few rules to write: a new Service need not wait for the default of a second.
+		// One node has few rules, so frequent syncs are cheap. With the default, a new Service can wait for one second.
 		"--iptables-min-sync-period=100ms",
-		// These belong to the host's kernel and cannot be written from here: zero leaves them alone.
+		// These sysctls belong to the host and are read-only in the container; with zero, kube-proxy does not write them.
 		"--conntrack-max-per-core=0",
 		"--conntrack-tcp-timeout-established=0s",
 		"--conntrack-tcp-timeout-close-wait=0s",

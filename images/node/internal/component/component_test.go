@@ -21,7 +21,7 @@ func node(t *testing.T, address string) Node {
 	return Node{Layout: layout.Layout{State: "/s", Run: "/r"}, Settings: s, Address: netip.MustParseAddr(address)}
 }
 
-func TestOnlyTheAPIAndTheKubeletListenBeyondLoopback(t *testing.T) {
+func TestOtherComponentsListenOnLoopbackOnly(t *testing.T) {
 	n := node(t, "172.20.0.2")
 	for name, wants := range map[string][]string{
 		Etcd:              {"--listen-client-urls=https://127.0.0.1:2379", "--listen-peer-urls=https://127.0.0.1:2380", "--client-cert-auth", "--peer-client-cert-auth"},
@@ -33,24 +33,24 @@ func TestOnlyTheAPIAndTheKubeletListenBeyondLoopback(t *testing.T) {
 		args := n.Args(name)
 		for _, want := range wants {
 			if !slices.Contains(args, want) {
-				t.Errorf("%s lacks %s", name, want)
+				t.Errorf("%s: flag %s is missing", name, want)
 			}
 		}
 	}
 }
 
-func TestTheAddressIsInCommandLinesOnly(t *testing.T) {
+func TestEtcdFlagsDoNotDependOnNodeAddress(t *testing.T) {
 	before, after := node(t, "172.20.0.2"), node(t, "172.20.0.9")
 	if !slices.Contains(after.Args(APIServer), "--advertise-address=172.20.0.9") || !slices.Contains(after.Args(Kubelet), "--node-ip=172.20.0.9") {
-		t.Error("the new address is not announced")
+		t.Error("API server or kubelet do not advertise the new address")
 	}
-	// The datastore is the state that must not know it.
+	// The datastore persists, and the address can change at each start.
 	if !slices.Equal(before.Args(Etcd), after.Args(Etcd)) {
-		t.Error("etcd's flags depend on the address")
+		t.Error("the flags of etcd depend on the address")
 	}
 }
 
-func TestEveryProcessHasFlags(t *testing.T) {
+func TestAllComponentsHaveFlags(t *testing.T) {
 	n := node(t, "172.20.0.2")
 	for _, name := range []string{Etcd, Containerd, APIServer, ControllerManager, Scheduler, Kubelet, Proxy, Provisioner} {
 		if args := n.Args(name); args[0] != "/usr/bin/"+name || len(args) < 3 {
@@ -58,7 +58,7 @@ func TestEveryProcessHasFlags(t *testing.T) {
 		}
 	}
 	if slices.ContainsFunc(n.Args(APIServer), func(arg string) bool { return arg == "--anonymous-auth=true" }) {
-		t.Error("anonymous access is on")
+		t.Error("anonymous authentication is enabled")
 	}
 }
 
@@ -75,7 +75,7 @@ func TestKubeletConfig(t *testing.T) {
 		t.Errorf("%s", data)
 	}
 	if _, set := config["localStorageCapacityIsolation"]; set {
-		t.Error("switching it off would also switch off eviction and image clean-up")
+		t.Error("localStorageCapacityIsolation is set; false also disables eviction and image garbage collection")
 	}
 }
 
@@ -87,7 +87,7 @@ func TestCorefileServesPodsOnly(t *testing.T) {
 	text := string(data)
 	for _, want := range []string{"bind 172.20.0.2\n", "allow net 10.244.0.0/16 172.20.0.2/32", "kubernetes cluster.local", "forward . /etc/resolv.conf"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing:\n%s", want, text)
+			t.Errorf("Corefile: %q is missing:\n%s", want, text)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"holdfast.dev/node/internal/settings"
 )
 
-// KubeletConfig renders the kubelet's configuration file (JSON is YAML too).
+// KubeletConfig returns the kubelet's configuration file, in JSON, which is a subset of YAML.
 func (n Node) KubeletConfig() ([]byte, error) {
 	return json.MarshalIndent(map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -17,11 +17,11 @@ func (n Node) KubeletConfig() ([]byte, error) {
 		"authentication": map[string]any{
 			"anonymous": map[string]any{"enabled": false},
 			"webhook":   map[string]any{"enabled": true},
-			"x509":      map[string]any{"clientCAFile": n.authority("ca")},
+			"x509":      map[string]any{"clientCAFile": n.caFile("ca")},
 		},
 		"authorization":            map[string]any{"mode": "Webhook"},
-		"tlsCertFile":              n.pair("kubelet-server"),
-		"tlsPrivateKeyFile":        n.pair("kubelet-server"),
+		"tlsCertFile":              n.pemFile("kubelet-server"),
+		"tlsPrivateKeyFile":        n.pemFile("kubelet-server"),
 		"containerRuntimeEndpoint": "unix://" + n.ContainerdSocket(),
 		"cgroupDriver":             "cgroupfs",
 		"failSwapOn":               false,
@@ -31,9 +31,9 @@ func (n Node) KubeletConfig() ([]byte, error) {
 		"clusterDNS":               []string{n.DNSServiceIP().String()},
 		"volumePluginDir":          filepath.Join(n.Layout.Kubelet(), "volume-plugins"),
 		"healthzBindAddress":       "127.0.0.1",
-		// Makes the kubelet go on where it may not write a kernel setting: a container has few of them to itself.
+		// With this gate, the kubelet ignores errors when it writes sysctls. Most sysctls are read-only in a container.
 		"featureGates": map[string]any{"KubeletInUserNamespace": true},
-		// A large image must not hold up the small ones behind it.
+		// Serial pulls would delay small images behind a large one.
 		"serializeImagePulls":       false,
 		"maxParallelImagePulls":     4,
 		"registryPullQPS":           0,
@@ -50,7 +50,7 @@ var corefile = template.Must(template.New("Corefile").Parse(`.:53 {
     errors
     health 127.0.0.1:8080
     ready 127.0.0.1:8181
-    # The node's address is also seen by its neighbours on the engine's network: they are not served.
+    # Other containers on the engine's network can reach the node's address; reject their queries.
     acl {
         allow net {{.PodCIDR}} {{.Address}}/32
         block
@@ -70,8 +70,8 @@ var corefile = template.Must(template.New("Corefile").Parse(`.:53 {
 }
 `))
 
-// Corefile renders the DNS server's configuration. It is a file of the node, not a ConfigMap: it names the node's current
-// address, and has to be right before the API answers.
+// Corefile returns the configuration of CoreDNS. It is a file on the node and not a ConfigMap: it contains the current address
+// of the node, and must be correct before the API server answers.
 func (n Node) Corefile() ([]byte, error) {
 	var out strings.Builder
 	err := corefile.Execute(&out, map[string]any{"Address": n.Address, "PodCIDR": n.PodCIDR, "Domain": settings.ClusterDomain})

@@ -1,4 +1,4 @@
-// Package containerd renders containerd's configuration and brings the baked-in images into it.
+// Package containerd renders the configuration of containerd and imports the embedded images.
 package containerd
 
 import (
@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Names of the images that ship inside the node.
+// Names of images that are embedded in the node image.
 const (
 	PauseImage = "holdfast.dev/pause:1"
 	DNSImage   = "holdfast.dev/coredns:1.12.4"
 )
 
-// Config is what differs between nodes.
+// Config contains the values of the configuration file that depend on the node.
 type Config struct {
 	Root        string
 	State       string
@@ -26,10 +26,10 @@ type Config struct {
 	Snapshotter string
 }
 
-var shape = template.Must(template.New("containerd").Parse(`version = 2
+var configTemplate = template.Must(template.New("containerd").Parse(`version = 2
 root = "{{.Root}}"
 state = "{{.State}}"
-# Snapshotters for filesystems that are not here would only log that they are not.
+# These plugins are not usable on the node and would only log messages at each start.
 disabled_plugins = [
   "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
   "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.opt", "io.containerd.tracing.processor.v1.otlp",
@@ -41,7 +41,7 @@ disabled_plugins = [
 
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "` + PauseImage + `"
-  # A node without CAP_SYS_RESOURCE may not lower a score; a pod that asks for it would not start.
+  # Without CAP_SYS_RESOURCE, the node cannot lower OOM scores, and pods that need a lower score would not start.
   restrict_oom_score_adj = true
   disable_apparmor = true
   tolerate_missing_hugetlb_controller = true
@@ -65,15 +65,15 @@ disabled_plugins = [
     config_path = "{{.Registries}}"
 `))
 
-// Render returns config.toml.
+// Render returns the content of config.toml.
 func (c Config) Render() ([]byte, error) {
 	var out bytes.Buffer
-	err := shape.Execute(&out, c)
+	err := configTemplate.Execute(&out, c)
 	return out.Bytes(), err
 }
 
-// ChooseSnapshotter tries an overlay mount in the folder that will hold the snapshots: a volume on a filesystem that cannot
-// carry one still works, with plain copies.
+// ChooseSnapshotter returns "overlayfs" if an overlay mount works in the directory of the snapshots, else "native". Some
+// filesystems do not support overlay mounts.
 func ChooseSnapshotter(root string) string {
 	dir, err := os.MkdirTemp(root, ".overlay-probe-*")
 	if err != nil {

@@ -36,7 +36,7 @@ func archive(t *testing.T, dir, name, manifest string) string {
 	return path
 }
 
-func TestArchivesAreReadPauseFirst(t *testing.T) {
+func TestFindArchivesReturnsPauseImageFirst(t *testing.T) {
 	dir := t.TempDir()
 	archive(t, dir, "a", `[{"Config":"aaa.json","RepoTags":["x:1"]}]`)
 	archive(t, dir, "z", `[{"Config":"blobs/sha256/bbb","RepoTags":["`+PauseImage+`"]}]`)
@@ -49,7 +49,7 @@ func TestArchivesAreReadPauseFirst(t *testing.T) {
 	}
 }
 
-func TestBadArchivesAreNamed(t *testing.T) {
+func TestInvalidArchiveErrorContainsPath(t *testing.T) {
 	for _, manifest := range []string{"", "[]", "{", `[{"Config":"a.json"}]`} {
 		dir := t.TempDir()
 		path := archive(t, dir, "bad", manifest)
@@ -59,12 +59,12 @@ func TestBadArchivesAreNamed(t *testing.T) {
 	}
 }
 
-// store shows an image once it was imported.
+// store is an ImageStore with at most one image.
 type store struct{ id string }
 
 func (s *store) ImageID(context.Context, string) (string, error) { return s.id, nil }
 
-func TestEnsureImportsOnlyWhatDiffers(t *testing.T) {
+func TestEnsureImportsOnlyMissingOrDifferentImages(t *testing.T) {
 	image := Archive{Path: "/x.tar", Tags: []string{"x:1"}, ID: "sha256:new"}
 	for before, want := range map[string]bool{"": true, "sha256:old": true, "sha256:new": false} {
 		s := &store{before}
@@ -81,7 +81,7 @@ func TestEnsureImportsOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-func TestEnsureReportsAFailedImport(t *testing.T) {
+func TestEnsureReturnsImportError(t *testing.T) {
 	importer := Importer{Store: &store{}, Run: func(context.Context, ...string) (string, error) { return "", errors.New("no space left") }}
 	if _, err := importer.Ensure(context.Background(), Archive{Tags: []string{"x"}, ID: "sha256:new"}); err == nil {
 		t.Error("no error")
@@ -95,20 +95,20 @@ func TestConfig(t *testing.T) {
 	}
 	for _, want := range []string{`root = "/root-dir"`, `conf_dir = "/cni"`, `config_path = "/reg"`, `snapshotter = "overlayfs"`, PauseImage, "restrict_oom_score_adj = true"} {
 		if !strings.Contains(string(data), want) {
-			t.Errorf("%s is missing", want)
+			t.Errorf("config.toml: %s is missing", want)
 		}
 	}
 }
 
-// The builder reads the images' names from image.toml, the node has them compiled in.
-func TestNamesAgreeWithTheImageDescription(t *testing.T) {
+// The image builder reads the names from image.toml; the node has them as constants.
+func TestImageNamesMatchImageToml(t *testing.T) {
 	data, err := os.ReadFile("../../image.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{PauseImage, DNSImage} {
 		if !strings.Contains(string(data), `name = "`+name+`"`) {
-			t.Errorf("image.toml bakes no %s", name)
+			t.Errorf("image.toml: embedded image %s is missing", name)
 		}
 	}
 }

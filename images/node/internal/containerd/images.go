@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// Archive is one docker-archive file and what it holds.
+// Archive describes a docker-archive file with one image.
 type Archive struct {
 	Path string
 	Tags []string
-	ID   string // the config's digest: the same in Docker and in containerd
+	ID   string // digest of the image config, the same in Docker and in containerd
 }
 
-// FindArchives reads the folder of baked images; the pause image comes first, every pod needs it.
+// FindArchives reads all archives in a directory. The pause image comes first, because all pods need it.
 func FindArchives(dir string) ([]Archive, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.tar"))
 	if err != nil {
@@ -47,10 +47,10 @@ func rank(a Archive) int {
 	return 1
 }
 
-// IsPause tells the image that holds a pod's namespaces from the others.
+// IsPause reports whether the archive contains the pause image.
 func (a Archive) IsPause() bool { return slices.Contains(a.Tags, PauseImage) }
 
-// ReadArchive finds the manifest in a docker-archive.
+// ReadArchive reads the manifest of a docker-archive file.
 func ReadArchive(file string) (Archive, error) {
 	handle, err := os.Open(file)
 	if err != nil {
@@ -61,7 +61,7 @@ func ReadArchive(file string) (Archive, error) {
 	for {
 		header, err := reader.Next()
 		if errors.Is(err, io.EOF) {
-			return Archive{}, errors.New("no manifest.json in it")
+			return Archive{}, errors.New("manifest.json is missing")
 		}
 		if err != nil {
 			return Archive{}, err
@@ -81,28 +81,29 @@ func parseManifest(file string, reader io.Reader) (Archive, error) {
 		return Archive{}, err
 	}
 	if len(manifest) != 1 || len(manifest[0].RepoTags) == 0 {
-		return Archive{}, errors.New("it must hold exactly one image, with a name")
+		return Archive{}, errors.New("archive must contain exactly one image, with a tag")
 	}
-	// Older writers name the config <digest>.json, newer ones blobs/sha256/<digest>.
+	// Old versions of Docker name the config <digest>.json, new ones blobs/sha256/<digest>.
 	digest := strings.TrimSuffix(path.Base(manifest[0].Config), ".json")
 	return Archive{Path: file, Tags: manifest[0].RepoTags, ID: "sha256:" + digest}, nil
 }
 
-// Store is what an import needs of the runtime.
-type Store interface {
+// ImageStore looks up images in the container runtime.
+type ImageStore interface {
+	// ImageID returns the ID of the named image, or "" if the image does not exist.
 	ImageID(ctx context.Context, name string) (string, error)
 }
 
-// Importer brings archives into containerd.
+// Importer imports archives into containerd.
 type Importer struct {
-	Store  Store
+	Store  ImageStore
 	Run    func(ctx context.Context, args ...string) (string, error)
 	Socket string
 }
 
-// Ensure imports the archive unless containerd has the very same image already, and says whether it did.
+// Ensure imports the archive if containerd does not have an image with the same tags and ID. It reports whether it imported.
 func (i Importer) Ensure(ctx context.Context, archive Archive) (bool, error) {
-	if i.present(ctx, archive) {
+	if i.hasImage(ctx, archive) {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
@@ -110,18 +111,18 @@ func (i Importer) Ensure(ctx context.Context, archive Archive) (bool, error) {
 	if _, err := i.Run(ctx, "/usr/bin/ctr", "--address", i.Socket, "--namespace", "k8s.io", "images", "import", archive.Path); err != nil {
 		return false, err
 	}
-	// containerd tells its CRI half through an event: the image is there for the kubelet a moment later.
-	for !i.present(ctx, archive) {
+	// The CRI plugin learns of the import through an asynchronous event; only then the kubelet can use the image.
+	for !i.hasImage(ctx, archive) {
 		select {
 		case <-ctx.Done():
-			return true, fmt.Errorf("%s was imported but the runtime does not show %s", archive.Path, archive.ID)
+			return true, fmt.Errorf("%s: imported, but the CRI plugin does not list image %s", archive.Path, archive.ID)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 	return true, nil
 }
 
-func (i Importer) present(ctx context.Context, archive Archive) bool {
+func (i Importer) hasImage(ctx context.Context, archive Archive) bool {
 	for _, tag := range archive.Tags {
 		if id, err := i.Store.ImageID(ctx, tag); err != nil || id != archive.ID {
 			return false

@@ -1,4 +1,4 @@
-// Package cri asks the container runtime what it has and tells it to stop what runs.
+// Package cri is a small client of the container runtime: readiness, image lookup, and stopping containers.
 package cri
 
 import (
@@ -13,18 +13,18 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Client is a connection to one runtime; it is made on first use and again when it breaks.
+// Client calls one container runtime. It connects on first use and reconnects when the connection breaks.
 type Client struct {
 	images  runtime.ImageServiceClient
 	runtime runtime.RuntimeServiceClient
 }
 
-// New prepares a client for a unix socket.
+// New returns a client for a Unix socket; it does not connect yet.
 func New(socket string) (*Client, error) {
 	conn, err := grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// The default backs off to minutes, longer than the runtime takes to come back.
-		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second, Backoff: quickBackoff}),
+		// The default backoff grows to two minutes, much longer than a restart of the runtime.
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second, Backoff: connectBackoff}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
 	if err != nil {
 		return nil, err
@@ -32,15 +32,15 @@ func New(socket string) (*Client, error) {
 	return &Client{runtime.NewImageServiceClient(conn), runtime.NewRuntimeServiceClient(conn)}, nil
 }
 
-// Ready returns nil when the runtime and the pod network answer.
+// Ready returns nil if the runtime and the pod network are ready.
 func (c *Client) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	answer, err := c.runtime.Status(ctx, &runtime.StatusRequest{})
+	response, err := c.runtime.Status(ctx, &runtime.StatusRequest{})
 	if err != nil {
 		return err
 	}
-	for _, condition := range answer.GetStatus().GetConditions() {
+	for _, condition := range response.GetStatus().GetConditions() {
 		if !condition.GetStatus() {
 			return fmt.Errorf("%s: %s %s", condition.GetType(), condition.GetReason(), condition.GetMessage())
 		}
@@ -48,18 +48,18 @@ func (c *Client) Ready(ctx context.Context) error {
 	return nil
 }
 
-// ImageID returns the config digest of an image, empty when it is not there.
+// ImageID returns the config digest of an image, or "" if the image does not exist.
 func (c *Client) ImageID(ctx context.Context, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	answer, err := c.images.ImageStatus(ctx, &runtime.ImageStatusRequest{Image: &runtime.ImageSpec{Image: name}})
+	response, err := c.images.ImageStatus(ctx, &runtime.ImageStatusRequest{Image: &runtime.ImageSpec{Image: name}})
 	if err != nil {
 		return "", err
 	}
-	return answer.GetImage().GetId(), nil
+	return response.GetImage().GetId(), nil
 }
 
-// StopAll asks every running container to end, all at the same time, and returns when they have or the context ends.
+// StopAll stops all running containers in parallel. It returns when they have stopped or the context ends.
 func (c *Client) StopAll(ctx context.Context, grace time.Duration) error {
 	running := runtime.ContainerState_CONTAINER_RUNNING
 	list, err := c.runtime.ListContainers(ctx, &runtime.ListContainersRequest{

@@ -1,5 +1,5 @@
-// Package kubeapi is the little that the supervisor asks of the API server: is it ready, apply this, tell me of changes.
-// client-go would do it too, and make a far larger process of one that lives as long as the node.
+// Package kubeapi is a minimal client of the API server and of etcd: health checks, server-side apply, delete and watch.
+// client-go would make PID 1, which runs as long as the node, a much larger process.
 package kubeapi
 
 import (
@@ -18,18 +18,19 @@ import (
 	"time"
 )
 
-// Client talks to one server with a client certificate.
+// Client sends requests to one server and authenticates with a client certificate.
 type Client struct {
 	base string
 	http *http.Client
 }
 
-// New makes a client. The certificate is read at each handshake, so that a renewed one is used without being told.
-func New(base, caFile, pairFile string) *Client {
+// New returns a client. pemFile contains the client certificate and its key. The client reads it at each TLS handshake, so
+// that it uses a renewed certificate without a restart.
+func New(base, caFile, pemFile string) *Client {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(pairFile, pairFile)
+			pair, err := tls.LoadX509KeyPair(pemFile, pemFile)
 			return &pair, err
 		},
 	}
@@ -41,7 +42,7 @@ func New(base, caFile, pairFile string) *Client {
 	return &Client{base: base, http: &http.Client{Transport: transport}}
 }
 
-// StatusError is an answer that is not a success.
+// StatusError is a response whose status code is not 2xx.
 type StatusError struct {
 	Code    int
 	Message string
@@ -49,7 +50,7 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("HTTP %d: %s", e.Code, e.Message) }
 
-// Do sends one request and returns the body of a successful answer.
+// Do sends one request and returns the body of a successful response.
 func (c *Client) Do(ctx context.Context, method, path, contentType string, body []byte) ([]byte, error) {
 	response, err := c.send(ctx, method, path, contentType, body)
 	if err != nil {
@@ -79,15 +80,15 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 	return nil, &StatusError{response.StatusCode, strings.TrimSpace(string(text))}
 }
 
-// Healthy asks a health endpoint.
-func (c *Client) Healthy(ctx context.Context, path string) error {
+// Check returns nil if a GET request of path succeeds.
+func (c *Client) Check(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_, err := c.Do(ctx, http.MethodGet, path, "", nil)
 	return err
 }
 
-// Apply server-side applies one object. Other owners' fields are taken over: these objects are the node's.
+// Apply applies one object with server-side apply. It takes over fields of other managers, because the node owns the object.
 func (c *Client) Apply(ctx context.Context, path string, object []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -95,7 +96,7 @@ func (c *Client) Apply(ctx context.Context, path string, object []byte) error {
 	return err
 }
 
-// Delete deletes one object and its dependents; an object that does not exist is a success.
+// Delete deletes one object and its dependents. It returns nil if the object does not exist.
 func (c *Client) Delete(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -106,24 +107,24 @@ func (c *Client) Delete(ctx context.Context, path string) error {
 	return err
 }
 
-// Query selects what to watch.
+// Query selects the objects to watch.
 type Query struct {
-	Path  string
-	Label string
-	Field string
+	Path          string
+	LabelSelector string
+	FieldSelector string
 }
 
 func (q Query) url(extra url.Values) string {
-	if q.Label != "" {
-		extra.Set("labelSelector", q.Label)
+	if q.LabelSelector != "" {
+		extra.Set("labelSelector", q.LabelSelector)
 	}
-	if q.Field != "" {
-		extra.Set("fieldSelector", q.Field)
+	if q.FieldSelector != "" {
+		extra.Set("fieldSelector", q.FieldSelector)
 	}
 	return q.Path + "?" + extra.Encode()
 }
 
-// Object is the part that every object has; Raw is all of it.
+// Object contains the decoded metadata of an object, and the whole object in Raw.
 type Object struct {
 	Metadata struct {
 		Name            string `json:"name"`
@@ -132,10 +133,10 @@ type Object struct {
 	Raw json.RawMessage `json:"-"`
 }
 
-// UnmarshalJSON keeps the whole text beside the decoded part.
+// UnmarshalJSON decodes the metadata and stores the whole object in Raw.
 func (o *Object) UnmarshalJSON(data []byte) error {
-	type plain Object
-	if err := json.Unmarshal(data, (*plain)(o)); err != nil {
+	type alias Object
+	if err := json.Unmarshal(data, (*alias)(o)); err != nil {
 		return err
 	}
 	o.Raw = bytes.Clone(data)

@@ -20,8 +20,8 @@ func names(objects []Object) string {
 	return strings.Join(all, ",")
 }
 
-// After the stream breaks, what was deleted meanwhile must be gone although nobody said so.
-func TestWatchReadsAnewAfterABreak(t *testing.T) {
+// After a broken stream, the watch must also drop objects whose DELETED event it missed.
+func TestWatchListsAgainAfterBrokenStream(t *testing.T) {
 	var lists atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("watch") == "" {
@@ -35,7 +35,7 @@ func TestWatchReadsAnewAfterABreak(t *testing.T) {
 		if r.URL.Query().Get("resourceVersion") == "5" {
 			fmt.Fprintln(w, `{"type":"ADDED","object":{"metadata":{"name":"new"}}}`)
 			fmt.Fprintln(w, `{"type":"DELETED","object":{"metadata":{"name":"old"}}}`)
-			return // The connection breaks here.
+			return // Ends the stream.
 		}
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
@@ -60,7 +60,7 @@ func TestWatchReadsAnewAfterABreak(t *testing.T) {
 	}
 }
 
-func TestApplyIsServerSideAndErrorsCarryTheAnswer(t *testing.T) {
+func TestApplyIsServerSideAndErrorContainsResponse(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPatch || r.Header.Get("Content-Type") != "application/apply-patch+yaml" || r.URL.Query().Get("force") != "true" {
 			t.Errorf("%s %s %v", r.Method, r.URL, r.Header)

@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// Watch keeps the set of objects that the query selects and calls each with all of them after every change, for as long as
-// the context lives. A broken connection is made again and the set read anew, so that nothing deleted meanwhile lingers.
-func (c *Client) Watch(ctx context.Context, query Query, each func([]Object)) {
-	const least, most = 50 * time.Millisecond, 2 * time.Second
-	for pause := least; ctx.Err() == nil; pause = min(2*pause, most) {
-		if c.watchOnce(ctx, query, each) == nil {
-			pause = least
+// Watch calls onChange with all objects that the query selects, first with the current ones and then after each change, until
+// the context ends. After a broken connection it lists the objects again, so that it drops objects that were deleted meanwhile.
+func (c *Client) Watch(ctx context.Context, query Query, onChange func([]Object)) {
+	const minDelay, maxDelay = 50 * time.Millisecond, 2 * time.Second
+	for delay := minDelay; ctx.Err() == nil; delay = min(2*delay, maxDelay) {
+		if c.watchOnce(ctx, query, onChange) == nil {
+			delay = minDelay
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause):
+		case <-time.After(delay):
 		}
 	}
 }
 
-func (c *Client) watchOnce(ctx context.Context, query Query, each func([]Object)) error {
-	set, version, err := c.list(ctx, query)
+func (c *Client) watchOnce(ctx context.Context, query Query, onChange func([]Object)) error {
+	objects, version, err := c.list(ctx, query)
 	if err != nil {
 		return err
 	}
-	tell := func() { each(slices.Collect(maps.Values(set))) }
-	tell()
-	// The server ends the stream after this time, which also notices a connection that died silently.
+	notify := func() { onChange(slices.Collect(maps.Values(objects))) }
+	notify()
+	// The server ends the stream after timeoutSeconds. The client timeout detects a connection that broke silently.
 	values := url.Values{"watch": {"1"}, "resourceVersion": {version}, "timeoutSeconds": {"300"}}
 	ctx, cancel := context.WithTimeout(ctx, 310*time.Second)
 	defer cancel()
@@ -58,13 +58,13 @@ func (c *Client) watchOnce(ctx context.Context, query Query, each func([]Object)
 		}
 		switch event.Type {
 		case "ADDED", "MODIFIED":
-			set[event.Object.Metadata.Name] = event.Object
+			objects[event.Object.Metadata.Name] = event.Object
 		case "DELETED":
-			delete(set, event.Object.Metadata.Name)
+			delete(objects, event.Object.Metadata.Name)
 		default:
 			return fmt.Errorf("watch ended: %s", event.Object.Raw)
 		}
-		tell()
+		notify()
 	}
 }
 
@@ -84,9 +84,9 @@ func (c *Client) list(ctx context.Context, query Query) (map[string]Object, stri
 	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, "", err
 	}
-	set := map[string]Object{}
+	objects := map[string]Object{}
 	for _, item := range list.Items {
-		set[item.Metadata.Name] = item
+		objects[item.Metadata.Name] = item
 	}
-	return set, list.Metadata.ResourceVersion, nil
+	return objects, list.Metadata.ResourceVersion, nil
 }

@@ -9,18 +9,18 @@ import (
 	"holdfast.dev/node/internal/atomicfile"
 )
 
-// User is one identity's way to the API.
+// User describes a kubeconfig with one user, cluster and context.
 type User struct {
-	Name     string // of the user and of the context
+	Name     string // name of the user and of the context
 	Server   string
 	CAFile   string
 	CertFile string // certificate and key in one file
-	// Embed copies the credentials into the file, for a reader outside the node; otherwise they are named by path,
-	// so that a component picks up a renewed certificate by itself.
+	// Embed copies the credentials into the file, for clients outside the node. Otherwise the file contains paths, so that
+	// components read renewed certificates.
 	Embed bool
 }
 
-const shape = `apiVersion: v1
+const kubeconfigFormat = `apiVersion: v1
 kind: Config
 clusters:
 - name: holdfast
@@ -54,7 +54,7 @@ func (u User) Render() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fmt.Appendf(nil, shape, u.Server, ca, u.Name, cert, key, u.Name, u.Name, u.Name), nil
+	return fmt.Appendf(nil, kubeconfigFormat, u.Server, ca, u.Name, cert, key, u.Name, u.Name, u.Name), nil
 }
 
 func (u User) field(key, path string) (string, error) {
@@ -68,7 +68,7 @@ func (u User) field(key, path string) (string, error) {
 	return key + "-data: " + base64.StdEncoding.EncodeToString(data), nil
 }
 
-// Write renders to path with mode 0600 and says whether the content changed.
+// Write writes the file with mode 0600 if its content differs. It reports whether it wrote.
 func (u User) Write(path string) (bool, error) {
 	data, err := u.Render()
 	if err != nil {

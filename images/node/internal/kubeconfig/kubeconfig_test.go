@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestRenderByPathAndEmbedded(t *testing.T) {
+func TestRenderWithPathsAndWithEmbeddedCredentials(t *testing.T) {
 	dir := t.TempDir()
 	ca, pair := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "admin.pem")
 	for _, path := range []string{ca, pair} {
@@ -34,7 +34,7 @@ func TestRenderByPathAndEmbedded(t *testing.T) {
 	}
 }
 
-func TestWriteTellsChange(t *testing.T) {
+func TestWriteReportsChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "k.yaml")
 	user := User{Name: "x", Server: "https://127.0.0.1:6443", CAFile: "/ca", CertFile: "/pair"}
 	for i, want := range []bool{true, false} {

@@ -1,88 +1,88 @@
-// Package layout says where everything lives inside a node. It knows paths only: it reads and writes nothing.
+// Package layout defines the paths of all files inside a node. It does not access files.
 //
-// Two roots: what must survive is under State (one volume), what must not is under Run (a tmpfs). Keeping leases, sockets
-// and rendered configuration on the tmpfs means that a crash cannot leave any of it behind.
+// There are two roots: State is a volume and persists, Run is a tmpfs. IP address leases, sockets and rendered configuration
+// are on the tmpfs, so that they cannot become stale after a crash.
 package layout
 
 import "path/filepath"
 
-// Layout is the pair of roots; every path is derived from them so that tests can move both.
+// Layout contains the two roots. Tests set them to temporary directories.
 type Layout struct {
 	State string
 	Run   string
 }
 
-// Default is the layout inside the image.
+// Default returns the layout inside the node image.
 func Default() Layout { return Layout{State: "/var/lib/holdfast", Run: "/run/holdfast"} }
 
-// Etcd is the datastore's folder: the one that an upgrade copies.
+// Etcd is the directory of the datastore; an upgrade copies it.
 func (l Layout) Etcd() string { return filepath.Join(l.State, "etcd") }
 
-// PKI holds certificate authorities and leaf certificates.
+// PKI is the directory of CAs and leaf certificates.
 func (l Layout) PKI() string { return filepath.Join(l.State, "pki") }
 
-// Kubeconfigs holds one kubeconfig per component, and the administrator's.
+// Kubeconfigs is the directory of the kubeconfigs, one for each component and one for the administrator.
 func (l Layout) Kubeconfigs() string { return filepath.Join(l.State, "kubeconfig") }
 
-// Kubeconfig is the kubeconfig of one user of the API.
+// Kubeconfig is the kubeconfig of one component or of the administrator.
 func (l Layout) Kubeconfig(name string) string {
 	return filepath.Join(l.Kubeconfigs(), name+".yaml")
 }
 
-// Containerd is containerd's persistent root: images, snapshots, container records.
+// Containerd is the persistent directory of containerd: images, snapshots and container metadata.
 func (l Layout) Containerd() string { return filepath.Join(l.State, "containerd") }
 
-// Registries holds containerd's per-registry host files.
+// Registries is the directory of containerd's host configuration for each registry.
 func (l Layout) Registries() string { return filepath.Join(l.State, "registries") }
 
-// Kubelet is the kubelet's root: pod volumes and its checkpoints.
+// Kubelet is the root directory of the kubelet: pod volumes and checkpoints.
 func (l Layout) Kubelet() string { return filepath.Join(l.State, "kubelet") }
 
-// LocalPath holds the data of dynamically provisioned volumes.
+// LocalPath is the parent directory of dynamically provisioned volumes.
 func (l Layout) LocalPath() string { return filepath.Join(l.State, "local-path") }
 
-// Logs holds one file per component, and the pods' logs.
+// Logs is the directory of the component logs, one file each.
 func (l Layout) Logs() string { return filepath.Join(l.State, "logs") }
 
-// PodLogs holds the logs of pods' containers.
+// PodLogs is the directory of the container logs of all pods.
 func (l Layout) PodLogs() string { return filepath.Join(l.Logs(), "pods") }
 
-// MachineID is the node's persistent machine id.
+// MachineID is the file with the persistent machine ID of the node.
 func (l Layout) MachineID() string { return filepath.Join(l.State, "machine-id") }
 
-// Version says which versions opened the datastore last.
+// Version is the file with the versions of the node that last opened the datastore.
 func (l Layout) Version() string { return filepath.Join(l.State, "version.json") }
 
-// Config is a rendered configuration file: always written anew at boot.
+// Config is a configuration file, rendered at each boot.
 func (l Layout) Config(name string) string { return filepath.Join(l.Run, "config", name) }
 
-// DNS is the folder that the DNS pod mounts.
+// DNS is the directory that the CoreDNS pod mounts.
 func (l Layout) DNS() string { return filepath.Join(l.Run, "dns") }
 
-// CNIConfig is where containerd looks for the pod network's configuration.
+// CNIConfig is the directory of the CNI configuration that containerd reads.
 func (l Layout) CNIConfig() string { return filepath.Join(l.Run, "cni") }
 
-// CNILeases is the pod addresses in use: on the tmpfs, so that leaked ones vanish at boot.
+// CNILeases is the directory of the allocated pod addresses. It is on the tmpfs, so that a boot frees leaked addresses.
 func (l Layout) CNILeases() string { return filepath.Join(l.Run, "cni-leases") }
 
-// StatusSocket is where `wait` and `health` ask.
+// StatusSocket is the Unix socket on which `wait` and `health` read the status.
 func (l Layout) StatusSocket() string { return filepath.Join(l.Run, "status.sock") }
 
-// ContainerdSocket is containerd's own, at the place where `ctr` looks by default.
+// ContainerdSocket is the socket of containerd, at the default path of `ctr`.
 func (l Layout) ContainerdSocket() string { return "/run/containerd/containerd.sock" }
 
-// Bin is put first in the components' PATH, to choose between flavours of a tool at boot.
+// Bin is the first directory in the components' PATH. Links in it select the variant of a tool at boot.
 func (l Layout) Bin() string { return filepath.Join(l.Run, "bin") }
 
-// BakedImages is the folder of image archives that ship with the node.
-func (l Layout) BakedImages() string { return "/usr/share/holdfast/images" }
+// EmbeddedImages is the directory of the archives of embedded images.
+func (l Layout) EmbeddedImages() string { return "/usr/share/holdfast/images" }
 
-// StateDirs lists the folders under State that must exist before anything starts.
+// StateDirs returns the directories under State that must exist before a component starts.
 func (l Layout) StateDirs() []string {
 	return []string{l.Etcd(), l.PKI(), l.Kubeconfigs(), l.Containerd(), l.Registries(), l.Kubelet(), l.LocalPath(), l.Logs(), l.PodLogs()}
 }
 
-// RunDirs lists the folders under Run that must exist before anything starts.
+// RunDirs returns the directories under Run that must exist before a component starts.
 func (l Layout) RunDirs() []string {
 	return []string{filepath.Join(l.Run, "config"), l.DNS(), l.CNIConfig(), l.CNILeases(), l.Bin()}
 }

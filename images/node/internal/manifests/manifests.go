@@ -1,5 +1,5 @@
-// Package manifests holds the objects that every node has (access, DNS, storage) and turns them into requests.
-// It is applied at each boot: an upgraded node brings its own versions along.
+// Package manifests contains the objects of every node (RBAC, DNS, storage) and applies them.
+// The node applies them at each boot, so that an upgrade updates them.
 package manifests
 
 import (
@@ -17,14 +17,14 @@ import (
 //go:embed files/*.yaml
 var files embed.FS
 
-// Values fill the manifests' placeholders.
+// Values are the template values of the manifests.
 type Values struct {
 	DNSServiceIP string
 	DNSImage     string
 	DNSDir       string
 }
 
-// Object is one object and the path that it is applied to.
+// Object is one object, in JSON, and its API path.
 type Object struct {
 	Kind string
 	Name string
@@ -32,7 +32,7 @@ type Object struct {
 	Body []byte
 }
 
-// Render returns all objects in the order in which they are to be applied.
+// Render returns all objects, in the order in which Apply must apply them.
 func Render(values Values) ([]Object, error) {
 	entries, err := files.ReadDir("files")
 	if err != nil {
@@ -40,7 +40,7 @@ func Render(values Values) ([]Object, error) {
 	}
 	var objects []Object
 	for _, entry := range entries {
-		text, err := fill(path.Join("files", entry.Name()), values)
+		text, err := renderFile(path.Join("files", entry.Name()), values)
 		if err != nil {
 			return nil, err
 		}
@@ -55,28 +55,28 @@ func Render(values Values) ([]Object, error) {
 	return objects, nil
 }
 
-func fill(name string, values Values) (string, error) {
+func renderFile(name string, values Values) (string, error) {
 	data, err := files.ReadFile(name)
 	if err != nil {
 		return "", err
 	}
-	shape, err := template.New(name).Option("missingkey=error").Parse(string(data))
+	tmpl, err := template.New(name).Option("missingkey=error").Parse(string(data))
 	if err != nil {
 		return "", err
 	}
 	var out bytes.Buffer
-	err = shape.Execute(&out, values)
+	err = tmpl.Execute(&out, values)
 	return out.String(), err
 }
 
-// plurals is how kinds are spelled in paths: these few are all that is used here, discovery would cost a round trip.
-var plurals = map[string]string{
+// resourceNames maps kinds to the resource names in API paths. Discovery would cost a request for a few known kinds.
+var resourceNames = map[string]string{
 	"ServiceAccount": "serviceaccounts", "Service": "services", "Deployment": "deployments", "ClusterRole": "clusterroles",
 	"ClusterRoleBinding": "clusterrolebindings", "StorageClass": "storageclasses",
 }
 
 func parse(document []byte) (Object, error) {
-	var head struct {
+	var header struct {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
 		Metadata   struct {
@@ -88,29 +88,29 @@ func parse(document []byte) (Object, error) {
 	if err != nil {
 		return Object{}, err
 	}
-	if err := yaml.Unmarshal(body, &head); err != nil {
+	if err := yaml.Unmarshal(body, &header); err != nil {
 		return Object{}, err
 	}
-	plural, known := plurals[head.Kind]
-	if !known || head.Metadata.Name == "" {
-		return Object{}, fmt.Errorf("object of kind %q, name %q", head.Kind, head.Metadata.Name)
+	resource, known := resourceNames[header.Kind]
+	if !known || header.Metadata.Name == "" {
+		return Object{}, fmt.Errorf("object %q: no name or unknown kind %q", header.Metadata.Name, header.Kind)
 	}
-	where := "/apis/" + head.APIVersion
-	if !strings.Contains(head.APIVersion, "/") {
-		where = "/api/" + head.APIVersion
+	prefix := "/apis/" + header.APIVersion
+	if !strings.Contains(header.APIVersion, "/") {
+		prefix = "/api/" + header.APIVersion
 	}
-	if head.Metadata.Namespace != "" {
-		where = path.Join(where, "namespaces", head.Metadata.Namespace)
+	if header.Metadata.Namespace != "" {
+		prefix = path.Join(prefix, "namespaces", header.Metadata.Namespace)
 	}
-	return Object{head.Kind, head.Metadata.Name, path.Join(where, plural, head.Metadata.Name), body}, nil
+	return Object{header.Kind, header.Metadata.Name, path.Join(prefix, resource, header.Metadata.Name), body}, nil
 }
 
-// Applier sends one object.
+// Applier applies one object.
 type Applier interface {
 	Apply(ctx context.Context, path string, object []byte) error
 }
 
-// Apply sends all objects, in order; it may be called again after a failure.
+// Apply applies all objects in order. It is idempotent and stops at the first error.
 func Apply(ctx context.Context, api Applier, objects []Object) error {
 	for _, object := range objects {
 		if err := api.Apply(ctx, object.Path, object.Body); err != nil {
@@ -120,13 +120,13 @@ func Apply(ctx context.Context, api Applier, objects []Object) error {
 	return nil
 }
 
-// Deleter deletes one object with its dependents; an object that does not exist is a success.
+// Deleter deletes one object and its dependents, and returns nil if the object does not exist.
 type Deleter interface {
 	Delete(ctx context.Context, path string) error
 }
 
-// Retired returns the paths of objects that earlier nodes applied and this one does not have: the pod that provisioned
-// volumes with helper pods.
+// Retired returns the API paths of objects that only earlier versions of the node applied: the provisioner that created volumes
+// with helper pods.
 func Retired() []string {
 	const system, rbac = "/namespaces/kube-system/", "/apis/rbac.authorization.k8s.io/v1"
 	return []string{
@@ -140,11 +140,11 @@ func Retired() []string {
 	}
 }
 
-// Delete deletes objects in order; it may be called again after a failure.
+// Delete deletes objects in order. It is idempotent and stops at the first error.
 func Delete(ctx context.Context, api Deleter, paths []string) error {
-	for _, each := range paths {
-		if err := api.Delete(ctx, each); err != nil {
-			return fmt.Errorf("delete %s: %w", each, err)
+	for _, objectPath := range paths {
+		if err := api.Delete(ctx, objectPath); err != nil {
+			return fmt.Errorf("delete %s: %w", objectPath, err)
 		}
 	}
 	return nil

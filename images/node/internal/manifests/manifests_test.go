@@ -20,7 +20,7 @@ func TestRender(t *testing.T) {
 	paths := map[string]string{}
 	for _, object := range objects {
 		if strings.Contains(string(object.Body), "{{") {
-			t.Errorf("%s %s still has a placeholder", object.Kind, object.Name)
+			t.Errorf("%s %s contains a template action", object.Kind, object.Name)
 		}
 		paths[object.Path] = string(object.Body)
 	}
@@ -32,12 +32,12 @@ func TestRender(t *testing.T) {
 		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/holdfast:storage-provisioner": `"kind":"User"`,
 	} {
 		if !strings.Contains(paths[path], want) {
-			t.Errorf("%s lacks %s: %s", path, want, paths[path])
+			t.Errorf("%s: %s is missing in %s", path, want, paths[path])
 		}
 	}
 }
 
-func TestUnknownKindIsAnError(t *testing.T) {
+func TestParseRejectsInvalidManifests(t *testing.T) {
 	for _, text := range []string{"kind: Gadget\nmetadata: {name: x}", "kind: Service", "a: [", "kind: Service\nkind: Service"} {
 		if _, err := parse([]byte(text)); err == nil {
 			t.Errorf("accepted %q", text)
@@ -45,23 +45,23 @@ func TestUnknownKindIsAnError(t *testing.T) {
 	}
 }
 
-type fails struct{ calls int }
+type failingApplier struct{ calls int }
 
-func (f *fails) Apply(context.Context, string, []byte) error {
+func (f *failingApplier) Apply(context.Context, string, []byte) error {
 	f.calls++
 	return errors.New("refused")
 }
 
-func TestApplyStopsAtTheFirstFailureAndNamesIt(t *testing.T) {
+func TestApplyStopsAtFirstErrorAndNamesObject(t *testing.T) {
 	objects, _ := Render(values)
-	api := &fails{}
+	api := &failingApplier{}
 	err := Apply(context.Background(), api, objects)
 	if api.calls != 1 || err == nil || !strings.Contains(err.Error(), objects[0].Name) {
 		t.Errorf("%d calls, %v", api.calls, err)
 	}
 }
 
-func TestNoAppliedObjectIsRetired(t *testing.T) {
+func TestRetiredContainsNoAppliedObject(t *testing.T) {
 	objects, _ := Render(values)
 	for _, object := range objects {
 		if slices.Contains(Retired(), object.Path) {

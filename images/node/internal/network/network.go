@@ -1,4 +1,4 @@
-// Package network finds the node's address and renders the pod network. It writes no files: callers do.
+// Package network selects the node's address and renders the CNI configuration. It does not write files.
 package network
 
 import (
@@ -8,7 +8,7 @@ import (
 	"net/netip"
 )
 
-// NodeAddress picks the address under which the node is known to its pods and to the API server.
+// NodeAddress returns the internal IP address of the node.
 func NodeAddress() (netip.Addr, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -26,7 +26,7 @@ func NodeAddress() (netip.Addr, error) {
 			}
 		}
 	}
-	return Pick(candidates)
+	return PickAddress(candidates)
 }
 
 // Candidate is one address of one interface.
@@ -36,21 +36,21 @@ type Candidate struct {
 	Addr      netip.Addr
 }
 
-// Pick takes the first usable IPv4 address of an interface that the engine made; bridges and pods' interfaces made by an
-// earlier supervisor in the same network namespace are passed over.
-func Pick(candidates []Candidate) (netip.Addr, error) {
+// PickAddress returns the first usable IPv4 address of an interface that the container engine created. It skips the pod
+// bridge, which may exist since an earlier start in the same network namespace.
+func PickAddress(candidates []Candidate) (netip.Addr, error) {
 	for _, c := range candidates {
 		if c.Up && c.Interface != Bridge && c.Addr.Is4() && !c.Addr.IsLoopback() && !c.Addr.IsLinkLocalUnicast() {
 			return c.Addr, nil
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("no network interface has an IPv4 address: is the container attached to a network?")
+	return netip.Addr{}, fmt.Errorf("no network interface has an IPv4 address; attach the container to a network")
 }
 
-// Bridge is the interface that pods hang on.
+// Bridge is the bridge interface of the pods.
 const Bridge = "cni0"
 
-// CNIConfig renders the pod network: one bridge, addresses handed out from the whole pod range, host ports by iptables.
+// CNIConfig returns the CNI configuration: one bridge, host-local IPAM with the whole pod CIDR, host ports through iptables.
 func CNIConfig(podCIDR netip.Prefix, leases string) ([]byte, error) {
 	return json.MarshalIndent(map[string]any{
 		"cniVersion": "0.4.0",

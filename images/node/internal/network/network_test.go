@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-func TestPick(t *testing.T) {
+func TestPickAddress(t *testing.T) {
 	addr := netip.MustParseAddr
-	got, err := Pick([]Candidate{
+	got, err := PickAddress([]Candidate{
 		{"lo", true, addr("127.0.0.1")},
 		{"cni0", true, addr("10.244.0.1")},
 		{"eth1", false, addr("172.30.0.2")},
@@ -19,8 +19,8 @@ func TestPick(t *testing.T) {
 	if err != nil || got != addr("172.20.0.3") {
 		t.Errorf("%v %v", got, err)
 	}
-	if _, err := Pick([]Candidate{{"lo", true, addr("127.0.0.1")}}); err == nil {
-		t.Error("loopback alone must be an error")
+	if _, err := PickAddress([]Candidate{{"lo", true, addr("127.0.0.1")}}); err == nil {
+		t.Error("accepted a loopback address")
 	}
 }
 
@@ -31,7 +31,7 @@ func TestCNIConfigIsValid(t *testing.T) {
 	}
 	for _, want := range []string{`"10.1.0.0/16"`, `"/run/leases"`, `"portmap"`, `"bridge"`} {
 		if !strings.Contains(string(data), want) {
-			t.Errorf("%s missing in %s", want, data)
+			t.Errorf("%s is missing in %s", want, data)
 		}
 	}
 }

@@ -12,72 +12,73 @@ import (
 	"holdfast.dev/node/internal/supervisor"
 )
 
-// How often a running node looks after itself; SIGHUP makes it look at once.
+// Periods of the maintenance of a running node; SIGHUP starts it immediately.
 const (
-	identityPeriod = time.Hour
-	housePeriod    = 30 * time.Second
+	renewalPeriod = time.Hour
+	checkPeriod   = 30 * time.Second
 )
 
-// maintain runs until the context ends, and ends it on a signal to stop or on a changed address.
+// maintain runs periodic checks until the context ends. It cancels the context on a termination signal or a changed address.
 func (n *Node) maintain(ctx context.Context, cancel context.CancelCauseFunc, signals <-chan os.Signal) {
-	identity, house := time.NewTicker(identityPeriod), time.NewTicker(housePeriod)
-	defer identity.Stop()
-	defer house.Stop()
+	renewal, checks := time.NewTicker(renewalPeriod), time.NewTicker(checkPeriod)
+	defer renewal.Stop()
+	defer checks.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case received := <-signals:
 			if received != syscall.SIGHUP {
-				n.say("received %s", received)
+				n.logf("received %s", received)
 				cancel(nil)
 				return
 			}
-			n.renewIdentity()
-			n.keepHouse(ctx, cancel)
-		case <-identity.C:
-			n.renewIdentity()
-		case <-house.C:
-			n.keepHouse(ctx, cancel)
+			n.renewCertificates()
+			n.runPeriodicChecks(ctx, cancel)
+		case <-renewal.C:
+			n.renewCertificates()
+		case <-checks.C:
+			n.runPeriodicChecks(ctx, cancel)
 		}
 	}
 }
 
-func (n *Node) renewIdentity() {
-	users, err := n.ensureIdentity(time.Now())
+func (n *Node) renewCertificates() {
+	components, err := n.ensureCertificates(time.Now())
 	if err != nil {
-		n.say("certificates could not be renewed: %v", err) // The next look tries again, a third of their life is left.
+		// The next period retries; a third of the validity is left for that.
+		n.logf("certificates: renewal failed: %v", err)
 	}
-	for _, user := range users {
-		n.say("%s restarts with its new certificate", user)
-		n.supervisor.Restart(user)
+	for _, name := range components {
+		n.logf("%s: restarting with a new certificate", name)
+		n.supervisor.Restart(name)
 	}
 }
 
-// keepHouse notices what nobody tells: a new address from the engine, and baked images that the kubelet cleaned away when
-// the disk was full and that no registry could give back.
-func (n *Node) keepHouse(ctx context.Context, cancel context.CancelCauseFunc) {
+// runPeriodicChecks detects two changes that cause no event. The container engine may assign a new address. The kubelet may
+// delete embedded images when the disk is full, and no registry has them.
+func (n *Node) runPeriodicChecks(ctx context.Context, cancel context.CancelCauseFunc) {
 	if address, err := network.NodeAddress(); err == nil && address != n.Address {
-		n.say("address changed from %s to %s: booting again", n.Address, address)
-		cancel(errMoved)
+		n.logf("address changed from %s to %s; restarting", n.Address, address)
+		cancel(errAddressChanged)
 		return
 	}
 	if n.cri.Ready(ctx) != nil {
 		return
 	}
 	if err := n.importImages(func(containerd.Archive) bool { return true })(ctx); err != nil {
-		n.say("images could not be restored: %s", firstLine(err.Error()))
+		n.logf("embedded images: import failed: %s", firstLine(err.Error()))
 	}
 }
 
-// Main runs the node until its end and returns the reason when it cannot go on. After a change of address the same process
-// begins anew: nothing of the old address is then left anywhere.
+// Main runs the node until it stops, and returns an error if it failed. After a change of the address it executes the program
+// again, so that no state depends on the old address.
 func (n *Node) Main() error {
 	err := n.Run()
-	if !errors.Is(err, errMoved) {
+	if !errors.Is(err, errAddressChanged) {
 		return err
 	}
-	// Only shims and pause processes are left, and they would keep the old pods' networks and cgroups.
-	supervisor.KillLeftovers(2 * time.Second)
-	return supervisor.ReplaceSelf()
+	// Shims and pause processes still run, and keep the networks and cgroups of the old pods in use.
+	supervisor.KillRemainingProcesses(2 * time.Second)
+	return supervisor.Reexec()
 }

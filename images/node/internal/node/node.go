@@ -1,4 +1,4 @@
-// Package node is the boot, the life and the stop of one node: it joins the other packages and decides the order.
+// Package node boots, runs and stops one node. It combines the other packages and defines the start and stop order.
 package node
 
 import (
@@ -26,7 +26,7 @@ import (
 type Node struct {
 	component.Node
 	start      time.Time
-	board      *status.Board
+	tracker    *status.Tracker
 	reaper     *supervisor.Reaper
 	supervisor *supervisor.Supervisor
 	cri        *cri.Client
@@ -34,19 +34,19 @@ type Node struct {
 	etcd       *kubeapi.Client
 }
 
-// New prepares a node without touching anything.
+// New returns a node that is not started; it has no side effects.
 func New(l layout.Layout, s settings.Settings) *Node {
 	start := time.Now()
 	return &Node{
 		Node: component.Node{Layout: l, Settings: s}, start: start,
-		board: status.NewBoard(start),
+		tracker: status.NewTracker(start),
 	}
 }
 
-// errMoved ends a life of the node whose address changed: it boots again with the new one.
-var errMoved = errors.New("the node's address changed")
+// errAddressChanged is the reason of a stop after which Main starts the node again with its new address.
+var errAddressChanged = errors.New("the node's address changed")
 
-// Run boots the node and keeps it until a signal (nil) or until it cannot go on (the reason).
+// Run boots the node and runs it. It returns nil after a termination signal, else the error that stopped the node.
 func (n *Node) Run() error {
 	n.reaper = supervisor.NewReaper()
 	signals := make(chan os.Signal, 4)
@@ -56,19 +56,19 @@ func (n *Node) Run() error {
 	if err := n.boot(ctx); err != nil {
 		return err
 	}
-	n.observe(ctx)
+	n.watchReadiness(ctx)
 	go n.maintain(ctx, cancel, signals)
 	err := n.supervisor.Run(ctx)
-	if err == nil && errors.Is(context.Cause(ctx), errMoved) {
-		err = errMoved
+	if err == nil && errors.Is(context.Cause(ctx), errAddressChanged) {
+		err = errAddressChanged
 	}
-	n.shutDown()
+	n.shutdown()
 	return err
 }
 
-// boot does everything that must be right before the first process starts.
+// boot prepares everything that the first process needs.
 func (n *Node) boot(ctx context.Context) error {
-	if err := checkWatches(takeWatch, neededWatches); err != nil {
+	if err := checkInotifyInstances(newInotifyInstance, requiredInotifyInstances); err != nil {
 		return err
 	}
 	if err := n.prepareSystem(ctx); err != nil {
@@ -78,24 +78,24 @@ func (n *Node) boot(ctx context.Context) error {
 	if n.Address, err = network.NodeAddress(); err != nil {
 		return err
 	}
-	n.say("node %s at %s", n.NodeName, n.Address)
-	if err := status.Serve(ctx, n.StatusSocket(), n.board); err != nil {
+	n.logf("node %s, address %s", n.NodeName, n.Address)
+	if err := status.Serve(ctx, n.StatusSocket(), n.tracker); err != nil {
 		return err
 	}
-	if _, err := n.ensureIdentity(time.Now()); err != nil {
+	if _, err := n.ensureCertificates(time.Now()); err != nil {
 		return err
 	}
 	if err := n.writeConfigs(); err != nil {
 		return err
 	}
-	if err := n.connect(); err != nil {
+	if err := n.createClients(); err != nil {
 		return err
 	}
-	n.supervisor, err = supervisor.New(n.reaper, n.Logs(), n.changed, n.units())
+	n.supervisor, err = supervisor.New(n.reaper, n.Logs(), n.onUnitChange, n.units())
 	return err
 }
 
-func (n *Node) connect() error {
+func (n *Node) createClients() error {
 	pki := func(name string) string { return filepath.Join(n.PKI(), name) }
 	n.api = kubeapi.New(component.APIURL, pki("ca.crt"), pki("admin.pem"))
 	n.etcd = kubeapi.New(component.EtcdURL, pki("etcd-ca.crt"), pki("apiserver-etcd-client.pem"))
@@ -104,40 +104,41 @@ func (n *Node) connect() error {
 	return err
 }
 
-// shutDown stops everything within the ten seconds that engines give: the graces of all stages add up to less.
-func (n *Node) shutDown() {
-	begun := time.Now()
-	n.say("stopping")
-	n.supervisor.Stop(n.stages())
-	n.say("stopped in %.1f s", time.Since(begun).Seconds())
+// shutdown stops all units. The grace periods of all stages add up to less than ten seconds, the default stop timeout of
+// container engines.
+func (n *Node) shutdown() {
+	start := time.Now()
+	n.logf("stopping")
+	n.supervisor.Stop(n.stopStages())
+	n.logf("stopped in %.1f s", time.Since(start).Seconds())
 }
 
-// stopPods lets the pods' processes end by themselves, for a few seconds; what is left then dies with PID 1.
+// stopPods stops all containers with a short grace period. The kernel kills processes that still run when PID 1 exits.
 func (n *Node) stopPods() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	if err := n.cri.StopAll(ctx, 2*time.Second); err != nil {
-		n.say("pods were not all stopped: %s", firstLine(err.Error()))
+		n.logf("pods: not all containers stopped: %s", firstLine(err.Error()))
 	}
 }
 
-func (n *Node) changed(change supervisor.Change) {
+func (n *Node) onUnitChange(change supervisor.Change) {
 	n.report(change.Unit, string(change.State), change.Detail)
 }
 
-// report puts a state on the board, and in a short line on the container's log.
+// report stores a state in the tracker and logs it, except for units that wait or start normally.
 func (n *Node) report(name, state, detail string) {
-	entry, changed := n.board.Set(name, state, detail)
+	entry, changed := n.tracker.Set(name, state, detail)
 	if !changed || state == string(supervisor.Waiting) || state == string(supervisor.Starting) && detail == "" {
 		return
 	}
 	if detail != "" {
 		detail = ": " + firstLine(detail)
 	}
-	n.say("%s %s%s", entry.Component, entry.State, detail)
+	n.logf("%s %s%s", entry.Component, entry.State, detail)
 }
 
-func (n *Node) say(format string, args ...any) {
+func (n *Node) logf(format string, args ...any) {
 	fmt.Printf("[%8.3f] %s\n", time.Since(n.start).Seconds(), fmt.Sprintf(format, args...))
 }
 

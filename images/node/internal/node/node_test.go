@@ -43,21 +43,21 @@ func testNode(t *testing.T, state, address string, env map[string]string) *Node 
 
 func ensure(t *testing.T, n *Node, now time.Time) []string {
 	t.Helper()
-	users, err := n.ensureIdentity(now)
+	components, err := n.ensureCertificates(now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return users
+	return components
 }
 
-func TestIdentityIsStable(t *testing.T) {
+func TestCertificatesAreIssuedOnce(t *testing.T) {
 	state, now := t.TempDir(), time.Now()
 	n := testNode(t, state, "172.20.0.2", nil)
-	if users := ensure(t, n, now); len(users) != 7 {
-		t.Errorf("first boot: %v", users)
+	if components := ensure(t, n, now); len(components) != 7 {
+		t.Errorf("first boot: %v", components)
 	}
-	if users := ensure(t, n, now); len(users) != 0 {
-		t.Errorf("second look: %v", users)
+	if components := ensure(t, n, now); len(components) != 0 {
+		t.Errorf("second call: %v", components)
 	}
 	info, err := os.Stat(n.Kubeconfig("admin"))
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -65,38 +65,38 @@ func TestIdentityIsStable(t *testing.T) {
 	}
 }
 
-func TestAChangedAddressOrNameTouchesOnlyWhoServesIt(t *testing.T) {
+func TestChangedAddressOrNameRestartsOnlyAffectedServers(t *testing.T) {
 	state, now := t.TempDir(), time.Now()
 	ensure(t, testNode(t, state, "172.20.0.2", nil), now)
 	admin := filepath.Join(state, "kubeconfig", "admin.yaml")
 	before, _ := os.ReadFile(admin)
-	users := ensure(t, testNode(t, state, "172.20.0.9", nil), now)
-	if !slices.Equal(users, []string{component.APIServer, component.Kubelet}) {
-		t.Errorf("address: %v", users)
+	components := ensure(t, testNode(t, state, "172.20.0.9", nil), now)
+	if !slices.Equal(components, []string{component.APIServer, component.Kubelet}) {
+		t.Errorf("address: %v", components)
 	}
-	users = ensure(t, testNode(t, state, "172.20.0.9", map[string]string{"HOLDFAST_API_SANS": "host.example"}), now)
-	if !slices.Equal(users, []string{component.APIServer}) {
-		t.Errorf("name: %v", users)
+	components = ensure(t, testNode(t, state, "172.20.0.9", map[string]string{"HOLDFAST_API_SANS": "host.example"}), now)
+	if !slices.Equal(components, []string{component.APIServer}) {
+		t.Errorf("name: %v", components)
 	}
 	if after, _ := os.ReadFile(admin); string(before) != string(after) {
-		t.Error("the administrator's kubeconfig changed with the address")
+		t.Error("the kubeconfig of the administrator depends on the address")
 	}
 }
 
-func TestALongStopRenewsEveryLeafButNoAuthority(t *testing.T) {
+func TestLongStopRenewsAllLeavesAndNoCA(t *testing.T) {
 	state, now := t.TempDir(), time.Now()
 	n := testNode(t, state, "172.20.0.2", nil)
 	ensure(t, n, now)
 	ca, _ := os.ReadFile(filepath.Join(n.PKI(), "ca.crt"))
-	if users := ensure(t, n, now.Add(500*24*time.Hour)); len(users) != 7 {
-		t.Errorf("renewed for %v", users)
+	if components := ensure(t, n, now.Add(500*24*time.Hour)); len(components) != 7 {
+		t.Errorf("components: %v", components)
 	}
 	if after, _ := os.ReadFile(filepath.Join(n.PKI(), "ca.crt")); string(ca) != string(after) {
-		t.Error("the authority changed")
+		t.Error("the CA certificate changed")
 	}
 }
 
-func TestStaleMountsAreFoundDeepestFirst(t *testing.T) {
+func TestStaleMountsReturnsNestedMountsFirst(t *testing.T) {
 	table := `1 0 0:1 / / rw - overlay overlay rw
 2 1 0:2 / /run rw - tmpfs tmpfs rw
 3 2 0:3 / /run/containerd/io/x/rootfs rw - overlay overlay rw
@@ -112,7 +112,7 @@ func TestStaleMountsAreFoundDeepestFirst(t *testing.T) {
 	}
 }
 
-func TestWhatTheDatastoreRemembersIsNotReadiness(t *testing.T) {
+func TestStatusOfEarlierBootIsNotReady(t *testing.T) {
 	start := time.Date(2030, 1, 1, 12, 0, 0, 500, time.UTC)
 	node := func(status, heartbeat string) string {
 		return fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q,"message":"m","lastHeartbeatTime":%q}]}}`, status, heartbeat)
@@ -122,55 +122,55 @@ func TestWhatTheDatastoreRemembersIsNotReadiness(t *testing.T) {
 	}
 	old, fresh := "2030-01-01T11:59:59Z", "2030-01-01T12:00:00Z"
 	for name, c := range map[string]struct {
-		fault string
-		good  bool
+		reason  string
+		isReady bool
 	}{
-		"node fresh":      {nodeFault([]byte(node("True", fresh)), start), true},
-		"node old":        {nodeFault([]byte(node("True", old)), start), false},
-		"node not ready":  {nodeFault([]byte(node("False", fresh)), start), false},
-		"node new":        {nodeFault([]byte(`{}`), start), false},
-		"pod fresh":       {podFault([]byte(pod(true, fresh)), start), true},
-		"pod old":         {podFault([]byte(pod(true, old)), start), false},
-		"pod not ready":   {podFault([]byte(pod(false, fresh)), start), false},
-		"pod pending":     {podFault([]byte(`{"status":{"phase":"Pending"}}`), start), false},
-		"pod terminating": {podFault([]byte(`{"metadata":{"deletionTimestamp":"x"}}`), start), false},
+		"node fresh":      {nodeNotReadyReason([]byte(node("True", fresh)), start), true},
+		"node old":        {nodeNotReadyReason([]byte(node("True", old)), start), false},
+		"node not ready":  {nodeNotReadyReason([]byte(node("False", fresh)), start), false},
+		"node new":        {nodeNotReadyReason([]byte(`{}`), start), false},
+		"pod fresh":       {podNotReadyReason([]byte(pod(true, fresh)), start), true},
+		"pod old":         {podNotReadyReason([]byte(pod(true, old)), start), false},
+		"pod not ready":   {podNotReadyReason([]byte(pod(false, fresh)), start), false},
+		"pod pending":     {podNotReadyReason([]byte(`{"status":{"phase":"Pending"}}`), start), false},
+		"pod terminating": {podNotReadyReason([]byte(`{"metadata":{"deletionTimestamp":"x"}}`), start), false},
 	} {
-		if (c.fault == "") != c.good {
-			t.Errorf("%s: %q", name, c.fault)
+		if (c.reason == "") != c.isReady {
+			t.Errorf("%s: %q", name, c.reason)
 		}
 	}
 }
 
-func TestTheGraphIsSoundAndStopsTheDatastoreLast(t *testing.T) {
+func TestUnitGraphIsValidAndEtcdStopsLast(t *testing.T) {
 	n := testNode(t, t.TempDir(), "172.20.0.2", nil)
 	ensure(t, n, time.Now())
-	if err := n.connect(); err != nil {
+	if err := n.createClients(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := supervisor.New(nil, t.TempDir(), nil, n.units()); err != nil {
 		t.Error(err)
 	}
-	stages := n.stages()
+	stages := n.stopStages()
 	if !slices.Equal(stages[0].Units, []string{component.Kubelet}) || !slices.Equal(stages[len(stages)-1].Units, []string{component.Etcd}) {
 		t.Errorf("%v", stages)
 	}
 }
 
-func TestAHostWithoutWatchesIsRefusedWithTheWayOut(t *testing.T) {
-	taken := 0
-	take := func() (int, error) {
-		if taken == 3 {
+func TestTooFewInotifyInstancesRequireManualAction(t *testing.T) {
+	created := 0
+	create := func() (int, error) {
+		if created == 3 {
 			return -1, unix.EMFILE
 		}
-		taken++
-		return takeWatch()
+		created++
+		return newInotifyInstance()
 	}
-	err := checkWatches(take, 5)
-	if !errors.As(err, new(NeedsPersonError)) || !strings.Contains(err.Error(), "has 3 of the 5") ||
+	err := checkInotifyInstances(create, 5)
+	if !errors.As(err, new(ManualActionError)) || !strings.Contains(err.Error(), "3 free instances, and a node needs 5") ||
 		!strings.Contains(err.Error(), "sysctl") {
 		t.Fatalf("got %v", err)
 	}
-	if err := checkWatches(takeWatch, 2); err != nil {
+	if err := checkInotifyInstances(newInotifyInstance, 2); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -20,21 +20,21 @@ import (
 	"holdfast.dev/node/internal/network"
 )
 
-// containerdState is containerd's volatile half: sockets and mounts of running containers.
-const containerdState = "/run/containerd"
+// containerdStateDir contains the volatile state of containerd: sockets and mounts of running containers.
+const containerdStateDir = "/run/containerd"
 
-// prepareSystem makes the container fit for running containers in it. Everything may be done twice.
+// prepareSystem prepares the container so that it can run containers. It is idempotent.
 func (n *Node) prepareSystem(ctx context.Context) error {
-	// Mounts that the kubelet makes must be seen by containerd's children and the other way round.
+	// Mounts of the kubelet must propagate to the containers of containerd, and the other way round.
 	if err := unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("make mounts shared: %w (CAP_SYS_ADMIN is needed)", err)
+		return fmt.Errorf("make mounts shared: %w (the container needs CAP_SYS_ADMIN)", err)
 	}
 	plan, err := cgroup.Prepare()
 	if err != nil {
 		return err
 	}
-	n.say("cgroup version %d", plan.Version)
-	if err := n.clearStale(); err != nil {
+	n.logf("cgroup version %d", plan.Version)
+	if err := n.removeStaleState(); err != nil {
 		return err
 	}
 	for _, dir := range append(n.StateDirs(), n.RunDirs()...) {
@@ -47,30 +47,30 @@ func (n *Node) prepareSystem(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := n.machineID(); err != nil {
+	if err := n.ensureMachineID(); err != nil {
 		return err
 	}
-	n.kernelSettings()
+	n.setSysctls()
 	n.chooseIptables(ctx)
 	return nil
 }
 
-// clearStale removes what an earlier life in the same container may have left: first mounts, or the removal would reach
-// through them into live data.
-func (n *Node) clearStale() error {
+// removeStaleState removes the volatile state of an earlier start in the same container. It unmounts first: otherwise the
+// removal would delete data inside the mounts.
+func (n *Node) removeStaleState() error {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return err
 	}
-	for _, point := range staleMounts(string(table), []string{containerdState, n.Layout.Kubelet(), n.Layout.Containerd(), n.Layout.Run, "/run/netns"}) {
+	for _, point := range staleMounts(string(table), []string{containerdStateDir, n.Layout.Kubelet(), n.Layout.Containerd(), n.Layout.Run, "/run/netns"}) {
 		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("unmount stale %s: %w", point, err)
 		}
 	}
-	return errors.Join(os.RemoveAll(containerdState), os.RemoveAll(n.Layout.Run))
+	return errors.Join(os.RemoveAll(containerdStateDir), os.RemoveAll(n.Layout.Run))
 }
 
-// staleMounts returns the mount points strictly below any of the roots, the deepest first.
+// staleMounts returns the mount points below the roots, in the order in which they must be unmounted.
 func staleMounts(mountinfo string, roots []string) []string {
 	var points []string
 	for line := range strings.SplitSeq(mountinfo, "\n") {
@@ -83,13 +83,13 @@ func staleMounts(mountinfo string, roots []string) []string {
 			points = append(points, point)
 		}
 	}
-	// Later lines are mounted on top of earlier ones.
+	// Later mounts may be below or on top of earlier ones.
 	slices.Reverse(points)
 	return points
 }
 
-// machineID gives the node an identity that outlives the container, and shows it where the kubelet looks.
-func (n *Node) machineID() error {
+// ensureMachineID creates a machine ID on the volume, so that it persists, and copies it to the path that the kubelet reads.
+func (n *Node) ensureMachineID() error {
 	id, err := os.ReadFile(n.MachineID())
 	if err != nil || len(strings.TrimSpace(string(id))) != 32 {
 		raw := make([]byte, 16)
@@ -104,36 +104,36 @@ func (n *Node) machineID() error {
 	return os.WriteFile("/etc/machine-id", id, 0o644)
 }
 
-// kernelSettings sets what pods' traffic needs. A kernel without one of them still runs most pods, so it is told and left.
-func (n *Node) kernelSettings() {
+// setSysctls sets the sysctls of pod networking. It only logs errors, because most pods work without them.
+func (n *Node) setSysctls() {
 	for path, value := range map[string]string{
 		"/proc/sys/net/ipv4/ip_forward":                 "1",
 		"/proc/sys/net/bridge/bridge-nf-call-iptables":  "1",
 		"/proc/sys/net/bridge/bridge-nf-call-ip6tables": "1",
 	} {
 		if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
-			n.say("warning: %s=%s: %v", path, value, err)
+			n.logf("warning: cannot set %s to %s: %v", path, value, err)
 		}
 	}
 }
 
-// chooseIptables falls back to the older interface where the kernel lacks nf_tables.
+// chooseIptables selects iptables-legacy if the kernel does not support nf_tables.
 func (n *Node) chooseIptables(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if _, err := n.reaper.Output(ctx, "/usr/sbin/iptables-nft", "-t", "nat", "-nL", "PREROUTING"); err == nil {
 		return
 	}
-	n.say("this kernel has no nf_tables: iptables-legacy is used")
+	n.logf("kernel: nf_tables is not supported; using iptables-legacy")
 	for _, tool := range []string{"iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"} {
 		target := "/usr/sbin/" + strings.Replace(tool, "tables", "tables-legacy", 1)
 		if err := os.Symlink(target, filepath.Join(n.Bin(), tool)); err != nil {
-			n.say("warning: %v", err)
+			n.logf("warning: cannot select iptables-legacy: %v", err)
 		}
 	}
 }
 
-// writeConfigs renders every configuration file for the current address.
+// writeConfigs writes all configuration files for the current address.
 func (n *Node) writeConfigs() error {
 	cni, err := network.CNIConfig(n.PodCIDR, n.CNILeases())
 	if err != nil {
@@ -148,7 +148,7 @@ func (n *Node) writeConfigs() error {
 		return err
 	}
 	runtime, err := containerd.Config{
-		Root: n.Layout.Containerd(), State: containerdState, Socket: n.ContainerdSocket(),
+		Root: n.Layout.Containerd(), State: containerdStateDir, Socket: n.ContainerdSocket(),
 		CNIConfig: n.CNIConfig(), Registries: n.Registries(), Snapshotter: containerd.ChooseSnapshotter(n.Layout.Containerd()),
 	}.Render()
 	if err != nil {

@@ -19,61 +19,62 @@ import (
 	"holdfast.dev/node/internal/supervisor"
 )
 
-// Tasks: things to get done once per boot.
+// Names of the tasks, which run once per boot. `holdfast-node wait` prints them.
 const (
-	forgetLeases = "stale-endpoints"
-	apiAnswers   = "api-answers"
-	defaultRoles = "default-roles"
-	pauseImage   = "pause-image"
-	bakedImages  = "images"
-	applyObjects = "manifests"
-	leaveVersion = "version"
+	taskStaleEndpoints = "stale-endpoints"
+	taskAPIAnswers     = "api-answers"
+	taskDefaultRoles   = "default-roles"
+	taskPauseImage     = "pause-image"
+	taskImages         = "images"
+	taskManifests      = "manifests"
+	taskVersion        = "version"
 )
 
-// units is the whole start-up order. Two chains, datastore → API and runtime → images, meet at the kubelet.
+// units returns all processes and tasks with their start order. The kubelet needs both chains: etcd and API server, and
+// containerd and pause image.
 func (n *Node) units() []supervisor.Unit {
 	api := component.APIServer
 	return []supervisor.Unit{
-		n.process(component.Etcd, n.etcdReady, nil),
-		n.process(component.Containerd, n.cri.Ready, nil),
-		{Name: forgetLeases, Needs: []string{component.Etcd}, Do: n.forgetEndpoints},
-		n.process(api, n.apiReady, []string{forgetLeases}),
-		{Name: pauseImage, Needs: []string{component.Containerd}, Do: n.importImages(containerd.Archive.IsPause)},
-		// Before it calls itself ready, the API server goes through all its default roles. The kubelet needs none of them, the
-		// others need theirs: each starts as soon as it can work, while the API server is still busy.
-		{Name: apiAnswers, Needs: []string{forgetLeases}, Do: n.awaitAPI},
-		{Name: defaultRoles, Needs: []string{apiAnswers}, Do: n.awaitRoles},
-		n.process(component.Kubelet, plainHealth(component.KubeletURL+"/healthz"), []string{apiAnswers, pauseImage}),
-		n.process(component.ControllerManager, n.loopbackHealth(component.ControllerManagerURL), []string{defaultRoles}),
-		n.process(component.Scheduler, n.loopbackHealth(component.SchedulerURL), []string{defaultRoles}),
-		n.process(component.Proxy, plainHealth(component.ProxyURL+"/livez"), []string{defaultRoles}),
-		n.process(component.Provisioner, plainHealth(component.ProvisionerURL), []string{applyObjects}),
-		{Name: bakedImages, Needs: []string{pauseImage}, Do: n.importImages(func(containerd.Archive) bool { return true })},
-		// The pods' images must be there first: a pod that finds none is put off for ten seconds.
-		{Name: applyObjects, Needs: []string{defaultRoles, bakedImages}, Do: n.applyManifests},
-		{Name: leaveVersion, Needs: []string{api}, Do: n.leaveVersion},
+		n.processUnit(component.Etcd, n.etcdReady, nil),
+		n.processUnit(component.Containerd, n.cri.Ready, nil),
+		{Name: taskStaleEndpoints, Needs: []string{component.Etcd}, Task: n.deleteStaleEndpoints},
+		n.processUnit(api, n.apiReady, []string{taskStaleEndpoints}),
+		{Name: taskPauseImage, Needs: []string{component.Containerd}, Task: n.importImages(containerd.Archive.IsPause)},
+		// The API server creates all default RBAC roles before it reports ready. The kubelet needs none of them, and the other
+		// components need only some. Waiting for those, and not for readiness, shortens the boot.
+		{Name: taskAPIAnswers, Needs: []string{taskStaleEndpoints}, Task: n.waitForAPI},
+		{Name: taskDefaultRoles, Needs: []string{taskAPIAnswers}, Task: n.waitForRoles},
+		n.processUnit(component.Kubelet, httpHealth(component.KubeletURL+"/healthz"), []string{taskAPIAnswers, taskPauseImage}),
+		n.processUnit(component.ControllerManager, n.httpsHealth(component.ControllerManagerURL), []string{taskDefaultRoles}),
+		n.processUnit(component.Scheduler, n.httpsHealth(component.SchedulerURL), []string{taskDefaultRoles}),
+		n.processUnit(component.Proxy, httpHealth(component.ProxyURL+"/livez"), []string{taskDefaultRoles}),
+		n.processUnit(component.Provisioner, httpHealth(component.ProvisionerURL), []string{taskManifests}),
+		{Name: taskImages, Needs: []string{taskPauseImage}, Task: n.importImages(func(containerd.Archive) bool { return true })},
+		// The images must exist first: the kubelet retries a pod whose image is missing only after ten seconds.
+		{Name: taskManifests, Needs: []string{taskDefaultRoles, taskImages}, Task: n.applyManifests},
+		{Name: taskVersion, Needs: []string{api}, Task: n.writeVersion},
 	}
 }
 
-// stages is the order of the stop: the kubelet before the pods, which it would restart, and whoever writes before whoever
-// stores.
-func (n *Node) stages() []supervisor.Stage {
+// stopStages returns the stop order. The kubelet stops before the pods, because it would restart them. Clients stop before the
+// API server, and the API server before etcd, so that no write fails.
+func (n *Node) stopStages() []supervisor.Stage {
 	return []supervisor.Stage{
-		{Units: []string{component.Kubelet}, Then: n.stopPods},
+		{Units: []string{component.Kubelet}, AfterStop: n.stopPods},
 		{Units: []string{component.ControllerManager, component.Scheduler, component.Proxy, component.Provisioner, component.Containerd}},
 		{Units: []string{component.APIServer}},
 		{Units: []string{component.Etcd}},
 	}
 }
 
-func (n *Node) process(name string, ready func(context.Context) error, needs []string) supervisor.Unit {
-	unit := supervisor.Unit{Name: name, Needs: needs, Ready: ready, Start: func() (supervisor.Command, error) {
+func (n *Node) processUnit(name string, ready func(context.Context) error, needs []string) supervisor.Unit {
+	unit := supervisor.Unit{Name: name, Needs: needs, Ready: ready, NewCommand: func() (supervisor.Command, error) {
 		return supervisor.Command{Args: n.Args(name), Env: n.environment()}, nil
 	}}
 	if name == component.Etcd {
-		// A datastore that cannot be opened does not get better by trying.
+		// If etcd cannot open its data, retries do not help.
 		unit.MaxFailedStarts = 4
-		unit.Grace = 2 * time.Second
+		unit.GracePeriod = 2 * time.Second
 	}
 	return unit
 }
@@ -86,16 +87,16 @@ func (n *Node) environment() []string {
 	}
 }
 
-func (n *Node) etcdReady(ctx context.Context) error { return n.etcd.Healthy(ctx, "/readyz") }
-func (n *Node) apiReady(ctx context.Context) error  { return n.api.Healthy(ctx, "/readyz") }
+func (n *Node) etcdReady(ctx context.Context) error { return n.etcd.Check(ctx, "/readyz") }
+func (n *Node) apiReady(ctx context.Context) error  { return n.api.Check(ctx, "/readyz") }
 
-// awaitAPI returns when the API server answers at all.
-func (n *Node) awaitAPI(ctx context.Context) error {
-	return poll(ctx, func() error { return n.api.Healthy(ctx, "/livez/ping") })
+// waitForAPI returns when the API server answers requests; it may not be ready yet.
+func (n *Node) waitForAPI(ctx context.Context) error {
+	return poll(ctx, func() error { return n.api.Check(ctx, "/livez/ping") })
 }
 
-// awaitRoles returns when the rights are there without which the components would start by being refused, and then wait.
-func (n *Node) awaitRoles(ctx context.Context) error {
+// waitForRoles returns when the role bindings of the components exist. Without them, the components get 403 errors and back off.
+func (n *Node) waitForRoles(ctx context.Context) error {
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
 	for _, path := range []string{
 		"clusterrolebindings/system:kube-controller-manager",
@@ -105,16 +106,16 @@ func (n *Node) awaitRoles(ctx context.Context) error {
 		"clusterrolebindings/system:basic-user",
 		"namespaces/kube-system/rolebindings/system::extension-apiserver-authentication-reader",
 	} {
-		if err := poll(ctx, func() error { return n.api.Healthy(ctx, rbac+path) }); err != nil {
+		if err := poll(ctx, func() error { return n.api.Check(ctx, rbac+path) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// poll asks until the answer is good or the context ends.
-func poll(ctx context.Context, ask func() error) error {
-	for ask() != nil {
+// poll calls check until it returns nil or the context ends.
+func poll(ctx context.Context, check func() error) error {
+	for check() != nil {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -124,12 +125,12 @@ func poll(ctx context.Context, ask func() error) error {
 	return nil
 }
 
-func (n *Node) loopbackHealth(base string) func(context.Context) error {
+func (n *Node) httpsHealth(base string) func(context.Context) error {
 	client := kubeapi.New(base, filepath.Join(n.PKI(), "ca.crt"), filepath.Join(n.PKI(), "admin.pem"))
-	return func(ctx context.Context) error { return client.Healthy(ctx, "/healthz") }
+	return func(ctx context.Context) error { return client.Check(ctx, "/healthz") }
 }
 
-func plainHealth(url string) func(context.Context) error {
+func httpHealth(url string) func(context.Context) error {
 	client := &http.Client{Timeout: 5 * time.Second}
 	return func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -148,31 +149,32 @@ func plainHealth(url string) func(context.Context) error {
 	}
 }
 
-// leaveVersion says on the volume whose data it is, once this version has opened it: with the container gone nobody else could tell.
-func (n *Node) leaveVersion(context.Context) error {
+// writeVersion records the versions on the volume after this node has opened the datastore. The holdfast command reads them
+// before an upgrade, even if the container no longer exists.
+func (n *Node) writeVersion(context.Context) error {
 	_, err := atomicfile.WriteIfChanged(n.Version(), release.JSON(), 0o644)
 	return err
 }
 
-// forgetEndpoints removes the API server addresses that an earlier boot announced: after a change of the container's
-// address, pods would be sent to the old one until the datastore lets it expire.
-func (n *Node) forgetEndpoints(ctx context.Context) error {
+// deleteStaleEndpoints deletes the API server endpoints of an earlier boot. After a change of the container's address, the
+// kubernetes Service would route to the old address until its lease in etcd expires.
+func (n *Node) deleteStaleEndpoints(ctx context.Context) error {
 	encode := base64.StdEncoding.EncodeToString
-	const first, last = "/registry/masterleases/", "/registry/masterleases0" // '0' follows '/'
-	body := fmt.Sprintf(`{"key":%q,"range_end":%q}`, encode([]byte(first)), encode([]byte(last)))
+	const first, end = "/registry/masterleases/", "/registry/masterleases0" // '0' is the character after '/'.
+	body := fmt.Sprintf(`{"key":%q,"range_end":%q}`, encode([]byte(first)), encode([]byte(end)))
 	_, err := n.etcd.Do(ctx, http.MethodPost, "/v3/kv/deleterange", "application/json", []byte(body))
 	return err
 }
 
-func (n *Node) importImages(wanted func(containerd.Archive) bool) func(context.Context) error {
+func (n *Node) importImages(match func(containerd.Archive) bool) func(context.Context) error {
 	return func(ctx context.Context) error {
-		archives, err := containerd.FindArchives(n.BakedImages())
+		archives, err := containerd.FindArchives(n.EmbeddedImages())
 		if err != nil {
 			return err
 		}
 		importer := containerd.Importer{Store: n.cri, Run: n.reaper.Output, Socket: n.ContainerdSocket()}
 		for _, archive := range archives {
-			if !wanted(archive) {
+			if !match(archive) {
 				continue
 			}
 			imported, err := importer.Ensure(ctx, archive)
@@ -180,7 +182,7 @@ func (n *Node) importImages(wanted func(containerd.Archive) bool) func(context.C
 				return err
 			}
 			if imported {
-				n.say("image %s imported", archive.Tags[0])
+				n.logf("image %s: imported", archive.Tags[0])
 			}
 		}
 		return nil

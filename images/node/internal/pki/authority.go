@@ -1,7 +1,7 @@
-// Package pki makes and renews the node's certificates. It knows X.509 and files; it does not know Kubernetes' components.
+// Package pki issues and renews the node's certificates. It does not depend on the Kubernetes components.
 //
-// What is on disk is judged on every boot and periodically after: a file that is torn, belongs to another key, was signed by
-// another authority, names the wrong addresses or is near its end is made anew, and the reason is told.
+// The node validates the files at each boot and periodically. It logs and replaces certificates that are damaged, do not match
+// their key, have another issuer, have wrong names, or expire soon.
 package pki
 
 import (
@@ -22,14 +22,14 @@ import (
 	"holdfast.dev/node/internal/atomicfile"
 )
 
-// Lifetimes; Backdate forgives a clock that is stepped back a little.
+// Validity periods. Backdate tolerates a clock that is set back by less than this duration.
 const (
-	AuthorityLife = 10 * 365 * 24 * time.Hour
-	LeafLife      = 365 * 24 * time.Hour
-	Backdate      = time.Hour
+	AuthorityValidity = 10 * 365 * 24 * time.Hour
+	LeafValidity      = 365 * 24 * time.Hour
+	Backdate          = time.Hour
 )
 
-// Authority is a certificate authority whose files are <Dir>/<Name>.crt and <Dir>/<Name>.key.
+// Authority is a CA with the files <Dir>/<Name>.crt and <Dir>/<Name>.key.
 type Authority struct {
 	Dir         string
 	Name        string
@@ -37,21 +37,20 @@ type Authority struct {
 	key         crypto.Signer
 }
 
-// CertFile is the public half, for whoever verifies.
+// CertFile returns the path of the CA certificate.
 func (a *Authority) CertFile() string { return filepath.Join(a.Dir, a.Name+".crt") }
 
-// KeyFile is the private half.
+// KeyFile returns the path of the private key.
 func (a *Authority) KeyFile() string { return filepath.Join(a.Dir, a.Name+".key") }
 
-// EnsureAuthority loads an authority, making what is missing. A readable key is never replaced: with the same key and subject
-// a new certificate verifies everything that the old one did, so that a lost or ageing certificate costs nothing.
-// The reason is empty when nothing was written.
+// EnsureAuthority loads a CA and creates missing files. It never replaces a readable key: a new certificate with the same key
+// and subject verifies all leaf certificates of the old one. The returned reason is empty if it wrote nothing.
 func EnsureAuthority(dir, name, commonName string, now time.Time) (*Authority, string, error) {
 	a := &Authority{Dir: dir, Name: name}
 	key, err := readKey(a.KeyFile())
 	reason := ""
 	if err != nil {
-		reason = "key " + describe(err)
+		reason = "key " + describeReadError(err)
 		if key, err = writeKey(a.KeyFile()); err != nil {
 			return nil, "", err
 		}
@@ -70,11 +69,11 @@ func readAuthorityCert(path string, key crypto.Signer, now time.Time) (*x509.Cer
 	cert, err := readCert(path)
 	switch {
 	case err != nil:
-		return nil, "certificate " + describe(err)
+		return nil, "certificate " + describeReadError(err)
 	case !cert.IsCA || !samePublicKey(cert, key):
 		return nil, "certificate does not belong to the key"
 	}
-	return cert, ageReason(cert, now)
+	return cert, expiryReason(cert, now)
 }
 
 func (a *Authority) issue(commonName string, now time.Time) error {
@@ -82,7 +81,7 @@ func (a *Authority) issue(commonName string, now time.Time) error {
 		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: commonName},
 		NotBefore:             now.Add(-Backdate),
-		NotAfter:              now.Add(AuthorityLife),
+		NotAfter:              now.Add(AuthorityValidity),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
@@ -97,7 +96,7 @@ func (a *Authority) issue(commonName string, now time.Time) error {
 	return atomicfile.Write(a.CertFile(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
 }
 
-// EnsureKey makes sure that path holds a readable private key and says whether it had to be made.
+// EnsureKey creates a private key at path if the file does not contain a readable one. It reports whether it created one.
 func EnsureKey(path string) (bool, error) {
 	if _, err := readKey(path); err == nil {
 		return false, nil
@@ -127,7 +126,7 @@ func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 }
 
 func readKey(path string) (crypto.Signer, error) {
-	der, err := readBlock(path, "EC PRIVATE KEY")
+	der, err := readPEMBlock(path, "EC PRIVATE KEY")
 	if err != nil {
 		return nil, err
 	}
@@ -135,14 +134,14 @@ func readKey(path string) (crypto.Signer, error) {
 }
 
 func readCert(path string) (*x509.Certificate, error) {
-	der, err := readBlock(path, "CERTIFICATE")
+	der, err := readPEMBlock(path, "CERTIFICATE")
 	if err != nil {
 		return nil, err
 	}
 	return x509.ParseCertificate(der)
 }
 
-func readBlock(path, kind string) ([]byte, error) {
+func readPEMBlock(path, kind string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -150,7 +149,7 @@ func readBlock(path, kind string) ([]byte, error) {
 	for {
 		var block *pem.Block
 		if block, data = pem.Decode(data); block == nil {
-			return nil, fmt.Errorf("no %s in it", kind)
+			return nil, fmt.Errorf("no PEM block %s", kind)
 		}
 		if block.Type == kind {
 			return block.Bytes, nil
@@ -158,7 +157,7 @@ func readBlock(path, kind string) ([]byte, error) {
 	}
 }
 
-func describe(err error) string {
+func describeReadError(err error) string {
 	if errors.Is(err, os.ErrNotExist) {
 		return "missing"
 	}
@@ -170,11 +169,11 @@ func samePublicKey(cert *x509.Certificate, key crypto.Signer) bool {
 	return ok && public.Equal(key.Public())
 }
 
-// ageReason is empty while more than a third of the certificate's life is left.
-func ageReason(cert *x509.Certificate, now time.Time) string {
+// expiryReason returns why a certificate must be renewed: it is not valid now, or less than a third of its validity is left.
+func expiryReason(cert *x509.Certificate, now time.Time) string {
 	switch left := cert.NotAfter.Sub(now); {
 	case now.Before(cert.NotBefore):
-		return "not valid yet (the clock was set back)"
+		return "not yet valid (the clock was set back)"
 	case left <= 0:
 		return "expired"
 	case left < cert.NotAfter.Sub(cert.NotBefore)/3:
@@ -186,7 +185,7 @@ func ageReason(cert *x509.Certificate, now time.Time) string {
 func serial() *big.Int {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		panic(err) // The kernel's random source does not fail on a running system.
+		panic(err) // Cannot happen: the random source of a running kernel does not fail.
 	}
 	return n.Add(n, big.NewInt(1))
 }

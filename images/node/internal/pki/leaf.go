@@ -15,39 +15,39 @@ import (
 	"holdfast.dev/node/internal/atomicfile"
 )
 
-// Leaf describes one certificate that the node wants to have. Certificate and key share the file <dir>/<Name>.pem: one rename
-// replaces both, so that no crash can leave a key beside another key's certificate.
+// Leaf describes a leaf certificate. The certificate and its key are in one file, <dir>/<Name>.pem: a single rename replaces
+// both, so that they match after a crash.
 type Leaf struct {
 	Name          string
 	Signer        *Authority
 	CommonName    string
 	Organizations []string
-	SANs          []string // DNS names and IP addresses alike
+	SANs          []string // DNS names and IP addresses
 	Server        bool
 	Client        bool
 }
 
-// File is where the leaf lives in dir.
+// File returns the path of the leaf in dir.
 func (l Leaf) File(dir string) string { return filepath.Join(dir, l.Name+".pem") }
 
-// Ensure makes the leaf when the one on disk is not good, and returns the reason, which is empty when it was.
+// Ensure issues the leaf if RenewalReason is not empty, and returns that reason.
 func (l Leaf) Ensure(dir string, now time.Time) (string, error) {
-	reason := l.Fault(dir, now)
+	reason := l.RenewalReason(dir, now)
 	if reason == "" {
 		return "", nil
 	}
 	return reason, l.issue(dir, now)
 }
 
-// Fault says why the leaf on disk must be made anew; empty when it need not.
-func (l Leaf) Fault(dir string, now time.Time) string {
+// RenewalReason returns why the leaf in dir must be issued again, or "" if it is valid.
+func (l Leaf) RenewalReason(dir string, now time.Time) string {
 	key, err := readKey(l.File(dir))
 	if err != nil {
-		return describe(err)
+		return describeReadError(err)
 	}
 	cert, err := readCert(l.File(dir))
 	if err != nil {
-		return describe(err)
+		return describeReadError(err)
 	}
 	switch {
 	case !samePublicKey(cert, key):
@@ -56,10 +56,10 @@ func (l Leaf) Fault(dir string, now time.Time) string {
 		return "signed by another authority"
 	case cert.Subject.CommonName != l.CommonName || !sameSet(cert.Subject.Organization, l.Organizations):
 		return "subject differs"
-	case !sameSet(certSANs(cert), normalSANs(l.SANs)):
-		return "names differ"
+	case !sameSet(certSANs(cert), normalizeSANs(l.SANs)):
+		return "subject alternative names differ"
 	}
-	return ageReason(cert, now)
+	return expiryReason(cert, now)
 }
 
 func (l Leaf) issue(dir string, now time.Time) error {
@@ -84,10 +84,10 @@ func (l Leaf) template(now time.Time) *x509.Certificate {
 		SerialNumber: serial(),
 		Subject:      pkix.Name{CommonName: l.CommonName, Organization: l.Organizations},
 		NotBefore:    now.Add(-Backdate),
-		NotAfter:     now.Add(LeafLife),
+		NotAfter:     now.Add(LeafValidity),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 	}
-	// A leaf that outlives its authority would look good and verify nowhere.
+	// A leaf must not outlive its CA: clients would reject it although it is not expired.
 	if template.NotAfter.After(l.Signer.Certificate.NotAfter) {
 		template.NotAfter = l.Signer.Certificate.NotAfter
 	}
@@ -97,7 +97,7 @@ func (l Leaf) template(now time.Time) *x509.Certificate {
 	if l.Client {
 		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 	}
-	for _, san := range normalSANs(l.SANs) {
+	for _, san := range normalizeSANs(l.SANs) {
 		if ip := net.ParseIP(san); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
 		} else {
@@ -115,8 +115,8 @@ func certSANs(cert *x509.Certificate) []string {
 	return sans
 }
 
-// normalSANs writes addresses one way and drops duplicates, so that "::1" and "0:0::1" do not look like a change.
-func normalSANs(sans []string) []string {
+// normalizeSANs formats IP addresses canonically and removes duplicates, so that "::1" equals "0:0::1".
+func normalizeSANs(sans []string) []string {
 	var normal []string
 	for _, san := range sans {
 		if ip := net.ParseIP(san); ip != nil {

@@ -25,7 +25,7 @@ func server(ca *Authority, sans ...string) Leaf {
 	return Leaf{Name: "server", Signer: ca, CommonName: "server", SANs: sans, Server: true}
 }
 
-func TestAuthorityIsMadeOnce(t *testing.T) {
+func TestAuthorityIsCreatedOnce(t *testing.T) {
 	dir := t.TempDir()
 	if _, reason := authority(t, dir, start); reason != "key missing" {
 		t.Errorf("first: %q", reason)
@@ -40,7 +40,7 @@ func TestAuthorityIsMadeOnce(t *testing.T) {
 	}
 }
 
-func TestTornAuthorityCertificateKeepsTheKeyAndOldLeavesVerify(t *testing.T) {
+func TestDamagedAuthorityCertificateIsReissuedWithSameKey(t *testing.T) {
 	dir := t.TempDir()
 	ca, _ := authority(t, dir, start)
 	leaf := server(ca, "localhost")
@@ -50,17 +50,17 @@ func TestTornAuthorityCertificateKeepsTheKeyAndOldLeavesVerify(t *testing.T) {
 	if err := os.Truncate(ca.CertFile(), 100); err != nil {
 		t.Fatal(err)
 	}
-	remade, reason := authority(t, dir, start)
+	reissued, reason := authority(t, dir, start)
 	if reason != "certificate unreadable" {
 		t.Errorf("reason %q", reason)
 	}
-	leaf.Signer = remade
-	if fault := leaf.Fault(dir, start); fault != "" {
-		t.Errorf("old leaf: %q", fault)
+	leaf.Signer = reissued
+	if reason := leaf.RenewalReason(dir, start); reason != "" {
+		t.Errorf("old leaf: %q", reason)
 	}
 }
 
-func TestAgeingAuthorityIsRenewedWithItsKey(t *testing.T) {
+func TestExpiringAuthorityIsRenewed(t *testing.T) {
 	dir := t.TempDir()
 	authority(t, dir, start)
 	_, reason := authority(t, dir, start.Add(8*365*24*time.Hour))
@@ -69,7 +69,7 @@ func TestAgeingAuthorityIsRenewedWithItsKey(t *testing.T) {
 	}
 }
 
-func TestLeafVerifiesAndIsPrivate(t *testing.T) {
+func TestLeafVerifiesAndFileIsPrivate(t *testing.T) {
 	dir := t.TempDir()
 	ca, _ := authority(t, dir, start)
 	leaf := server(ca, "localhost", "127.0.0.1")
@@ -91,7 +91,7 @@ func TestLeafVerifiesAndIsPrivate(t *testing.T) {
 	}
 }
 
-func TestRenewalDecisions(t *testing.T) {
+func TestRenewalReason(t *testing.T) {
 	dir := t.TempDir()
 	ca, _ := authority(t, dir, start)
 	good := server(ca, "localhost", "10.0.0.2")
@@ -110,41 +110,41 @@ func TestRenewalDecisions(t *testing.T) {
 		prefix string
 	}{
 		{"fresh", good, start, ""},
-		{"order and spelling of names", server(ca, "10.0.0.2", "localhost", "localhost"), start, ""},
-		{"two thirds gone", good, start.Add(250 * day), "expires in"},
-		{"just before", good, start.Add(240 * day), ""},
-		{"long stop", good, start.Add(400 * day), "expired"},
-		{"clock set back", good, start.Add(-day), "not valid yet"},
-		{"another address", server(ca, "localhost", "10.0.0.3"), start, "names differ"},
-		{"one name fewer", server(ca, "localhost"), start, "names differ"},
+		{"order and duplicates of names", server(ca, "10.0.0.2", "localhost", "localhost"), start, ""},
+		{"less than a third of validity left", good, start.Add(250 * day), "expires in"},
+		{"more than a third of validity left", good, start.Add(240 * day), ""},
+		{"after a long stop", good, start.Add(400 * day), "expired"},
+		{"clock set back", good, start.Add(-day), "not yet valid"},
+		{"another address", server(ca, "localhost", "10.0.0.3"), start, "subject alternative names differ"},
+		{"missing name", server(ca, "localhost"), start, "subject alternative names differ"},
 		{"another authority", server(other, "localhost", "10.0.0.2"), start, "signed by another"},
 		{"another subject", Leaf{Name: "server", Signer: ca, CommonName: "x"}, start, "subject differs"},
 	}
 	for _, c := range cases {
-		fault := c.leaf.Fault(dir, c.now)
-		if (c.prefix == "") != (fault == "") || !strings.HasPrefix(fault, c.prefix) {
-			t.Errorf("%s: %q", c.name, fault)
+		reason := c.leaf.RenewalReason(dir, c.now)
+		if (c.prefix == "") != (reason == "") || !strings.HasPrefix(reason, c.prefix) {
+			t.Errorf("%s: %q", c.name, reason)
 		}
 	}
 }
 
-func TestTornLeafIsRemade(t *testing.T) {
+func TestDamagedLeafIsReissued(t *testing.T) {
 	dir := t.TempDir()
 	ca, _ := authority(t, dir, start)
 	leaf := server(ca, "localhost")
 	if _, err := leaf.Ensure(dir, start); err != nil {
 		t.Fatal(err)
 	}
-	whole, _ := os.ReadFile(leaf.File(dir))
-	for _, size := range []int{0, 1, len(whole) / 2, len(whole) - 40} {
-		if err := os.WriteFile(leaf.File(dir), whole[:size], 0o600); err != nil {
+	content, _ := os.ReadFile(leaf.File(dir))
+	for _, size := range []int{0, 1, len(content) / 2, len(content) - 40} {
+		if err := os.WriteFile(leaf.File(dir), content[:size], 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if reason, err := leaf.Ensure(dir, start); reason != "unreadable" || err != nil {
-			t.Errorf("cut at %d: %q %v", size, reason, err)
+			t.Errorf("truncated to %d bytes: %q %v", size, reason, err)
 		}
-		if fault := leaf.Fault(dir, start); fault != "" {
-			t.Errorf("after remaking: %q", fault)
+		if reason := leaf.RenewalReason(dir, start); reason != "" {
+			t.Errorf("after reissue: %q", reason)
 		}
 	}
 }
@@ -152,9 +152,9 @@ func TestTornLeafIsRemade(t *testing.T) {
 func TestEnsureKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sa.key")
 	for i, want := range []bool{true, false} {
-		made, err := EnsureKey(path)
-		if err != nil || made != want {
-			t.Errorf("call %d: %v %v", i, made, err)
+		created, err := EnsureKey(path)
+		if err != nil || created != want {
+			t.Errorf("call %d: %v %v", i, created, err)
 		}
 	}
 }

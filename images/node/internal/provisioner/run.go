@@ -69,6 +69,7 @@ func run(ctx context.Context, options Options) error {
 	classes := factory.Storage().V1().StorageClasses().Informer()
 	nodes := factory.Core().V1().Nodes()
 	hasNodes := nodes.Informer().HasSynced
+	selector := nodeSelector{client: client, node: options.Node, nodes: nodes.Lister(), classes: factory.Storage().V1().StorageClasses().Lister()}
 	provisioner := controller.NewProvisionController(
 		klog.FromContext(ctx), client, Name, Directories{Node: options.Node, Parent: options.Directory},
 		controller.ClaimsInformer(claims), controller.VolumesInformer(volumes), controller.ClassesInformer(classes),
@@ -78,6 +79,9 @@ func run(ctx context.Context, options Options) error {
 		controller.FailedProvisionThreshold(0), controller.FailedDeleteThreshold(0),
 		controller.RateLimiter(workqueue.NewItemExponentialFailureRateLimiter(200*time.Millisecond, 30*time.Second)),
 	)
+	if _, err := claims.AddEventHandler(selector.handler(ctx)); err != nil {
+		return err
+	}
 	factory.Start(ctx.Done())
 	go serveHealth(listener, func() bool {
 		return claims.HasSynced() && volumes.HasSynced() && classes.HasSynced() && hasNodes()

@@ -1,4 +1,4 @@
-// Package release says which versions this node is made of. It reads and writes nothing.
+// Package release returns the versions of the node's components. It does not access files.
 package release
 
 import (
@@ -8,10 +8,11 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// Contract counts incompatible changes of what the host side relies on: variables, paths, applets, exit codes.
+// Contract is the version of the interface that the holdfast command uses: environment variables, paths, applets, exit codes.
+// An incompatible change increments it.
 const Contract = "1"
 
-// JSON is the versions as the host side reads them, from the applet and from the volume.
+// JSON returns the versions in the format that the holdfast command reads, from the `version` applet and from the volume.
 func JSON() []byte {
 	data, err := json.Marshal(map[string]string{
 		"kubernetes": version.Get().GitVersion,
@@ -19,7 +20,7 @@ func JSON() []byte {
 		"etcd":       etcd.Version,
 	})
 	if err != nil {
-		panic(err) // A map of strings always encodes.
+		panic(err) // Cannot happen: a map of strings always encodes.
 	}
 	return data
 }

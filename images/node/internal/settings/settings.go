@@ -1,4 +1,4 @@
-// Package settings reads what the node is told through its environment. It decides nothing and touches no file.
+// Package settings reads and validates the node's environment variables.
 package settings
 
 import (
@@ -17,7 +17,7 @@ const (
 	ClusterDomain      = "cluster.local"
 )
 
-// Settings is the validated environment.
+// Settings contains the validated values.
 type Settings struct {
 	NodeName    string
 	APISANs     []string
@@ -27,19 +27,19 @@ type Settings struct {
 }
 
 var (
-	// Linux refuses host names over 64 characters and a label has at most 63.
+	// A DNS label has at most 63 characters, a Linux host name at most 64.
 	nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	dnsName  = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*$`)
 )
 
-// FromEnv reads and checks every variable; the error names the variable at fault.
+// FromEnv reads and validates all variables. An error contains the name of the invalid variable.
 func FromEnv(getenv func(string) string) (Settings, error) {
 	s := Settings{NodeName: getenv("HOLDFAST_NODE_NAME"), MaxPods: DefaultMaxPods}
 	if s.NodeName == "" {
-		return s, fmt.Errorf("HOLDFAST_NODE_NAME is not set")
+		return s, fmt.Errorf("HOLDFAST_NODE_NAME: not set")
 	}
 	if !nodeName.MatchString(s.NodeName) {
-		return s, fmt.Errorf("HOLDFAST_NODE_NAME=%q is not a lower-case DNS label of at most 63 characters", s.NodeName)
+		return s, fmt.Errorf("HOLDFAST_NODE_NAME=%q: not a lower-case DNS label of at most 63 characters", s.NodeName)
 	}
 	var err error
 	if s.APISANs, err = parseSANs(getenv("HOLDFAST_API_SANS")); err != nil {
@@ -52,11 +52,11 @@ func FromEnv(getenv func(string) string) (Settings, error) {
 		return s, err
 	}
 	if s.PodCIDR.Overlaps(s.ServiceCIDR) {
-		return s, fmt.Errorf("HOLDFAST_POD_CIDR=%s and HOLDFAST_SERVICE_CIDR=%s overlap", s.PodCIDR, s.ServiceCIDR)
+		return s, fmt.Errorf("HOLDFAST_POD_CIDR=%s: overlaps with HOLDFAST_SERVICE_CIDR=%s", s.PodCIDR, s.ServiceCIDR)
 	}
 	if v := getenv("HOLDFAST_MAX_PODS"); v != "" {
 		if s.MaxPods, err = strconv.Atoi(v); err != nil || s.MaxPods < 1 || s.MaxPods > 5000 {
-			return s, fmt.Errorf("HOLDFAST_MAX_PODS=%q is not a number from 1 to 5000", v)
+			return s, fmt.Errorf("HOLDFAST_MAX_PODS=%q: not a number from 1 to 5000", v)
 		}
 	}
 	return s, nil
@@ -83,25 +83,25 @@ func parseCIDR(key, value, fallback string) (netip.Prefix, error) {
 	}
 	prefix, err := netip.ParsePrefix(value)
 	if err != nil || !prefix.Addr().Is4() {
-		return prefix, fmt.Errorf("%s=%q is not an IPv4 CIDR", key, value)
+		return prefix, fmt.Errorf("%s=%q: not an IPv4 CIDR", key, value)
 	}
 	if prefix.Masked() != prefix {
-		return prefix, fmt.Errorf("%s=%q has bits outside its mask, did you mean %s?", key, value, prefix.Masked())
+		return prefix, fmt.Errorf("%s=%q: has bits outside its mask; use %s", key, value, prefix.Masked())
 	}
-	// The DNS Service takes the tenth address, a /28 is the least that leaves room for Services besides.
+	// The DNS Service uses the tenth address; a /28 has a few more addresses for other Services.
 	if prefix.Bits() < 8 || prefix.Bits() > 28 {
 		return prefix, fmt.Errorf("%s=%q: the mask must be from /8 to /28", key, value)
 	}
 	return prefix, nil
 }
 
-// APIServiceIP is the first Service address: the API server takes it for itself.
-func (s Settings) APIServiceIP() netip.Addr { return nth(s.ServiceCIDR, 1) }
+// APIServiceIP is the first Service address, which the API server assigns to its own Service.
+func (s Settings) APIServiceIP() netip.Addr { return nthAddr(s.ServiceCIDR, 1) }
 
-// DNSServiceIP is the tenth Service address, by convention the cluster's resolver.
-func (s Settings) DNSServiceIP() netip.Addr { return nth(s.ServiceCIDR, 10) }
+// DNSServiceIP is the tenth Service address, by convention that of the cluster DNS.
+func (s Settings) DNSServiceIP() netip.Addr { return nthAddr(s.ServiceCIDR, 10) }
 
-func nth(prefix netip.Prefix, n int) netip.Addr {
+func nthAddr(prefix netip.Prefix, n int) netip.Addr {
 	addr := prefix.Addr()
 	for range n {
 		addr = addr.Next()

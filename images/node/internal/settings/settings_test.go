@@ -36,7 +36,7 @@ func TestSANsAreSplitAndTrimmed(t *testing.T) {
 	}
 }
 
-func TestBadValuesNameTheirVariable(t *testing.T) {
+func TestErrorContainsNameOfInvalidVariable(t *testing.T) {
 	cases := map[string][]string{
 		"HOLDFAST_NODE_NAME":    {"", "Upper", "-x", "a.b", strings.Repeat("a", 64)},
 		"HOLDFAST_API_SANS":     {"a b", "http://x", "a,,b_c"},

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// The protocol: the client writes one line, "once" or "follow"; the server answers with one JSON entry a line, all current
-// ones first, and after "follow" every later one until either side hangs up.
+// Requests of the protocol. The client writes one line. The server answers with JSON lines, one for each current entry. After
+// requestSubscription it continues with later entries until one side closes the connection.
 const (
-	askOnce   = "once\n"
-	askFollow = "follow\n"
+	requestSnapshot     = "once\n"
+	requestSubscription = "follow\n"
 )
 
-// Serve answers on a unix socket until the context ends.
-func Serve(ctx context.Context, path string, board *Board) error {
-	// Left by a process that was killed: nobody can be listening, this is the only supervisor in here.
+// Serve serves the entries of a tracker on a Unix socket until the context ends.
+func Serve(ctx context.Context, path string, tracker *Tracker) error {
+	// The socket may exist since an earlier, killed supervisor. A container has one supervisor, so no process uses it.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -38,13 +38,13 @@ func Serve(ctx context.Context, path string, board *Board) error {
 			if err != nil {
 				return
 			}
-			go answer(ctx, conn, board)
+			go serveConn(ctx, conn, tracker)
 		}
 	}()
 	return nil
 }
 
-func answer(ctx context.Context, conn net.Conn, board *Board) {
+func serveConn(ctx context.Context, conn net.Conn, tracker *Tracker) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
@@ -54,18 +54,18 @@ func answer(ctx context.Context, conn net.Conn, board *Board) {
 		return
 	}
 	encoder := json.NewEncoder(conn)
-	if request != askFollow {
-		for _, entry := range board.Snapshot() {
+	if request != requestSubscription {
+		for _, entry := range tracker.Snapshot() {
 			if encoder.Encode(entry) != nil {
 				return
 			}
 		}
 		return
 	}
-	current, later, leave := board.Follow()
-	defer leave()
-	// The client says nothing more: the end of this read is its hanging up.
-	go func() { _, _ = reader.ReadByte(); leave() }()
+	current, later, unsubscribe := tracker.Subscribe()
+	defer unsubscribe()
+	// The client sends nothing else, so this read returns when the client closes the connection.
+	go func() { _, _ = reader.ReadByte(); unsubscribe() }()
 	for _, entry := range current {
 		if encoder.Encode(entry) != nil {
 			return
@@ -78,8 +78,8 @@ func answer(ctx context.Context, conn net.Conn, board *Board) {
 	}
 }
 
-// Ask returns the current entries.
-func Ask(path string, timeout time.Duration) ([]Entry, error) {
+// Get returns the current entries from a status socket.
+func Get(path string, timeout time.Duration) ([]Entry, error) {
 	conn, err := net.DialTimeout("unix", path, timeout)
 	if err != nil {
 		return nil, err
@@ -89,16 +89,16 @@ func Ask(path string, timeout time.Duration) ([]Entry, error) {
 		return nil, err
 	}
 	var entries []Entry
-	err = read(conn, askOnce, func(entry Entry) bool {
+	err = readEntries(conn, requestSnapshot, func(entry Entry) bool {
 		entries = append(entries, entry)
 		return true
 	})
 	return entries, err
 }
 
-// Watch calls each for every entry, current and later, until it returns false (nil), the server hangs up or the context ends
-// (an error). It waits for the socket to appear.
-func Watch(ctx context.Context, path string, each func(Entry) bool) error {
+// Watch waits for the socket and calls onEntry for each current and later entry. It returns nil when onEntry returns false, and
+// an error when the server closes the connection or the context ends.
+func Watch(ctx context.Context, path string, onEntry func(Entry) bool) error {
 	conn, err := dial(ctx, path)
 	if err != nil {
 		return err
@@ -107,8 +107,8 @@ func Watch(ctx context.Context, path string, each func(Entry) bool) error {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	done := false
-	err = read(conn, askFollow, func(entry Entry) bool {
-		done = !each(entry)
+	err = readEntries(conn, requestSubscription, func(entry Entry) bool {
+		done = !onEntry(entry)
 		return !done
 	})
 	switch {
@@ -119,12 +119,12 @@ func Watch(ctx context.Context, path string, each func(Entry) bool) error {
 	case err != nil:
 		return err
 	}
-	return errors.New("the node's supervisor hung up")
+	return errors.New("supervisor: closed the status connection")
 }
 
 func dial(ctx context.Context, path string) (net.Conn, error) {
 	var dialer net.Dialer
-	// The socket appears within milliseconds of the node's start; there is no event to wait on before it.
+	// The supervisor creates the socket milliseconds after the start of the node; until then, polling is the only way.
 	for {
 		conn, err := dialer.DialContext(ctx, "unix", path)
 		if err == nil {
@@ -138,7 +138,7 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 	}
 }
 
-func read(conn net.Conn, request string, each func(Entry) bool) error {
+func readEntries(conn net.Conn, request string, onEntry func(Entry) bool) error {
 	if _, err := conn.Write([]byte(request)); err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func read(conn net.Conn, request string, each func(Entry) bool) error {
 		if err := json.Unmarshal(scanner.Bytes(), &entry); err != nil {
 			return err
 		}
-		if !each(entry) {
+		if !onEntry(entry) {
 			return nil
 		}
 	}

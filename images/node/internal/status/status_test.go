@@ -7,54 +7,54 @@ import (
 	"time"
 )
 
-func serve(t *testing.T) (*Board, string) {
+func serve(t *testing.T) (*Tracker, string) {
 	t.Helper()
-	board := NewBoard(time.Now())
+	tracker := NewTracker(time.Now())
 	path := filepath.Join(t.TempDir(), "s.sock")
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	if err := Serve(ctx, path, board); err != nil {
+	if err := Serve(ctx, path, tracker); err != nil {
 		t.Fatal(err)
 	}
-	return board, path
+	return tracker, path
 }
 
 func TestLevels(t *testing.T) {
-	board := NewBoard(time.Now())
-	if missing := Missing("api", board.Snapshot()); len(missing) != 1 || missing[0].State != "unknown" {
-		t.Errorf("empty board: %v", missing)
+	tracker := NewTracker(time.Now())
+	if missing := Missing("api", tracker.Snapshot()); len(missing) != 1 || missing[0].State != "unknown" {
+		t.Errorf("empty tracker: %v", missing)
 	}
-	board.Set(APIServer, StateReady, "")
-	if missing := Missing("api", board.Snapshot()); missing != nil {
+	tracker.Set(APIServer, StateReady, "")
+	if missing := Missing("api", tracker.Snapshot()); missing != nil {
 		t.Errorf("api: %v", missing)
 	}
-	board.Set(Node, "unready", "network plugin not ready")
-	missing := Missing("node", board.Snapshot())
+	tracker.Set(Node, "unready", "network plugin not ready")
+	missing := Missing("node", tracker.Snapshot())
 	if len(missing) != 1 || missing[0].Detail != "network plugin not ready" {
 		t.Errorf("node: %v", missing)
 	}
 }
 
-func TestAskGivesTheSnapshot(t *testing.T) {
-	board, path := serve(t)
-	board.Set("etcd", "starting", "")
-	board.Set("etcd", StateReady, "")
-	entries, err := Ask(path, time.Second)
+func TestGetReturnsCurrentEntries(t *testing.T) {
+	tracker, path := serve(t)
+	tracker.Set("etcd", "starting", "")
+	tracker.Set("etcd", StateReady, "")
+	entries, err := Get(path, time.Second)
 	if err != nil || len(entries) != 1 || entries[0].State != StateReady {
 		t.Errorf("%v %v", entries, err)
 	}
 }
 
-func TestWatchGetsCurrentAndLater(t *testing.T) {
-	board, path := serve(t)
-	board.Set("etcd", "starting", "")
+func TestWatchReceivesCurrentAndLaterEntries(t *testing.T) {
+	tracker, path := serve(t)
+	tracker.Set("etcd", "starting", "")
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	var states []string
 	err := Watch(ctx, path, func(entry Entry) bool {
 		states = append(states, entry.State)
 		if entry.State == "starting" {
-			board.Set("etcd", StateReady, "")
+			tracker.Set("etcd", StateReady, "")
 		}
 		return entry.State != StateReady
 	})
@@ -63,23 +63,23 @@ func TestWatchGetsCurrentAndLater(t *testing.T) {
 	}
 }
 
-func TestWatchWaitsForTheSocket(t *testing.T) {
+func TestWatchWaitsForSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "late.sock")
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	seen := make(chan error, 1)
-	go func() { seen <- Watch(ctx, path, func(Entry) bool { return false }) }()
-	board := NewBoard(time.Now())
-	board.Set("etcd", StateReady, "")
-	if err := Serve(ctx, path, board); err != nil {
+	result := make(chan error, 1)
+	go func() { result <- Watch(ctx, path, func(Entry) bool { return false }) }()
+	tracker := NewTracker(time.Now())
+	tracker.Set("etcd", StateReady, "")
+	if err := Serve(ctx, path, tracker); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-seen; err != nil {
+	if err := <-result; err != nil {
 		t.Error(err)
 	}
 }
 
-func TestWatchEndsWithItsContext(t *testing.T) {
+func TestWatchEndsWithContext(t *testing.T) {
 	_, path := serve(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -88,24 +88,24 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestUnchangedIsSilent(t *testing.T) {
-	board := NewBoard(time.Now())
-	board.Set("etcd", StateReady, "")
-	if _, changed := board.Set("etcd", StateReady, ""); changed {
-		t.Error("told twice")
+func TestSetReportsNoChangeForSameState(t *testing.T) {
+	tracker := NewTracker(time.Now())
+	tracker.Set("etcd", StateReady, "")
+	if _, changed := tracker.Set("etcd", StateReady, ""); changed {
+		t.Error("Set reported a change")
 	}
 }
 
-func TestFaultsNameWhatIsDownEvenWhenTheLevelIsReached(t *testing.T) {
-	board := NewBoard(time.Now())
+func TestUnhealthyContainsComponentOutsideReadyLevel(t *testing.T) {
+	tracker := NewTracker(time.Now())
 	for _, component := range Levels["ready"] {
-		board.Set(component, StateReady, "")
+		tracker.Set(component, StateReady, "")
 	}
-	if faults := Faults(board.Snapshot()); faults != nil {
-		t.Errorf("healthy: %v", faults)
+	if unhealthy := Unhealthy(tracker.Snapshot()); unhealthy != nil {
+		t.Errorf("all components ready: %v", unhealthy)
 	}
-	board.Set("kube-scheduler", "died", "exit code 1")
-	if faults := Faults(board.Snapshot()); len(faults) != 1 || faults[0].Component != "kube-scheduler" {
-		t.Errorf("scheduler down: %v", faults)
+	tracker.Set("kube-scheduler", "died", "exit code 1")
+	if unhealthy := Unhealthy(tracker.Snapshot()); len(unhealthy) != 1 || unhealthy[0].Component != "kube-scheduler" {
+		t.Errorf("scheduler down: %v", unhealthy)
 	}
 }

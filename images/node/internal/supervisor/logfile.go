@@ -9,22 +9,22 @@ import (
 	"sync"
 )
 
-// LogFile is a component's log: bounded on disk, with its last lines at hand for an error message.
+// LogFile is a log with a limited size on disk. It keeps its last lines in memory for error messages.
 type LogFile struct {
-	path string
-	max  int64
+	path    string
+	maxSize int64
 
-	mu   sync.Mutex
-	file *os.File
-	size int64
-	tail []string
-	part []byte
+	mu      sync.Mutex
+	file    *os.File
+	size    int64
+	tail    []string
+	partial []byte
 }
 
-const tailLines = 40 // A Go panic prints its reason first and then a stack.
+const tailLines = 40 // Enough for a Go panic, which prints its reason before the stack.
 
-// OpenLogFile appends to path, and moves it to path.1 whenever it would grow over max bytes: two files at most.
-func OpenLogFile(path string, max int64) (*LogFile, error) {
+// OpenLogFile opens a log for appending. A write that would exceed maxSize first renames the file to path.1.
+func OpenLogFile(path string, maxSize int64) (*LogFile, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
 		return nil, err
@@ -34,15 +34,15 @@ func OpenLogFile(path string, max int64) (*LogFile, error) {
 		file.Close()
 		return nil, err
 	}
-	return &LogFile{path: path, max: max, file: file, size: info.Size()}, nil
+	return &LogFile{path: path, maxSize: maxSize, file: file, size: info.Size()}, nil
 }
 
-// Write appends data. It fails only when the disk does, and remembers the lines even then.
+// Write appends data. It keeps the last lines in memory even if the write fails.
 func (l *LogFile) Write(data []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.remember(data)
-	if l.size+int64(len(data)) > l.max {
+	l.recordTail(data)
+	if l.size+int64(len(data)) > l.maxSize {
 		if err := l.rotate(); err != nil {
 			return 0, err
 		}
@@ -65,33 +65,33 @@ func (l *LogFile) rotate() error {
 	return nil
 }
 
-func (l *LogFile) remember(data []byte) {
-	l.part = append(l.part, data...)
+func (l *LogFile) recordTail(data []byte) {
+	l.partial = append(l.partial, data...)
 	for {
-		end := bytes.IndexByte(l.part, '\n')
+		end := bytes.IndexByte(l.partial, '\n')
 		if end < 0 {
 			break
 		}
-		l.tail = append(l.tail, string(l.part[:end]))
-		l.part = l.part[end+1:]
+		l.tail = append(l.tail, string(l.partial[:end]))
+		l.partial = l.partial[end+1:]
 	}
 	if len(l.tail) > tailLines {
 		l.tail = append([]string(nil), l.tail[len(l.tail)-tailLines:]...)
 	}
-	if len(l.part) > 8192 { // A line without end must not eat memory.
-		l.part = append([]byte(nil), l.part[len(l.part)-4096:]...)
+	if len(l.partial) > 8192 { // Limits the memory for a line without a newline.
+		l.partial = append([]byte(nil), l.partial[len(l.partial)-4096:]...)
 	}
 }
 
-// Tail returns the last lines, the newest last.
+// Tail returns the last lines, oldest first.
 func (l *LogFile) Tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.tail, "\n")
 }
 
-// Pipe returns a file that a process may write to; what comes out is copied here until the last writer has closed it, and
-// then the channel is closed.
+// Pipe returns the write end of a pipe whose data is appended to the log. The returned channel is closed when all writers have
+// closed the pipe.
 func (l *LogFile) Pipe() (*os.File, <-chan struct{}, error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -104,7 +104,7 @@ func (l *LogFile) Pipe() (*os.File, <-chan struct{}, error) {
 		buffer := make([]byte, 16<<10)
 		for {
 			n, err := reader.Read(buffer)
-			// A full disk must not block the component: its output is dropped, the pipe still drained.
+			// Ignore write errors: with a full disk, the pipe must still be drained, or the component would block.
 			_, _ = l.Write(buffer[:n])
 			if err != nil {
 				if err != io.EOF {

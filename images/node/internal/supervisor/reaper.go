@@ -13,29 +13,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper starts processes and collects every child that ends, its own and orphans that the kernel handed to PID 1.
-// os/exec cannot be used beside it: two callers of wait(2) would steal each other's children.
+// Reaper starts processes and reaps all children that exit: its own, and orphans that the kernel reparents to PID 1.
+// Do not use os/exec together with it: two callers of wait(2) would reap each other's children.
 type Reaper struct {
-	mu      sync.Mutex
-	waiting map[int]chan syscall.WaitStatus
-	signals chan os.Signal
+	mu       sync.Mutex
+	children map[int]chan syscall.WaitStatus
+	signals  chan os.Signal
 }
 
-// NewReaper starts collecting at once and never stops: a process has one reaper for its whole life.
+// NewReaper starts a reaper, which runs until the process exits. A process must have only one.
 func NewReaper() *Reaper {
-	r := &Reaper{waiting: map[int]chan syscall.WaitStatus{}, signals: make(chan os.Signal, 1)}
+	r := &Reaper{children: map[int]chan syscall.WaitStatus{}, signals: make(chan os.Signal, 1)}
 	signal.Notify(r.signals, syscall.SIGCHLD)
 	go func() {
-		r.collect() // What ended before anyone listened, in an earlier life of this process.
+		r.reap() // Children of the program that executed this one may have exited before signal.Notify.
 		for range r.signals {
-			r.collect()
+			r.reap()
 		}
 	}()
 	return r
 }
 
-func (r *Reaper) collect() {
-	// The lock keeps a child that ends at once from being collected before Start has written it down.
+func (r *Reaper) reap() {
+	// Start holds the lock until it has registered its child, so that a child that exits immediately is not lost.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
@@ -47,20 +47,20 @@ func (r *Reaper) collect() {
 		if err != nil || pid <= 0 {
 			return
 		}
-		if done, ours := r.waiting[pid]; ours {
-			delete(r.waiting, pid)
+		if done, found := r.children[pid]; found {
+			delete(r.children, pid)
 			done <- status
 		}
 	}
 }
 
-// Command is what to execute.
+// Command is a program with its arguments and environment.
 type Command struct {
-	Args []string // Args[0] is the program's path
-	Env  []string // nil: this process's own
+	Args []string // Args[0] is the path of the program
+	Env  []string // nil: the environment of this process
 }
 
-// Start executes the command with output going to out; the channel gets its status once.
+// Start starts the command with out as its stdout and stderr. It returns the PID and a channel that receives the exit status.
 func (r *Reaper) Start(command Command, out *os.File) (int, <-chan syscall.WaitStatus, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -76,18 +76,18 @@ func (r *Reaper) Start(command Command, out *os.File) (int, <-chan syscall.WaitS
 	pid, err := syscall.ForkExec(command.Args[0], command.Args, &syscall.ProcAttr{
 		Env:   env,
 		Files: []uintptr{null.Fd(), out.Fd(), out.Fd()},
-		// Its own group: a Ctrl-C at an attached terminal is PID 1's to order.
+		// With a separate process group, Ctrl-C at an attached terminal signals only PID 1, which stops the units in order.
 		Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {
 		return 0, nil, fmt.Errorf("start %s: %w", command.Args[0], err)
 	}
 	done := make(chan syscall.WaitStatus, 1)
-	r.waiting[pid] = done
+	r.children[pid] = done
 	return pid, done, nil
 }
 
-// Output runs a short command to its end and returns what it printed; the error carries that text too.
+// Output runs a command and returns its output. The error contains the output too.
 func (r *Reaper) Output(ctx context.Context, args ...string) (string, error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *Reaper) Output(ctx context.Context, args ...string) (string, error) {
 	return text, nil
 }
 
-// Describe tells how a process ended.
+// Describe returns how a process ended: its exit code or signal.
 func Describe(status syscall.WaitStatus) string {
 	if status.Signaled() {
 		return "killed by " + unix.SignalName(status.Signal())

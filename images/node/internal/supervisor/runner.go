@@ -8,59 +8,59 @@ import (
 	"time"
 )
 
-// runner walks one unit through its life.
+// runner runs one unit.
 type runner struct {
 	Unit
-	owner *Supervisor
-	log   *LogFile
-	death deaths
+	supervisor *Supervisor
+	log        *LogFile
+	exits      exitHistory
 
-	ctx    context.Context // ends when the unit is to stop
-	cancel context.CancelFunc
-	gone   chan struct{} // closed when live has returned
+	ctx     context.Context // ends when the unit must stop
+	cancel  context.CancelFunc
+	stopped chan struct{} // closed when run has returned
 
-	mu        sync.Mutex
-	ready     chan struct{} // closed at the first readiness
-	wasReady  bool
-	pid       int
-	excused   bool // the next death was asked for
-	lastState State
+	mu               sync.Mutex
+	ready            chan struct{} // closed when the unit is ready for the first time
+	wasReady         bool
+	pid              int
+	restartRequested bool // the next exit does not count as a failure
+	lastState        State
 }
 
-func newRunner(owner *Supervisor, unit Unit) *runner {
+func newRunner(supervisor *Supervisor, unit Unit) *runner {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &runner{Unit: unit, owner: owner, ctx: ctx, cancel: cancel, gone: make(chan struct{}), ready: make(chan struct{})}
+	return &runner{Unit: unit, supervisor: supervisor, ctx: ctx, cancel: cancel, stopped: make(chan struct{}), ready: make(chan struct{})}
 }
 
-func (r *runner) live() {
-	defer close(r.gone)
-	r.death = deaths{limits: r.owner.Limits, maximum: r.MaxFailedStarts}
-	r.become(Waiting, "")
-	if !r.awaitNeeds() {
+func (r *runner) run() {
+	defer close(r.stopped)
+	r.exits = exitHistory{limits: r.supervisor.Limits, maxFailedStarts: r.MaxFailedStarts}
+	r.setState(Waiting, "")
+	if !r.waitForNeeds() {
 		return
 	}
-	if r.Do != nil {
-		r.task()
+	if r.Task != nil {
+		r.runTask()
 		return
 	}
-	log, err := r.owner.openLog(r.Name)
+	log, err := r.supervisor.openLog(r.Name)
 	if err != nil {
-		r.owner.giveUp(err)
+		r.supervisor.fail(err)
 		return
 	}
 	r.log = log
-	defer r.become(Stopped, "")
+	defer r.setState(Stopped, "")
 	for r.ctx.Err() == nil {
-		if !r.once() {
+		if !r.runOnce() {
 			return
 		}
 	}
 }
 
-func (r *runner) awaitNeeds() bool {
+func (r *runner) waitForNeeds() bool {
 	for _, need := range r.Needs {
 		select {
-		case <-r.owner.units[need].ready:
+		case <-r.supervisor.units[need].ready:
 		case <-r.ctx.Done():
 			return false
 		}
@@ -68,55 +68,55 @@ func (r *runner) awaitNeeds() bool {
 	return true
 }
 
-// task runs Do until it succeeds, then keeps the ready state until the stop.
-func (r *runner) task() {
-	r.become(Starting, "")
-	for step := 0; ; step++ {
-		err := r.Do(r.ctx)
+// runTask retries the task until it succeeds, then waits until the unit must stop.
+func (r *runner) runTask() {
+	r.setState(Starting, "")
+	for attempt := 0; ; attempt++ {
+		err := r.Task(r.ctx)
 		if err == nil {
 			break
 		}
 		if r.ctx.Err() != nil {
 			return
 		}
-		r.become(Starting, err.Error())
-		if !sleep(r.ctx, backoff(r.owner.Limits.ProbeMin, r.owner.Limits.RestartMax, step)) {
+		r.setState(Starting, err.Error())
+		if !sleep(r.ctx, backoff(r.supervisor.Limits.ProbeMin, r.supervisor.Limits.RestartMax, attempt)) {
 			return
 		}
 	}
-	r.become(Ready, "")
+	r.setState(Ready, "")
 	<-r.ctx.Done()
 }
 
-// once is one process from start to end; false ends the unit.
-func (r *runner) once() bool {
-	status, wasReady, err := r.process()
+// runOnce runs the process once and waits for the backoff. It returns false if the process must not start again.
+func (r *runner) runOnce() bool {
+	status, wasReady, err := r.startAndWait()
 	if r.ctx.Err() != nil {
 		return false
 	}
 	r.mu.Lock()
-	excused := r.excused
-	r.excused = false
+	restartRequested := r.restartRequested
+	r.restartRequested = false
 	r.mu.Unlock()
-	if excused {
+	if restartRequested {
 		return true
 	}
-	why := Describe(status)
+	reason := Describe(status)
 	if err != nil {
-		why = err.Error()
+		reason = err.Error()
 	}
-	r.become(Died, why)
-	pause, giveUp := r.death.add(time.Now(), wasReady)
-	if giveUp {
-		r.owner.giveUp(fmt.Errorf("%s keeps dying (%s); its last lines:\n%s", r.Name, why, r.log.Tail()))
+	r.setState(Died, reason)
+	delay, isExceeded := r.exits.add(time.Now(), wasReady)
+	if isExceeded {
+		r.supervisor.fail(fmt.Errorf("%s: exits repeatedly (%s); last lines of its log:\n%s", r.Name, reason, r.log.Tail()))
 		return false
 	}
-	return sleep(r.ctx, pause)
+	return sleep(r.ctx, delay)
 }
 
-func (r *runner) process() (status syscall.WaitStatus, wasReady bool, err error) {
-	r.become(Starting, "")
-	command, err := r.Start()
+func (r *runner) startAndWait() (status syscall.WaitStatus, wasReady bool, err error) {
+	r.setState(Starting, "")
+	command, err := r.NewCommand()
 	if err != nil {
 		return 0, false, err
 	}
@@ -124,23 +124,23 @@ func (r *runner) process() (status syscall.WaitStatus, wasReady bool, err error)
 	if err != nil {
 		return 0, false, err
 	}
-	pid, done, err := r.owner.Reaper.Start(command, out)
+	pid, done, err := r.supervisor.Reaper.Start(command, out)
 	out.Close()
 	if err != nil {
 		return 0, false, err
 	}
-	r.setPid(pid)
-	probing, stopProbing := context.WithCancel(r.ctx)
-	probed := make(chan bool, 1)
-	go func() { probed <- r.probe(probing) }()
+	r.setPID(pid)
+	probeCtx, stopProbing := context.WithCancel(r.ctx)
+	probeResult := make(chan bool, 1)
+	go func() { probeResult <- r.probeReadiness(probeCtx) }()
 	defer func() {
-		r.setPid(0)
+		r.setPID(0)
 		stopProbing()
-		wasReady = <-probed
+		wasReady = <-probeResult
 	}()
 	select {
 	case status = <-done:
-		// Its last words are what a message about its death shows; a child of its own may hold the pipe open, though.
+		// The error message contains the last lines of the log, so wait for them. A child process may keep the pipe open.
 		select {
 		case <-drained:
 		case <-time.After(100 * time.Millisecond):
@@ -151,9 +151,9 @@ func (r *runner) process() (status syscall.WaitStatus, wasReady bool, err error)
 	}
 }
 
-// probe reports ready and unready until the process ends; it returns whether it was ever ready.
-func (r *runner) probe(ctx context.Context) bool {
-	for step := 0; ; step++ {
+// probeReadiness sets the states Ready and Unready until the context ends. It reports whether the process was ever ready.
+func (r *runner) probeReadiness(ctx context.Context) bool {
+	for attempt := 0; ; attempt++ {
 		err := r.Ready(ctx)
 		if ctx.Err() != nil {
 			return false
@@ -161,22 +161,22 @@ func (r *runner) probe(ctx context.Context) bool {
 		if err == nil {
 			break
 		}
-		if !sleep(ctx, backoff(r.owner.Limits.ProbeMin, r.owner.Limits.ProbeMax, step)) {
+		if !sleep(ctx, backoff(r.supervisor.Limits.ProbeMin, r.supervisor.Limits.ProbeMax, attempt)) {
 			return false
 		}
 	}
-	r.become(Ready, "")
-	for failures := 0; sleep(ctx, r.owner.Limits.Recheck); {
+	r.setState(Ready, "")
+	for failures := 0; sleep(ctx, r.supervisor.Limits.Recheck); {
 		err := r.Ready(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err == nil:
 			failures = 0
-			r.become(Ready, "")
+			r.setState(Ready, "")
 		default:
-			// One slow answer on a busy machine is not news.
+			// A single failure may be a slow response of a busy machine.
 			if failures++; failures >= 2 {
-				r.become(Unready, err.Error())
+				r.setState(Unready, err.Error())
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func (r *runner) probe(ctx context.Context) bool {
 
 func (r *runner) terminate(pid int, done <-chan syscall.WaitStatus) syscall.WaitStatus {
 	_ = syscall.Kill(pid, syscall.SIGTERM)
-	timer := time.NewTimer(r.Grace)
+	timer := time.NewTimer(r.GracePeriod)
 	defer timer.Stop()
 	select {
 	case status := <-done:
@@ -198,47 +198,47 @@ func (r *runner) terminate(pid int, done <-chan syscall.WaitStatus) syscall.Wait
 
 func (r *runner) stop() {
 	r.cancel()
-	<-r.gone
+	<-r.stopped
 }
 
 func (r *runner) restart() {
 	r.mu.Lock()
 	pid := r.pid
-	r.excused = pid != 0
+	r.restartRequested = pid != 0
 	r.mu.Unlock()
 	if pid == 0 {
-		return // Not running: the next start reads everything anew anyway.
+		return // The process does not run; its next start uses the new certificates.
 	}
-	r.become(Unready, "restarting")
+	r.setState(Unready, "restarting")
 	_ = syscall.Kill(pid, syscall.SIGTERM)
-	time.AfterFunc(r.Grace, func() {
+	time.AfterFunc(r.GracePeriod, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		// The same number still being ours means that it did not listen.
-		if r.pid == pid && r.excused {
+		// An unchanged PID means that the process ignored SIGTERM.
+		if r.pid == pid && r.restartRequested {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	})
 }
 
-func (r *runner) setPid(pid int) {
+func (r *runner) setPID(pid int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pid = pid
 }
 
-func (r *runner) become(state State, detail string) {
+func (r *runner) setState(state State, detail string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if state == r.lastState && detail == "" {
 		return
 	}
 	r.lastState = state
-	// Told before anyone who waits for it moves on, so that observers see causes before effects.
-	if r.owner.Observe != nil {
-		r.owner.Observe(Change{Unit: r.Name, State: state, Detail: detail})
+	// Notify before r.ready is closed, so that observers see this change before those of dependent units.
+	if r.supervisor.Observe != nil {
+		r.supervisor.Observe(Change{Unit: r.Name, State: state, Detail: detail})
 	}
-	// Needs are gates for a first start only: a unit that is up rides out the restart of another.
+	// Needs apply to the first start only: a running unit tolerates the restart of a unit that it needs.
 	if state == Ready && !r.wasReady {
 		r.wasReady = true
 		close(r.ready)

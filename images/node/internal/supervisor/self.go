@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// ReplaceSelf executes this program anew in the same process, with the same arguments; it returns only on failure.
-func ReplaceSelf() error {
+// Reexec executes this program again in the same process, with the same arguments. It returns only on failure.
+func Reexec() error {
 	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 }
 
-// KillLeftovers ends, as PID 1, every process that is left in the container, and waits until they are gone. Commands that the
-// engine executes into the container are spared: their parent is outside, and someone is waiting for their answer.
-func KillLeftovers(limit time.Duration) {
+// KillRemainingProcesses kills all other processes in the container and waits until they have exited, if this process is PID 1.
+// It does not kill commands that the container engine executes in the container: their parent is outside of it.
+func KillRemainingProcesses(limit time.Duration) {
 	if os.Getpid() != 1 {
 		return
 	}
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		left := leftovers("/proc")
+		left := remainingProcesses("/proc")
 		if len(left) == 0 {
 			return
 		}
@@ -30,8 +30,8 @@ func KillLeftovers(limit time.Duration) {
 	}
 }
 
-// leftovers lists the processes that have a parent in here.
-func leftovers(proc string) []int {
+// remainingProcesses returns the PIDs of all processes, except PID 1, whose parent is in the container.
+func remainingProcesses(proc string) []int {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
 		return nil
@@ -44,9 +44,9 @@ func leftovers(proc string) []int {
 		}
 		stat, err := os.ReadFile(proc + "/" + entry.Name() + "/stat")
 		if err != nil {
-			continue // It ended meanwhile.
+			continue // The process has exited meanwhile.
 		}
-		// The name, in parentheses, may contain anything: the fields after it are state and parent.
+		// The second field is the name in parentheses and may contain spaces. State and parent PID follow it.
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		if len(fields) > 1 && fields[1] != "0" {
 			pids = append(pids, pid)

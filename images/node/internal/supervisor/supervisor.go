@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// Change is told whenever a unit's state changes.
+// Change is a change of the state of a unit.
 type Change struct {
 	Unit   string
 	State  State
-	Detail string // why, when there is a why
+	Detail string // the reason, if there is one
 }
 
-// Supervisor runs units. Create it with New, then Run, then Stop.
+// Supervisor runs units. Call New, Run and Stop in this order.
 type Supervisor struct {
 	Reaper  *Reaper
 	Limits  Limits
 	LogDir  string
 	LogSize int64
-	Observe func(Change) // called in order for each unit; must not block
+	Observe func(Change) // called for each change, in order for each unit; must not block
 
 	units map[string]*runner
 	order []string
@@ -31,51 +31,52 @@ type Supervisor struct {
 	wg    sync.WaitGroup
 }
 
-// New checks the graph: unknown needs and cycles are mistakes of the caller.
+// New returns a supervisor. It returns an error if the units have unknown needs or a cycle.
 func New(reaper *Reaper, logDir string, observe func(Change), units []Unit) (*Supervisor, error) {
 	s := &Supervisor{
 		Reaper: reaper, Limits: DefaultLimits(), LogDir: logDir, LogSize: 8 << 20, Observe: observe,
 		units: map[string]*runner{}, fatal: make(chan error, len(units)),
 	}
 	for _, unit := range units {
-		if unit.Grace == 0 {
-			unit.Grace = 1500 * time.Millisecond
+		if unit.GracePeriod == 0 {
+			unit.GracePeriod = 1500 * time.Millisecond
 		}
 		s.units[unit.Name] = newRunner(s, unit)
 		s.order = append(s.order, unit.Name)
 	}
 	for _, name := range s.order {
-		if err := s.check(name, nil); err != nil {
+		if err := s.checkNeeds(name, nil); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-func (s *Supervisor) check(name string, path []string) error {
+func (s *Supervisor) checkNeeds(name string, path []string) error {
 	if slices.Contains(path, name) {
-		return fmt.Errorf("units need each other: %v", append(path, name))
+		return fmt.Errorf("units: cycle in needs: %v", append(path, name))
 	}
 	unit, known := s.units[name]
 	if !known {
-		return fmt.Errorf("unit %s needs unknown %s", path[len(path)-1], name)
+		return fmt.Errorf("unit %s: needs unknown unit %s", path[len(path)-1], name)
 	}
 	for _, need := range unit.Needs {
-		if err := s.check(need, append(path, name)); err != nil {
+		if err := s.checkNeeds(need, append(path, name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Run starts everything and returns when the context ends (nil) or when a unit is given up (the reason). Nothing is stopped then.
+// Run starts all units. It returns nil when the context ends, and an error when a unit exceeds its restart limit. It stops no
+// unit; call Stop for that.
 func (s *Supervisor) Run(ctx context.Context) error {
 	for _, name := range s.order {
 		unit := s.units[name]
 		s.wg.Add(1)
 		go func() {
 			defer s.wg.Done()
-			unit.live()
+			unit.run()
 		}()
 	}
 	select {
@@ -86,13 +87,13 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 }
 
-// Stage is a set of units that are stopped at the same time, and what to do once they are gone.
+// Stage is a set of units that stop in parallel. AfterStop runs when all of them have stopped.
 type Stage struct {
-	Units []string
-	Then  func()
+	Units     []string
+	AfterStop func()
 }
 
-// Stop ends the units stage by stage; those that no stage names (tasks, mostly) end with the first.
+// Stop stops the units in stages. Units that are in no stage, such as tasks, stop in the first stage.
 func (s *Supervisor) Stop(stages []Stage) {
 	first := slices.Clone(s.order)
 	for _, stage := range stages {
@@ -104,8 +105,8 @@ func (s *Supervisor) Stop(stages []Stage) {
 			units = append(first, units...)
 		}
 		s.stopAll(units)
-		if stage.Then != nil {
-			stage.Then()
+		if stage.AfterStop != nil {
+			stage.AfterStop()
 		}
 	}
 }
@@ -122,10 +123,10 @@ func (s *Supervisor) stopAll(units []string) {
 	wg.Wait()
 }
 
-// Restart ends a unit's process; it is started again at once, and that death is not held against it.
+// Restart restarts the process of a unit without a delay. The exit does not count for the restart limit.
 func (s *Supervisor) Restart(name string) { s.units[name].restart() }
 
-// Tail returns the last lines of a unit's log.
+// Tail returns the last lines of the log of a unit.
 func (s *Supervisor) Tail(name string) string {
 	if log := s.units[name].log; log != nil {
 		return log.Tail()
@@ -140,9 +141,9 @@ func (s *Supervisor) openLog(name string) (*LogFile, error) {
 	return OpenLogFile(filepath.Join(s.LogDir, name+".log"), s.LogSize)
 }
 
-func (s *Supervisor) giveUp(err error) {
+func (s *Supervisor) fail(err error) {
 	select {
 	case s.fatal <- err:
-	default: // One reason is enough.
+	default: // Run has an error already.
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 var reaper = NewReaper()
 
-// recorder remembers every change and lets a test wait for one.
+// recorder stores all changes, and tests wait for them.
 type recorder struct {
 	mu      sync.Mutex
 	changes []string
@@ -50,50 +50,50 @@ func (r *recorder) index(want string) int {
 	return slices.Index(r.changes, want)
 }
 
-func (r *recorder) await(t *testing.T, want string, times int) {
+func (r *recorder) waitFor(t *testing.T, want string, times int) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
 	for r.count(want) < times {
 		select {
 		case <-r.wake:
 		case <-deadline:
-			t.Fatalf("%d × %q did not come: %v", times, want, r.changes)
+			t.Fatalf("timeout: fewer than %d × %q in %v", times, want, r.changes)
 		}
 	}
 }
 
-// child is a shell process that says it is ready by making a file.
+// child returns a unit that runs a shell script; it is ready when the script has created READY_FILE.
 func child(dir, name, script string, needs ...string) Unit {
-	mark := filepath.Join(dir, name)
+	readyFile := filepath.Join(dir, name)
 	return Unit{
 		Name: name, Needs: needs,
-		Start: func() (Command, error) {
-			os.Remove(mark)
-			return Command{Args: []string{"/bin/sh", "-c", strings.ReplaceAll(script, "MARK", mark)}}, nil
+		NewCommand: func() (Command, error) {
+			os.Remove(readyFile)
+			return Command{Args: []string{"/bin/sh", "-c", strings.ReplaceAll(script, "READY_FILE", readyFile)}}, nil
 		},
 		Ready: func(context.Context) error {
-			_, err := os.Stat(mark)
+			_, err := os.Stat(readyFile)
 			return err
 		},
 	}
 }
 
-const serves = "touch MARK; trap 'exit 0' TERM; while :; do sleep 0.05; done"
+const serveScript = "touch READY_FILE; trap 'exit 0' TERM; while :; do sleep 0.05; done"
 
-func (r *runner) pidNow() int {
+func (r *runner) currentPID() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pid
 }
 
-type bench struct {
+type harness struct {
 	*Supervisor
 	*recorder
 	result chan error
 	cancel context.CancelFunc
 }
 
-func start(t *testing.T, limits func(*Limits), units ...Unit) bench {
+func start(t *testing.T, limits func(*Limits), units ...Unit) harness {
 	t.Helper()
 	record := newRecorder()
 	s, err := New(reaper, t.TempDir(), record.observe, units)
@@ -105,179 +105,179 @@ func start(t *testing.T, limits func(*Limits), units ...Unit) bench {
 		limits(&s.Limits)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b := bench{s, record, make(chan error, 1), cancel}
-	go func() { b.result <- s.Run(ctx) }()
+	h := harness{s, record, make(chan error, 1), cancel}
+	go func() { h.result <- s.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		s.Stop([]Stage{{}})
 	})
-	return b
+	return h
 }
 
-func TestStartFollowsReadiness(t *testing.T) {
+func TestUnitStartsAfterItsNeedsAreReady(t *testing.T) {
 	dir := t.TempDir()
-	task := Unit{Name: "task", Needs: []string{"a"}, Do: func(context.Context) error { return nil }}
-	b := start(t, nil, child(dir, "c", serves, "b", "task"), child(dir, "b", serves, "a"), child(dir, "a", serves), task)
-	b.await(t, "c ready", 1)
+	task := Unit{Name: "task", Needs: []string{"a"}, Task: func(context.Context) error { return nil }}
+	h := start(t, nil, child(dir, "c", serveScript, "b", "task"), child(dir, "b", serveScript, "a"), child(dir, "a", serveScript), task)
+	h.waitFor(t, "c ready", 1)
 	for _, pair := range [][2]string{{"a ready", "b starting"}, {"a ready", "task starting"}, {"b ready", "c starting"}, {"task ready", "c starting"}} {
-		if b.index(pair[0]) > b.index(pair[1]) {
-			t.Errorf("%q came after %q", pair[0], pair[1])
+		if h.index(pair[0]) > h.index(pair[1]) {
+			t.Errorf("%q is after %q", pair[0], pair[1])
 		}
 	}
 }
 
-func TestAKilledProcessComesBack(t *testing.T) {
-	b := start(t, nil, child(t.TempDir(), "a", serves))
-	for life := 1; life <= 3; life++ {
-		b.await(t, "a ready", life)
-		_ = syscall.Kill(b.units["a"].pidNow(), syscall.SIGKILL)
-		b.await(t, "a died", life)
+func TestKilledProcessIsRestarted(t *testing.T) {
+	h := start(t, nil, child(t.TempDir(), "a", serveScript))
+	for run := 1; run <= 3; run++ {
+		h.waitFor(t, "a ready", run)
+		_ = syscall.Kill(h.units["a"].currentPID(), syscall.SIGKILL)
+		h.waitFor(t, "a died", run)
 	}
-	b.await(t, "a ready", 4)
+	h.waitFor(t, "a ready", 4)
 }
 
-func TestACrashLoopIsGivenUpWithItsLastLines(t *testing.T) {
-	b := start(t, func(l *Limits) { l.MaxDeaths = 3 }, child(t.TempDir(), "a", "echo the disk is gone; exit 7"))
-	err := <-b.result
+func TestCrashLoopFailsWithLastLogLines(t *testing.T) {
+	h := start(t, func(l *Limits) { l.MaxExits = 3 }, child(t.TempDir(), "a", "echo the disk is missing; exit 7"))
+	err := <-h.result
 	if err == nil || !strings.Contains(err.Error(), "exit code 7") {
 		t.Fatalf("got %v", err)
 	}
-	if b.count("a died") != 4 {
-		t.Errorf("%d deaths", b.count("a died"))
+	if h.count("a died") != 4 {
+		t.Errorf("%d exits", h.count("a died"))
 	}
-	if !strings.Contains(err.Error(), "the disk is gone") {
-		t.Errorf("no log lines in: %v", err)
+	if !strings.Contains(err.Error(), "the disk is missing") {
+		t.Errorf("error without log lines: %v", err)
 	}
 }
 
-func TestFailedStartsHaveTheirOwnLimit(t *testing.T) {
+func TestFailedStartsHaveSeparateLimit(t *testing.T) {
 	unit := child(t.TempDir(), "a", "exit 1")
 	unit.MaxFailedStarts = 2
-	b := start(t, nil, unit)
-	if err := <-b.result; err == nil || b.count("a died") != 2 {
-		t.Errorf("%v after %d deaths", err, b.count("a died"))
+	h := start(t, nil, unit)
+	if err := <-h.result; err == nil || h.count("a died") != 2 {
+		t.Errorf("%v after %d exits", err, h.count("a died"))
 	}
 }
 
-func TestDeathsAreForgottenAfterTheWindow(t *testing.T) {
+func TestExitsOutsideWindowDoNotCount(t *testing.T) {
 	limits := DefaultLimits()
-	d := deaths{limits: limits}
+	h := exitHistory{limits: limits}
 	now := time.Now()
 	for i := range 100 {
-		if _, giveUp := d.add(now.Add(time.Duration(i)*time.Minute), true); giveUp {
-			t.Fatal("one death a minute is not a crash loop")
+		if _, isExceeded := h.add(now.Add(time.Duration(i)*time.Minute), true); isExceeded {
+			t.Fatal("one exit per minute exceeds the limit")
 		}
 	}
-	d = deaths{limits: limits}
+	h = exitHistory{limits: limits}
 	for i := 1; ; i++ {
-		if _, giveUp := d.add(now, true); giveUp {
-			if i != limits.MaxDeaths+1 {
-				t.Errorf("gave up at %d", i)
+		if _, isExceeded := h.add(now, true); isExceeded {
+			if i != limits.MaxExits+1 {
+				t.Errorf("limit exceeded at exit %d", i)
 			}
 			return
 		}
 	}
 }
 
-func TestBackoffGrowsToItsCap(t *testing.T) {
+func TestBackoffDoublesUpToMaximum(t *testing.T) {
 	var got []time.Duration
-	for step := range 5 {
-		got = append(got, backoff(10, 50, step))
+	for attempt := range 5 {
+		got = append(got, backoff(10, 50, attempt))
 	}
 	if !slices.Equal(got, []time.Duration{10, 20, 40, 50, 50}) {
 		t.Errorf("%v", got)
 	}
 }
 
-func TestStopIsOrderedAndRunsItsHooks(t *testing.T) {
+func TestStopFollowsStagesAndRunsHooks(t *testing.T) {
 	dir := t.TempDir()
-	b := start(t, nil, child(dir, "store", serves), child(dir, "writer", serves, "store"), child(dir, "other", serves))
-	b.await(t, "writer ready", 1)
-	b.await(t, "other ready", 1)
-	storeAliveAtHook := false
-	b.Stop([]Stage{
-		{Units: []string{"writer"}, Then: func() { storeAliveAtHook = b.count("store stopped") == 0 }},
+	h := start(t, nil, child(dir, "store", serveScript), child(dir, "writer", serveScript, "store"), child(dir, "other", serveScript))
+	h.waitFor(t, "writer ready", 1)
+	h.waitFor(t, "other ready", 1)
+	storeRunsAtHook := false
+	h.Stop([]Stage{
+		{Units: []string{"writer"}, AfterStop: func() { storeRunsAtHook = h.count("store stopped") == 0 }},
 		{Units: []string{"store"}},
 	})
-	if !storeAliveAtHook || b.index("writer stopped") > b.index("store stopped") || b.index("other stopped") > b.index("store stopped") {
-		t.Errorf("alive at hook: %v; %v", storeAliveAtHook, b.changes)
+	if !storeRunsAtHook || h.index("writer stopped") > h.index("store stopped") || h.index("other stopped") > h.index("store stopped") {
+		t.Errorf("store runs at hook: %v; %v", storeRunsAtHook, h.changes)
 	}
-	if b.count("writer died")+b.count("store died") > 0 {
-		t.Error("a stop is not a death")
+	if h.count("writer died")+h.count("store died") > 0 {
+		t.Error("a stop was reported as died")
 	}
 }
 
-func TestWhoDoesNotListenIsKilled(t *testing.T) {
-	unit := child(t.TempDir(), "deaf", "trap '' TERM; touch MARK; while :; do sleep 0.05; done")
-	unit.Grace = 50 * time.Millisecond
-	b := start(t, nil, unit)
-	b.await(t, "deaf ready", 1)
-	b.Stop([]Stage{{Units: []string{"deaf"}}})
-	if b.count("deaf stopped") != 1 {
-		t.Errorf("%v", b.changes)
+func TestProcessThatIgnoresSigtermIsKilled(t *testing.T) {
+	unit := child(t.TempDir(), "stubborn", "trap '' TERM; touch READY_FILE; while :; do sleep 0.05; done")
+	unit.GracePeriod = 50 * time.Millisecond
+	h := start(t, nil, unit)
+	h.waitFor(t, "stubborn ready", 1)
+	h.Stop([]Stage{{Units: []string{"stubborn"}}})
+	if h.count("stubborn stopped") != 1 {
+		t.Errorf("%v", h.changes)
 	}
 }
 
 func TestStopWhileWaitingForNeeds(t *testing.T) {
 	dir := t.TempDir()
-	b := start(t, nil, child(dir, "never", "sleep 1000"), child(dir, "b", serves, "never"))
-	b.await(t, "never starting", 1)
-	b.Stop([]Stage{{Units: []string{"b"}}, {Units: []string{"never"}}})
-	if b.count("b starting") != 0 {
-		t.Error("started without its need")
+	h := start(t, nil, child(dir, "never", "sleep 1000"), child(dir, "b", serveScript, "never"))
+	h.waitFor(t, "never starting", 1)
+	h.Stop([]Stage{{Units: []string{"b"}}, {Units: []string{"never"}}})
+	if h.count("b starting") != 0 {
+		t.Error("the unit started before its need was ready")
 	}
 }
 
-func TestRestartIsNotADeath(t *testing.T) {
-	b := start(t, func(l *Limits) { l.MaxDeaths = 1 }, child(t.TempDir(), "a", serves))
-	for life := 1; life <= 4; life++ {
-		b.await(t, "a ready", life)
-		b.Restart("a")
+func TestRestartDoesNotCountAsExit(t *testing.T) {
+	h := start(t, func(l *Limits) { l.MaxExits = 1 }, child(t.TempDir(), "a", serveScript))
+	for run := 1; run <= 4; run++ {
+		h.waitFor(t, "a ready", run)
+		h.Restart("a")
 	}
-	b.await(t, "a ready", 5)
-	if b.count("a died") != 0 {
-		t.Errorf("%v", b.changes)
+	h.waitFor(t, "a ready", 5)
+	if h.count("a died") != 0 {
+		t.Errorf("%v", h.changes)
 	}
 }
 
-func TestATaskIsTriedUntilItSucceeds(t *testing.T) {
+func TestTaskIsRetriedUntilItSucceeds(t *testing.T) {
 	tries := 0
-	b := start(t, nil, Unit{Name: "task", Do: func(context.Context) error {
+	h := start(t, nil, Unit{Name: "task", Task: func(context.Context) error {
 		if tries++; tries < 4 {
 			return errors.New("not yet")
 		}
 		return nil
 	}})
-	b.await(t, "task ready", 1)
+	h.waitFor(t, "task ready", 1)
 	if tries != 4 {
 		t.Errorf("%d tries", tries)
 	}
 }
 
-func TestUnreadyIsNoticedAndForgiven(t *testing.T) {
+func TestUnitBecomesUnreadyAndReadyAgain(t *testing.T) {
 	dir := t.TempDir()
-	b := start(t, nil, child(dir, "a", serves))
-	b.await(t, "a ready", 1)
+	h := start(t, nil, child(dir, "a", serveScript))
+	h.waitFor(t, "a ready", 1)
 	os.Remove(filepath.Join(dir, "a"))
-	b.await(t, "a unready", 1)
+	h.waitFor(t, "a unready", 1)
 	if err := os.WriteFile(filepath.Join(dir, "a"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.await(t, "a ready", 2)
+	h.waitFor(t, "a ready", 2)
 }
 
-func TestMistakesInTheGraph(t *testing.T) {
+func TestInvalidGraphIsRejected(t *testing.T) {
 	for name, units := range map[string][]Unit{
 		"unknown": {{Name: "a", Needs: []string{"b"}}},
 		"cycle":   {{Name: "a", Needs: []string{"b"}}, {Name: "b", Needs: []string{"a"}}},
 	} {
 		if _, err := New(reaper, t.TempDir(), nil, units); err == nil {
-			t.Errorf("%s accepted", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 }
 
-func TestOutputCarriesTheTextOfAFailure(t *testing.T) {
+func TestOutputErrorContainsText(t *testing.T) {
 	text, err := reaper.Output(context.Background(), "/bin/sh", "-c", "echo fine")
 	if text != "fine" || err != nil {
 		t.Errorf("%q %v", text, err)

@@ -5,89 +5,90 @@ import (
 	"time"
 )
 
-// State is where a unit is in its life.
+// State is the state of a unit.
 type State string
 
-// The states, in the order in which a unit passes through them.
+// States of a unit. `holdfast-node wait` prints them.
 const (
-	Waiting  State = "waiting"
+	Waiting  State = "waiting" // for its needs
 	Starting State = "starting"
 	Ready    State = "ready"
-	Unready  State = "unready" // was ready, runs, does not answer
-	Died     State = "died"
+	Unready  State = "unready" // runs and was ready, but fails its readiness check
+	Died     State = "died"    // the process exited; the supervisor restarts it
 	Stopped  State = "stopped"
 )
 
-// Unit is one thing to keep running, or (with Do) one thing to get done.
+// Unit is a process that the supervisor keeps running, or a task that it runs until it succeeds.
 type Unit struct {
 	Name  string
 	Needs []string // units that must be ready first
 
-	// Start returns the command; it is asked anew at each start, so that a restart sees changed addresses and certificates.
-	Start func() (Command, error)
-	// Ready returns nil once the process answers. It is tried with a short backoff until then, and now and again afterwards.
+	// NewCommand returns the command of a process. Each start calls it, so that a restart uses changed addresses.
+	NewCommand func() (Command, error)
+	// Ready returns nil if the process is ready. The supervisor calls it with a short backoff until then, and periodically
+	// afterwards.
 	Ready func(context.Context) error
-	// Do is a task instead of a process: ready once it returned nil, tried again until then.
-	Do func(context.Context) error
+	// Task makes the unit a task. The unit is ready after Task returns nil; the supervisor retries it until then.
+	Task func(context.Context) error
 
-	Grace           time.Duration // between SIGTERM and SIGKILL; default 1.5 s
-	MaxFailedStarts int           // deaths in a row before ever being ready; default: as MaxDeaths
+	GracePeriod     time.Duration // between SIGTERM and SIGKILL; default 1.5 s
+	MaxFailedStarts int           // consecutive exits without readiness; default: no limit other than MaxExits
 }
 
-// Limits of patience and pace; variables of the Supervisor so that tests need not wait.
+// Limits contains delays and the restart limit. Tests set shorter ones.
 type Limits struct {
-	ProbeMin, ProbeMax     time.Duration // pace of readiness checks
-	Recheck                time.Duration // pace of checks once ready
-	RestartMin, RestartMax time.Duration
-	MaxDeaths              int
-	Window                 time.Duration // in which MaxDeaths are counted
+	ProbeMin, ProbeMax     time.Duration // backoff of readiness checks until ready
+	Recheck                time.Duration // period of readiness checks afterwards
+	RestartMin, RestartMax time.Duration // backoff of restarts
+	MaxExits               int           // exits within Window before the supervisor fails
+	Window                 time.Duration
 }
 
-// DefaultLimits suit components that start within seconds.
+// DefaultLimits returns limits for components that start within seconds.
 func DefaultLimits() Limits {
 	return Limits{
 		ProbeMin: 10 * time.Millisecond, ProbeMax: 50 * time.Millisecond, Recheck: 5 * time.Second,
 		RestartMin: 100 * time.Millisecond, RestartMax: 5 * time.Second,
-		MaxDeaths: 10, Window: 5 * time.Minute,
+		MaxExits: 10, Window: 5 * time.Minute,
 	}
 }
 
-// deaths counts the recent ones and derives the pause before the next start.
-type deaths struct {
-	limits  Limits
-	times   []time.Time
-	failed  int // in a row, without having been ready
-	maximum int // of failed
+// exitHistory counts the recent exits of a process and computes the delay before the next start.
+type exitHistory struct {
+	limits          Limits
+	times           []time.Time
+	failedStarts    int // consecutive exits without readiness
+	maxFailedStarts int // 0: no limit
 }
 
-// add records a death and says how long to pause, and whether to give up.
-func (d *deaths) add(now time.Time, wasReady bool) (time.Duration, bool) {
-	d.failed++
+// add records an exit. It returns the delay before the next start and reports whether a limit is exceeded.
+func (h *exitHistory) add(now time.Time, wasReady bool) (time.Duration, bool) {
+	h.failedStarts++
 	if wasReady {
-		d.failed = 0
+		h.failedStarts = 0
 	}
-	kept := d.times[:0]
-	for _, t := range d.times {
-		if now.Sub(t) < d.limits.Window {
+	kept := h.times[:0]
+	for _, t := range h.times {
+		if now.Sub(t) < h.limits.Window {
 			kept = append(kept, t)
 		}
 	}
-	d.times = append(kept, now)
-	giveUp := len(d.times) > d.limits.MaxDeaths || d.maximum > 0 && d.failed >= d.maximum
-	return backoff(d.limits.RestartMin, d.limits.RestartMax, len(d.times)-1), giveUp
+	h.times = append(kept, now)
+	isExceeded := len(h.times) > h.limits.MaxExits || h.maxFailedStarts > 0 && h.failedStarts >= h.maxFailedStarts
+	return backoff(h.limits.RestartMin, h.limits.RestartMax, len(h.times)-1), isExceeded
 }
 
-func backoff(least, most time.Duration, step int) time.Duration {
-	pause := least
-	for ; step > 0 && pause < most; step-- {
-		pause *= 2
+func backoff(minDelay, maxDelay time.Duration, attempt int) time.Duration {
+	delay := minDelay
+	for ; attempt > 0 && delay < maxDelay; attempt-- {
+		delay *= 2
 	}
-	return min(pause, most)
+	return min(delay, maxDelay)
 }
 
-// sleep waits and says whether the whole time passed.
-func sleep(ctx context.Context, pause time.Duration) bool {
-	timer := time.NewTimer(pause)
+// sleep waits for the delay. It returns false if the context ends earlier.
+func sleep(ctx context.Context, delay time.Duration) bool {
+	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

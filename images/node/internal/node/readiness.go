@@ -11,57 +11,57 @@ import (
 	"holdfast.dev/node/internal/status"
 )
 
-// observe keeps the board's entries that only the API knows. What the datastore remembers of an earlier boot does not count:
-// a heartbeat or a container must be younger than this supervisor.
-func (n *Node) observe(ctx context.Context) {
-	go n.api.Watch(ctx, kubeapi.Query{Path: "/api/v1/nodes", Field: "metadata.name=" + n.NodeName}, func(objects []kubeapi.Object) {
-		n.reportFault(status.Node, firstFault(objects, func(raw []byte) string { return nodeFault(raw, n.start) }))
+// watchReadiness reports the readiness of components that have no process of the supervisor. The datastore still contains the
+// status of an earlier boot, so a heartbeat or a container must be newer than the start of this supervisor.
+func (n *Node) watchReadiness(ctx context.Context) {
+	go n.api.Watch(ctx, kubeapi.Query{Path: "/api/v1/nodes", FieldSelector: "metadata.name=" + n.NodeName}, func(objects []kubeapi.Object) {
+		n.reportReadiness(status.Node, notReadyReason(objects, func(raw []byte) string { return nodeNotReadyReason(raw, n.start) }))
 	})
-	go n.observeDNS(ctx)
-	query := kubeapi.Query{Path: "/api/v1/namespaces/default/serviceaccounts", Field: "metadata.name=default"}
+	go n.watchDNS(ctx)
+	query := kubeapi.Query{Path: "/api/v1/namespaces/default/serviceaccounts", FieldSelector: "metadata.name=default"}
 	go n.api.Watch(ctx, query, func(objects []kubeapi.Object) {
-		n.reportFault(status.ServiceAccount, firstFault(objects, func([]byte) string { return "" }))
+		n.reportReadiness(status.ServiceAccount, notReadyReason(objects, func([]byte) string { return "" }))
 	})
 }
 
-// observeDNS asks the way that pods ask, through the Service: the proxy learns of the DNS pod later than we do, and until then
-// a pod's question is refused. Nothing tells when that changes, so it is asked quickly until it works, and slowly after.
-func (n *Node) observeDNS(ctx context.Context) {
+// watchDNS sends queries through the Service, as pods do: kube-proxy adds the endpoint only after the pod is ready, and rejects
+// queries until then. No event reports that change, so watchDNS polls, frequently until a query succeeds and rarely afterwards.
+func (n *Node) watchDNS(ctx context.Context) {
 	pods := make(chan string, 1)
-	query := kubeapi.Query{Path: "/api/v1/namespaces/kube-system/pods", Label: "holdfast.dev/component=" + status.DNS}
+	query := kubeapi.Query{Path: "/api/v1/namespaces/kube-system/pods", LabelSelector: "holdfast.dev/component=" + status.DNS}
 	go n.api.Watch(ctx, query, func(objects []kubeapi.Object) {
-		fault := firstFault(objects, func(raw []byte) string { return podFault(raw, n.start) })
+		reason := notReadyReason(objects, func(raw []byte) string { return podNotReadyReason(raw, n.start) })
 		select {
-		case <-pods: // Only the newest counts.
+		case <-pods: // Drop an older state.
 		default:
 		}
-		pods <- fault
+		pods <- reason
 	})
-	pod, pause := "not there yet", time.Hour
+	podReason, delay := notCreated, time.Hour
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case pod = <-pods:
-		case <-time.After(pause):
+		case podReason = <-pods:
+		case <-time.After(delay):
 		}
-		fault := pod
-		if fault == "" && n.askDNS(ctx) != nil {
-			fault = "its Service does not answer"
+		reason := podReason
+		if reason == "" && n.checkDNS(ctx) != nil {
+			reason = "the Service does not answer"
 		}
-		n.reportFault(status.DNS, fault)
+		n.reportReadiness(status.DNS, reason)
 		switch {
-		case pod != "":
-			pause = time.Hour // The pod's next event comes first.
-		case fault != "":
-			pause = 50 * time.Millisecond
+		case podReason != "":
+			delay = time.Hour // The next event of the pod comes earlier.
+		case reason != "":
+			delay = 50 * time.Millisecond
 		default:
-			pause = 10 * time.Second
+			delay = 10 * time.Second
 		}
 	}
 }
 
-func (n *Node) askDNS(ctx context.Context) error {
+func (n *Node) checkDNS(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	server := net.JoinHostPort(n.DNSServiceIP().String(), "53")
@@ -72,28 +72,31 @@ func (n *Node) askDNS(ctx context.Context) error {
 	return err
 }
 
-// firstFault is empty when any of the objects has none, else the first one's.
-func firstFault(objects []kubeapi.Object, fault func([]byte) string) string {
-	first := "not there yet"
+// notReadyReason returns "" if one of the objects is ready, else the reason of the first object.
+func notReadyReason(objects []kubeapi.Object, check func([]byte) string) string {
+	first := notCreated
 	for i, object := range objects {
-		why := fault(object.Raw)
-		if why == "" {
+		reason := check(object.Raw)
+		if reason == "" {
 			return ""
 		}
 		if i == 0 {
-			first = why
+			first = reason
 		}
 	}
 	return first
 }
 
-func (n *Node) reportFault(name, fault string) {
-	if fault == "" {
+func (n *Node) reportReadiness(name, reason string) {
+	if reason == "" {
 		n.report(name, status.StateReady, "")
 		return
 	}
-	n.report(name, "waiting", fault)
+	n.report(name, "waiting", reason)
 }
+
+// notCreated is the reason of an object that does not exist yet.
+const notCreated = "not created yet"
 
 type condition struct {
 	Type              string    `json:"type"`
@@ -102,7 +105,7 @@ type condition struct {
 	LastHeartbeatTime time.Time `json:"lastHeartbeatTime"`
 }
 
-func nodeFault(raw []byte, start time.Time) string {
+func nodeNotReadyReason(raw []byte, start time.Time) string {
 	var node struct {
 		Status struct {
 			Conditions []condition `json:"conditions"`
@@ -118,16 +121,16 @@ func nodeFault(raw []byte, start time.Time) string {
 		if c.Status != "True" {
 			return c.Message
 		}
-		// The API keeps whole seconds.
+		// The API server stores times in whole seconds.
 		if c.LastHeartbeatTime.Before(start.Truncate(time.Second)) {
-			return "no heartbeat since the node's start"
+			return "no heartbeat since the start of the node"
 		}
 		return ""
 	}
-	return "no status yet"
+	return "no Ready condition"
 }
 
-func podFault(raw []byte, start time.Time) string {
+func podNotReadyReason(raw []byte, start time.Time) string {
 	var pod struct {
 		Metadata struct {
 			DeletionTimestamp string `json:"deletionTimestamp"`
@@ -162,9 +165,9 @@ func podFault(raw []byte, start time.Time) string {
 	case container.State.Waiting != nil:
 		return container.State.Waiting.Reason + " " + container.State.Waiting.Message
 	case container.State.Running == nil || container.State.Running.StartedAt.Before(start.Truncate(time.Second)):
-		return "not started since the node's start"
+		return "container not started since the start of the node"
 	case !container.Ready:
-		return "not ready"
+		return "container not ready"
 	}
 	return ""
 }

@@ -11,31 +11,31 @@ import (
 	"holdfast.dev/node/internal/settings"
 )
 
-// credential is a leaf certificate and who must be restarted when it changes.
+// credential is a leaf certificate and the components that use it, which must restart when it changes.
 type credential struct {
 	pki.Leaf
-	users []string
+	components []string
 }
 
-// authorities are three on purpose: whoever gets a certificate from the cluster's (any approved signing request does) must
-// be a stranger to the datastore and to the aggregation layer.
+// authorities are the three CAs. The cluster CA signs every approved CertificateSigningRequest. Separate CAs ensure that such a
+// certificate gives no access to etcd or to the aggregation layer.
 type authorities struct{ cluster, etcd, frontProxy *pki.Authority }
 
-// ensureIdentity judges and repairs all keys and certificates, and returns the components that run with what was replaced.
-func (n *Node) ensureIdentity(now time.Time) ([]string, error) {
-	var users []string
+// ensureCertificates validates all keys and certificates, replaces invalid ones, and returns the components that must restart.
+func (n *Node) ensureCertificates(now time.Time) ([]string, error) {
+	var components []string
 	ca, changed, err := n.ensureAuthorities(now)
 	if err != nil {
 		return nil, err
 	}
 	if changed {
-		users = append(users, component.Etcd, component.APIServer, component.ControllerManager, component.Scheduler, component.Kubelet, component.Proxy, component.Provisioner)
+		components = append(components, component.Etcd, component.APIServer, component.ControllerManager, component.Scheduler, component.Kubelet, component.Proxy, component.Provisioner)
 	}
-	if made, err := pki.EnsureKey(filepath.Join(n.PKI(), "service-account.key")); err != nil {
+	if created, err := pki.EnsureKey(filepath.Join(n.PKI(), "service-account.key")); err != nil {
 		return nil, err
-	} else if made {
-		n.say("service-account key made")
-		users = append(users, component.APIServer, component.ControllerManager)
+	} else if created {
+		n.logf("service account key created")
+		components = append(components, component.APIServer, component.ControllerManager)
 	}
 	for _, leaf := range n.credentials(ca) {
 		reason, err := leaf.Ensure(n.PKI(), now)
@@ -44,13 +44,13 @@ func (n *Node) ensureIdentity(now time.Time) ([]string, error) {
 		}
 		if reason != "" {
 			if reason != "missing" {
-				n.say("certificate %s renewed: %s", leaf.Name, reason)
+				n.logf("certificate %s renewed: %s", leaf.Name, reason)
 			}
-			users = append(users, leaf.users...)
+			components = append(components, leaf.components...)
 		}
 	}
-	slices.Sort(users)
-	return slices.Compact(users), n.writeKubeconfigs()
+	slices.Sort(components)
+	return slices.Compact(components), n.writeKubeconfigs()
 }
 
 func (n *Node) ensureAuthorities(now time.Time) (authorities, bool, error) {
@@ -58,7 +58,7 @@ func (n *Node) ensureAuthorities(now time.Time) (authorities, bool, error) {
 	changed := false
 	for _, a := range []struct {
 		name, commonName string
-		into             **pki.Authority
+		target           **pki.Authority
 	}{
 		{"ca", "holdfast-ca", &all.cluster},
 		{"etcd-ca", "holdfast-etcd-ca", &all.etcd},
@@ -68,9 +68,9 @@ func (n *Node) ensureAuthorities(now time.Time) (authorities, bool, error) {
 		if err != nil {
 			return all, false, err
 		}
-		*a.into = authority
+		*a.target = authority
 		if reason != "" {
-			n.say("authority %s issued: %s", a.name, reason)
+			n.logf("CA %s issued: %s", a.name, reason)
 			changed = true
 		}
 	}
@@ -80,16 +80,16 @@ func (n *Node) ensureAuthorities(now time.Time) (authorities, bool, error) {
 func (n *Node) credentials(ca authorities) []credential {
 	local := []string{"localhost", "127.0.0.1"}
 	nodeUser := "system:node:" + n.NodeName
-	client := func(name, commonName, group string, users ...string) credential {
+	client := func(name, commonName, group string, components ...string) credential {
 		leaf := pki.Leaf{Name: name, Signer: ca.cluster, CommonName: commonName, Client: true}
 		if group != "" {
 			leaf.Organizations = []string{group}
 		}
-		return credential{leaf, users}
+		return credential{leaf, components}
 	}
-	// These two also serve their health endpoints with it.
-	both := func(name, commonName, user string) credential {
-		c := client(name, commonName, "", user)
+	// clientAndServer returns a certificate that the component also uses to serve its health endpoint.
+	clientAndServer := func(name, commonName, componentName string) credential {
+		c := client(name, commonName, "", componentName)
 		c.SANs, c.Server = local, true
 		return c
 	}
@@ -102,8 +102,8 @@ func (n *Node) credentials(ca authorities) []credential {
 		{pki.Leaf{Name: "kubelet-server", Signer: ca.cluster, CommonName: nodeUser, Organizations: []string{"system:nodes"},
 			SANs: append([]string{n.NodeName, n.Address.String()}, local...), Server: true}, []string{component.Kubelet}},
 		client("kubelet", nodeUser, "system:nodes", component.Kubelet),
-		both("controller-manager", "system:kube-controller-manager", component.ControllerManager),
-		both("scheduler", "system:kube-scheduler", component.Scheduler),
+		clientAndServer("controller-manager", "system:kube-controller-manager", component.ControllerManager),
+		clientAndServer("scheduler", "system:kube-scheduler", component.Scheduler),
 		client("proxy", "system:kube-proxy", "", component.Proxy),
 		client("provisioner", "holdfast:storage-provisioner", "", component.Provisioner),
 		client("admin", "holdfast-admin", "system:masters"),
@@ -123,7 +123,7 @@ func (n *Node) writeKubeconfigs() error {
 		user := kubeconfig.User{
 			Name: name, Server: component.APIURL,
 			CAFile: filepath.Join(n.PKI(), "ca.crt"), CertFile: filepath.Join(n.PKI(), name+".pem"),
-			Embed: name == "admin", // It is read from outside the node.
+			Embed: name == "admin", // Clients outside the node use it.
 		}
 		if _, err := user.Write(n.Kubeconfig(name)); err != nil {
 			return err
