@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from tests.support.controller_process import condition_summary, status_of
 from tests.support.gateway import HELPER_IMAGE, pod_manifest as plain_pod
 
-from holdfast.gateway.cluster import GATEWAY_IMAGE
+from holdfast.gateway.spec import GATEWAY_IMAGE
 from holdfast.sandbox.manifests import tracking_labels
 
 SLEEP_COMMAND = "exec tail -f /dev/null"

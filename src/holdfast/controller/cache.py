@@ -65,6 +65,7 @@ class ObjectCache:
 
     def delete(self, obj: Mapping[str, Any]) -> bool:
         """Remove a deleted object; late responses do not restore it. Returns whether it was known."""
+        # Keyed by uid, so that a successor of the same name can be stored.
         self._tombstones[obj["metadata"]["uid"]] = resource_version(obj)
         if len(self._tombstones) > _MAX_TOMBSTONES:
             del self._tombstones[next(iter(self._tombstones))]
@@ -149,5 +150,6 @@ def object_key(obj: Mapping[str, Any]) -> ObjectKey:
 
 def resource_version(obj: Mapping[str, Any]) -> int:
     """Return the resourceVersion as a comparable number; 0 if it is not numeric."""
+    # The API declares versions opaque. With etcd they are revisions: numbers that grow with every write.
     text = str(obj["metadata"].get("resourceVersion") or "0")
     return int(text) if text.isdigit() else 0

@@ -60,6 +60,8 @@ class Controller:
         enforces_policies: bool = True,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        # One event loop runs all callers, and code between two awaits is atomic: the cache, the queue and
+        # `reserved` need no lock.
         self.cache, self.metrics = ObjectCache(), ControllerMetrics()
         executor = ActionExecutor(
             self.cache,
@@ -69,17 +71,17 @@ class Controller:
         )
         # Sandboxes that an adoption or deletion in progress uses: two reconcilers must not take the same one.
         reserved: set[ObjectKey] = set()
-        templates = SandboxTemplateReconciler(self.cache, executor, self._enqueue)
+        self._templates = SandboxTemplateReconciler(self.cache, executor, self._enqueue)
         self._sandboxes = SandboxReconciler(
             self.cache,
             executor,
             clock,
             enforces_policies=enforces_policies,
-            unprotected_templates=templates.unprotected_templates,
+            unprotected_templates=self._templates.unprotected_templates,
         )
         self._reconcilers: dict[str, Reconciler] = {
             "Sandbox": self._sandboxes,
-            "SandboxTemplate": templates,
+            "SandboxTemplate": self._templates,
             "SandboxWarmPool": WarmPoolReconciler(self.cache, executor, clock, reserved),
             "SandboxClaim": SandboxClaimReconciler(self.cache, executor, clock, reserved, self._defer_events),
         }
@@ -105,15 +107,17 @@ class Controller:
         self.metrics.events.labels(obj["kind"]).inc()
         self._remove(obj)
 
-    def on_listed(self, obj: dict[str, Any]) -> None:
-        """Handle an object of a list."""
-        if self._store(obj):
-            self.metrics.resync_corrections.labels(obj["kind"], "put").inc()
+    def on_listed(self, obj: dict[str, Any], *, is_initial: bool) -> None:
+        """Handle an object of a list; changes are corrections, except in the initial list."""
+        if self._store(obj) and not is_initial:
+            self.metrics.resync_corrections.labels(obj["kind"], "updated").inc()
 
     def prune_missing(
         self, kind: str, namespace: str | None, present_uids: set[str], *, list_version: int
     ) -> None:
         """Remove the objects of a kind that a list does not contain and that are not newer than the list."""
+        # Iterate over a copy: `_remove` changes the index. An object that is newer than the list was written
+        # after it, so its absence from the list proves nothing.
         for obj in list(self.cache.iter_kind(kind)):
             metadata = obj["metadata"]
             if (
@@ -122,7 +126,7 @@ class Controller:
                 and resource_version(obj) <= list_version
             ):
                 self._remove(obj)
-                self.metrics.resync_corrections.labels(kind, "dropped").inc()
+                self.metrics.resync_corrections.labels(kind, "removed").inc()
 
     def update_nodes(self, nodes: list[dict[str, Any]]) -> None:
         """Update the largest disk, which bounds the size of PVCs."""
@@ -152,6 +156,8 @@ class Controller:
             keys.update(affected_keys(before, self.cache))
         deferred = self._deferred.get(object_key(obj))
         for key in keys:
+            # A reconciler's own write must not enqueue it again. A response can also contain a concurrent
+            # change of another client, whose watch event is then ignored: a writer must requeue itself.
             if key == writer_key:
                 continue
             if deferred is None:
@@ -167,6 +173,8 @@ class Controller:
         try:
             yield
         finally:
+            # After an error or a cancellation too: the cache has changed already, and a repeated event
+            # enqueues nothing.
             for deferred in self._deferred.pop(key):
                 self._enqueue(deferred)
 
@@ -177,9 +185,12 @@ class Controller:
         for key in keys:
             if key != own:
                 self._enqueue(key)
+        # The cache may already have a successor of the same name: its timer and failure count must stay.
         if own[0] in RECONCILED_KINDS and self.cache.get(*own) is None:
             self._queue.forget(own)
             self._last_errors.pop(own, None)
+            if own[0] == "SandboxTemplate":
+                self._templates.forget(obj)
 
     def _enqueue(self, key: ObjectKey) -> None:
         self._enqueued_at.setdefault(key, time.monotonic())
@@ -191,6 +202,8 @@ class Controller:
         enqueued_at = self._enqueued_at.pop(key, None)
         if enqueued_at is not None:
             self.metrics.queue_duration.labels(kind).observe(started - enqueued_at)
+        # Read the object now, not when its key was added: one reconciliation handles all events until this
+        # moment.
         obj = self.cache.get(*key)
         requeue_after = None if obj is None else await self._reconcile_object(key, obj)
         self._last_errors.pop(key, None)

@@ -27,6 +27,7 @@ def affected_keys(obj: Mapping[str, Any], cache: ObjectCache) -> Iterator[Object
         if owner["kind"] == "SandboxWarmPool":
             yield from _pending_claims_of_pool(namespace, owner["name"], cache)
     label = (obj["metadata"].get("labels") or {}).get(NAME_HASH_LABEL)
+    # By label too: a sandbox may adopt a labelled object that has no controller yet.
     if label and kind != "Sandbox":
         yield from (object_key(sandbox) for sandbox in cache.list_tracked("Sandbox", namespace, label))
     if kind == "Sandbox" and cache.get("SandboxClaim", namespace, name) is not None:
@@ -36,7 +37,7 @@ def affected_keys(obj: Mapping[str, Any], cache: ObjectCache) -> Iterator[Object
         yield from _pending_claims_of_pool(namespace, name, cache)
     if kind == "NetworkPolicy":
         yield from _affected_by_network_policy(namespace, name, cache)
-        if owner is not None:
+        if owner is not None and owner.get("kind") == "SandboxTemplate":
             yield from sandboxes_from_template(namespace, owner["name"], cache)
     if kind == "SandboxTemplate":
         yield from _warm_pools_of_template(namespace, name, cache)

@@ -95,6 +95,8 @@ class ActionExecutor:
                     self.on_write(await self._objects.create(manifest), object_key(reconciled))
                     changed = True
                 case Patch(target=target, patch=patch) | Adopt(target=target, patch=patch):
+                    # The watch event of this write can reach the cache before the response. The version from
+                    # before the request shows the change in that case too.
                     before = self._cache.get(target.kind, target.namespace, target.name)
                     obj = await self._objects.patch(patch=patch, **asdict(target))
                     changed |= self._record_response(obj, target, reconciled) or _is_newer(obj, before)
@@ -102,6 +104,8 @@ class ActionExecutor:
                     result = await self._objects.delete(
                         **asdict(target), propagation=propagation, resource_version=version
                     )
+                    # A deleted object can exist until its grace period or its finalizers end: its watch event
+                    # removes it from the cache.
                     if result.effect == "absent":
                         changed |= self._record_response(None, target, reconciled)
         return changed
@@ -112,6 +116,8 @@ class ActionExecutor:
         if not patch:
             return False
         self._count_write("status")
+        # Without a resourceVersion: a concurrent change of the spec must not cause a conflict. The uid
+        # protects a successor of the same name.
         target = ActionTarget.from_object(obj)
         response = await self._objects.patch(patch={"status": patch}, subresource="status", **asdict(target))
         self._record_response(response, target, obj)
@@ -123,6 +129,7 @@ class ActionExecutor:
         """Store the response to a write; without a response the object no longer exists."""
         if response is not None:
             return self.on_write(response, object_key(reconciled))
+        # Evict without a tombstone: a 404 has no version to record, and the watch reports the deletion.
         known = self._cache.get(target.kind, target.namespace, target.name)
         return known is not None and known["metadata"]["uid"] == target.uid and self._cache.evict(known)
 

@@ -58,6 +58,7 @@ CRD_NAMES = (
 LIST_PAGE_SIZE = 100
 """Small pages keep the event loop responsive while they are decoded."""
 RESYNC_INTERVAL = 120.0
+_MAX_BACKOFF = 10.0
 
 
 class Informer:
@@ -79,7 +80,7 @@ class Informer:
         ]
         self._versions: dict[tuple[WatchedResource, str | None], str] = {}
         self._policy = Policy(
-            attempts=None, stop=stop, backoff=exponential(0.2, cap=10.0), retry_on=TemporaryError
+            attempts=None, stop=stop, backoff=exponential(0.2, cap=_MAX_BACKOFF), retry_on=TemporaryError
         )
 
     async def list_all(self) -> None:
@@ -89,6 +90,8 @@ class Informer:
 
     async def run_resync(self) -> None:
         """Synchronise periodically, until cancelled."""
+        # Watches continue meanwhile. The newer resourceVersion wins in the cache, so a list never undoes a
+        # later event.
         while True:
             await clock.asleep(RESYNC_INTERVAL)
             await self.list_all()
@@ -114,7 +117,7 @@ class Informer:
             chunk_size=LIST_PAGE_SIZE,
         )
         for obj in listed.items:
-            self._controller.on_listed(obj)
+            self._controller.on_listed(obj, is_initial=not self._versions)
         uids = {obj["metadata"]["uid"] for obj in listed.items}
         self._controller.prune_missing(
             resource.kind, namespace, uids, list_version=int(listed.resource_version)
@@ -126,6 +129,7 @@ class Informer:
 
         def on_event(event_type: str, obj: dict[str, Any]) -> None:
             nonlocal version
+            # A bookmark carries only a version: it keeps the resume version of a quiet watch from expiring.
             if event_type == "DELETED":
                 self._controller.on_delete(obj)
             elif event_type != "BOOKMARK":
@@ -134,16 +138,23 @@ class Informer:
 
         async def watch_until_closed() -> bool:
             """Watch until the connection closes; returns False if the resourceVersion has expired."""
-            return await self._objects.watch(
-                resource.kind,
-                on_event,
-                resource_version=version,
-                namespace=namespace,
-                api_version=resource.api_version,
-                label_selector=resource.label_selector,
-            )
+            started = clock.monotonic()
+            try:
+                return await self._objects.watch(
+                    resource.kind,
+                    on_event,
+                    resource_version=version,
+                    namespace=namespace,
+                    api_version=resource.api_version,
+                    label_selector=resource.label_selector,
+                )
+            except TemporaryError:
+                # A connection that lasted ends the failure count, however it ended.
+                if clock.monotonic() - started < _MAX_BACKOFF:
+                    raise
+                return True
 
         while True:
-            # Each call starts a new failure count: a connection that lasted resets the backoff.
+            # Each call starts a new failure count, and so a new backoff.
             if not await self._policy.acall(watch_until_closed):
                 version = await self._policy.acall(self._list_resource, resource, namespace)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +40,8 @@ class LeaderElector:
         """Wait until this process holds the Lease."""
         while not self.is_leader:
             lease = await self._read()
-            holder = ((lease or {}).get("spec") or {}).get("holderIdentity")
             # A Lease of this identity is left from an earlier process, which has ended.
-            if lease is None or holder in (None, "", self._identity):
+            if lease is None or _holder(lease) in ("", self._identity):
                 await self._take_lease(lease)
             else:
                 await self._wait_for_release(lease)
@@ -51,13 +49,17 @@ class LeaderElector:
     async def renew_until_lost(self) -> None:
         """Renew the Lease until it is lost."""
         while True:
+            # If a try fails just before RENEW_DEADLINE, one more follows after this sleep, limited to 0.1 s.
+            # So the leader stops at most 13.1 s after its last renewal, before the Lease expires.
             await clock.asleep(RENEW_INTERVAL)
             try:
-                async with asyncio.timeout(max(0.1, self._renewed_at + RENEW_DEADLINE - time.monotonic())):
+                # A server that does not respond must not keep an expired leader working: the timeout cancels
+                # the request.
+                async with asyncio.timeout(max(0.1, self._renewed_at + RENEW_DEADLINE - clock.monotonic())):
                     self.is_leader = await self._renew()
             except (HoldfastError, TimeoutError) as error:
                 log.warning("the lease could not be renewed: %s", error or "timeout")
-            if not self.is_leader or time.monotonic() - self._renewed_at >= RENEW_DEADLINE:
+            if not self.is_leader or clock.monotonic() - self._renewed_at >= RENEW_DEADLINE:
                 self.is_leader = False
                 return
 
@@ -65,7 +67,10 @@ class LeaderElector:
         """Release the Lease so that another process can take it immediately."""
         if self.is_leader:
             self.is_leader = False
-            if (lease := await self._read()) is not None:
+            lease = await self._read()
+            # After a failed renewal, another process may hold the Lease.
+            if lease is not None and _holder(lease) == self._identity:
+                # As client-go releases a Lease: without a holder, and with a duration of 1 s.
                 await self._patch({"holderIdentity": "", "leaseDurationSeconds": 1}, lease)
 
     async def _take_lease(self, lease: dict[str, Any] | None) -> None:
@@ -83,7 +88,7 @@ class LeaderElector:
     async def _write(self, spec: dict[str, Any], lease: dict[str, Any] | None) -> bool:
         """Create the Lease, or patch the one that was read; returns False if another process was faster."""
         # The time before the request: the Lease lasts at least this long, however late the response is.
-        started = time.monotonic()
+        started = clock.monotonic()
         try:
             if lease is None:
                 await self._objects.create(
@@ -103,12 +108,14 @@ class LeaderElector:
 
     async def _wait_for_release(self, lease: dict[str, Any]) -> None:
         """Wait until the Lease is released, renewed or expired; an expired Lease is taken."""
-        version = lease["metadata"]["resourceVersion"]
+        # Measure the duration with the local clock, from the moment this version was seen. `renewTime` comes
+        # from the clock of another host, which may differ.
+        seen_at, version = clock.monotonic(), lease["metadata"]["resourceVersion"]
         duration = lease["spec"].get("leaseDurationSeconds") or LEASE_DURATION
         log.info("standing by: the leader is %s", lease["spec"].get("holderIdentity"))
 
         def is_released(live: dict[str, Any] | None) -> WaitResult:
-            if live is None or not (live.get("spec") or {}).get("holderIdentity"):
+            if live is None or not _holder(live):
                 return WaitResult(done=True)
             renewed = live["metadata"]["resourceVersion"] != version
             return WaitResult(done=renewed, observed="its holder does not renew it")
@@ -118,11 +125,14 @@ class LeaderElector:
                 "Lease", self._name, is_released, namespace=self._namespace, deadline=float(duration)
             )
         except DeadlineExceededError:
+            # A wait also ends with this error when its retries end early. The holder may lead until the Lease
+            # expires; if it has renewed the Lease meanwhile, taking it fails.
+            await clock.asleep(seen_at + duration - clock.monotonic())
             await self._take_lease(lease)
 
     async def _renew(self) -> bool:
         lease = await self._read()
-        if lease is None or (lease.get("spec") or {}).get("holderIdentity") != self._identity:
+        if lease is None or _holder(lease) != self._identity:
             return False
         return await self._write({"renewTime": _now_microtime()}, lease)
 
@@ -132,8 +142,14 @@ class LeaderElector:
     async def _patch(self, spec: dict[str, Any], lease: dict[str, Any]) -> dict[str, Any] | None:
         """Patch the Lease, unless it has changed since it was read."""
         version = lease["metadata"]["resourceVersion"]
+        # With the resourceVersion, the API server accepts only one of two processes that take the Lease at
+        # the same time.
         patch = {"metadata": {"resourceVersion": version}, "spec": spec}
         return await self._objects.patch("Lease", self._name, patch, namespace=self._namespace)
+
+
+def _holder(lease: dict[str, Any]) -> str:
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
 def _now_microtime() -> str:

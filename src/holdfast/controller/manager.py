@@ -47,13 +47,14 @@ async def serve_health(
         state: Returns `starting`, `standing by` or `leading`.
 
     Raises:
-        PortInUseError: the port cannot be used.
+        PortInUseError: the address or the port cannot be used.
     """
 
     async def alive(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def ready(_: web.Request) -> web.Response:
+        # A process that stands by is ready: otherwise a rollout with several replicas would never complete.
         return web.Response(text=f"{state()}\n", status=503 if state() == "starting" else 200)
 
     async def scrape(_: web.Request) -> web.Response:
@@ -61,6 +62,7 @@ async def serve_health(
 
     app = web.Application()
     app.add_routes([web.get("/healthz", alive), web.get("/readyz", ready), web.get("/metrics", scrape)])
+    # aiohttp must not handle signals: it would end the event loop before the Lease is released.
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -68,7 +70,7 @@ async def serve_health(
     except OSError as error:
         await runner.cleanup()
         raise PortInUseError(
-            f"port {port} on {host}: {os.strerror(error.errno or 0)}", hint="Choose another port with --port."
+            f"port {port} on {host}: {error.strerror or error}", hint="Choose another --host or --port."
         ) from error
     try:
         yield
@@ -100,6 +102,7 @@ def environment_proxy(url: str) -> str | None:
 log = logging.getLogger("holdfast.controller")
 
 _CRD_TIMEOUT = 600.0
+# Well below the pod's termination grace period of 10 s, after which the kubelet kills the process.
 _RELEASE_TIMEOUT = 2.0
 _EXTRA_CONNECTIONS = 4
 """for the Lease and the lists"""
@@ -136,13 +139,14 @@ def run_controller(options: ControllerOptions) -> None:
 async def _run(options: ControllerOptions) -> None:
     stop = _stop_event_on_signals()
     async with await _create_client(options) as api:
-        await _Manager(api, options, stop).run()
+        await Manager(AsyncObjects(api), options, stop).run()
 
 
-class _Manager:
-    def __init__(self, api_client: Any, options: ControllerOptions, stop: asyncio.Event) -> None:
-        self._options, self._stop = options, stop
-        self._objects = AsyncObjects(api_client)
+class Manager:
+    """Runs the controller while this process is the leader, and the health endpoints at all times."""
+
+    def __init__(self, objects: AsyncObjects, options: ControllerOptions, stop: asyncio.Event) -> None:
+        self._objects, self._options, self._stop = objects, options, stop
         self._controller = Controller(
             self._objects, workers=options.workers, enforces_policies=options.enforces_policies
         )
@@ -155,6 +159,7 @@ class _Manager:
         )
 
     async def run(self) -> None:
+        """Run until the stop event is set; raises `TemporaryError` if the Lease is lost or a task ends."""
         options = self._options
         async with serve_health(options.host, options.port, self._controller.metrics, lambda: self._state):
             work, stop = asyncio.create_task(self._work()), asyncio.create_task(self._stop.wait())
@@ -165,6 +170,7 @@ class _Manager:
             finally:
                 # All work ends before the Lease is released: two controllers must not write at the same time.
                 await _cancel_all((work, stop))
+                # Best effort: a Lease that is not released expires.
                 with contextlib.suppress(HoldfastError, TimeoutError):
                     async with asyncio.timeout(_RELEASE_TIMEOUT):
                         await self._elector.release()
@@ -182,13 +188,15 @@ class _Manager:
         tasks = {asyncio.create_task(self._elector.renew_until_lost()): "the lease was lost"}
         try:
             await informer.list_all()
-            log.info("leading: %d objects in the cache", len(self._controller.cache))
-            self._state = "leading"
-            tasks |= {
-                asyncio.create_task(self._controller.run()): "the work queue stopped",
-                asyncio.create_task(informer.run_resync()): "the periodic resync stopped",
-                asyncio.create_task(informer.run_watches()): "the watches stopped",
-            }
+            # If the Lease was lost during the list, `tasks` has only its renewal, which has ended.
+            if self._elector.is_leader:
+                log.info("leading: %d objects in the cache", len(self._controller.cache))
+                self._state = "leading"
+                tasks |= {
+                    asyncio.create_task(self._controller.run()): "the work queue stopped",
+                    asyncio.create_task(informer.run_resync()): "the periodic resync stopped",
+                    asyncio.create_task(informer.run_watches()): "the watches stopped",
+                }
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await _cancel_all(tasks)
@@ -204,6 +212,7 @@ class _Manager:
 async def _cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
+    # `cancel` only requests the end. The caller may release the Lease only when no task can write any more.
     await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -22,9 +22,9 @@ class ControllerMetrics:
         self.reconciles = self._counter("reconcile_total", "Reconciliations.", "kind", "result")
         self.writes = self._counter("writes_total", "Writes to the API server.", "verb")
         self.resync_corrections = self._counter(
-            "resync_corrections_total", "Changes that a list found and no watch reported.", "kind", "what"
+            "resync_corrections_total", "Changes that a list found and no watch reported.", "kind", "action"
         )
-        self.queue_duration = self._histogram("wait_seconds", "Time from a change to its reconciliation.")
+        self.queue_duration = self._histogram("queue_duration_seconds", "Time from change to reconciliation.")
         self.reconcile_duration = self._histogram(
             "reconcile_duration_seconds", "Duration of reconciliations."
         )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
 _FAILURE_BACKOFF = exponential(0.5, cap=60)
+# The delay reaches its cap before this count; counting further would only enlarge the exponent.
 _MAX_COUNTED_FAILURES = 12
 
 
@@ -36,6 +37,8 @@ class WorkQueue:
         self._reconcile = reconcile
         self._on_failure = on_failure
         self._workers = workers
+        # A key is either queued or being processed, never both; only keys being processed become dirty. So no
+        # two workers reconcile the same object at the same time.
         self._ready: asyncio.Queue[Hashable] = asyncio.Queue()
         self._queued: set[Hashable] = set()
         self._processing: set[Hashable] = set()
@@ -91,6 +94,8 @@ class WorkQueue:
             failures = min(self._failures.get(key, 0) + 1, _MAX_COUNTED_FAILURES)
             self._failures[key] = failures
             self._on_failure(key, error)
+            # If an event has made the key dirty meanwhile, the next run starts immediately and cancels this
+            # timer.
             self.add(key, delay=_FAILURE_BACKOFF.delay(failures, 0.0, random_fraction))
             return
         self._failures.pop(key, None)

@@ -37,6 +37,7 @@ from holdfast.sandbox.network_policy import (
 from holdfast.sandbox.reconcile import (
     UNENFORCED_STORAGE_CLASSES as UNENFORCED_STORAGE_CLASSES,
     ObservedSandbox as ObservedSandbox,
+    is_bound as is_bound,
     largest_disk as largest_disk,
     reconcile_sandbox as reconcile_sandbox,
 )

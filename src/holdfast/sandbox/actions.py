@@ -19,6 +19,8 @@ class ActionTarget(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     name: str
     namespace: str
+    # A precondition of each patch and deletion: a decision about a deleted object never affects its successor
+    # of the same name.
     uid: str
 
     @property

@@ -52,6 +52,7 @@ _SANDBOX_UID = 1000
 _CPU_LIMIT, _MEMORY_LIMIT = "2", "2Gi"
 _CPU_REQUEST, _MEMORY_REQUEST = "50m", "64Mi"
 _GRACE_SECONDS = 10
+# Never change it: the ID of every existing sandbox depends on it.
 _SANDBOX_ID_NAMESPACE = uuid.UUID("6a1f4d0e-5b0c-5f0e-9a5b-1d6f0b5d7c42")
 _SEED_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
 # Root in other images keeps what package managers need, and nothing that affects the host.
@@ -150,7 +151,7 @@ def sandbox_claim_manifest(request: SandboxRequest, *, namespace: str, pool: str
 
 def network_policy_manifest(request: SandboxRequest, *, namespace: str) -> dict[str, Any] | None:
     """Build the NetworkPolicy for a request; None if the request has no rules."""
-    rules = _policy_rules(request)
+    rules, own_id = _policy_rules(request), sandbox_id(request.name, namespace=namespace)
     if not rules:
         return None
     return {
@@ -162,7 +163,8 @@ def network_policy_manifest(request: SandboxRequest, *, namespace: str) -> dict[
             "labels": {MANAGED_BY_LABEL: "holdfast", **tracking_labels(request.name)},
         },
         "spec": {
-            "podSelector": {"matchLabels": {**tracking_labels(request.name), **OWN_POLICY_LABELS}},
+            # By the ID: it is easy to find a name with the same tracking label, a hash of 32 bits.
+            "podSelector": {"matchLabels": {SANDBOX_ID_LABEL: own_id, **OWN_POLICY_LABELS}},
             "policyTypes": [direction.capitalize() for direction in rules],
             **rules,
         },
@@ -192,6 +194,8 @@ def sandbox_id(name: str, *, namespace: str) -> str:
 
 def is_sandbox_image(image: str) -> bool:
     """Whether an image is holdfast's sandbox image, from any registry."""
+    # Every registry counts: the name of holdfast's image only removes permissions, so another image gains
+    # nothing by it.
     name = image.partition("@")[0]
     head, _, tail = name.rpartition("/")
     name = f"{head}/{tail.partition(':')[0]}"
@@ -208,6 +212,8 @@ def _pod_spec(request: SandboxRequest, namespace: str, endpoint: str | None) -> 
         "env": _env_vars(request, namespace, endpoint),
         "resources": resources,
         "securityContext": _security_context(() if is_own else _ROOT_CAPABILITIES),
+        # The kubelet then copies the end of a failed container's log into its status, and the Ready condition
+        # shows it.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     for field, arguments in (("command", request.command), ("args", request.args)):
@@ -216,6 +222,8 @@ def _pod_spec(request: SandboxRequest, namespace: str, endpoint: str | None) -> 
     if is_own and request.command is None and request.args is None:
         container["ports"] = [{"name": "runtime", "containerPort": RUNTIME_PORT}]
     pod: dict[str, Any] = {
+        # Code in a sandbox is untrusted: it gets neither a token for the Kubernetes API nor the addresses of
+        # other Services.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "restartPolicy": "Always",
@@ -259,6 +267,7 @@ def _pod_security_context(*, is_own: bool) -> dict[str, Any]:
             "runAsUser": _SANDBOX_UID,
             "runAsGroup": _SANDBOX_UID,
             "fsGroup": _SANDBOX_UID,
+            # By default the kubelet changes the group of every file of the workspace at each start.
             "fsGroupChangePolicy": "OnRootMismatch",
         }
     return security
@@ -281,6 +290,7 @@ def _env_vars(request: SandboxRequest, namespace: str, endpoint: str | None) -> 
             raise UsageError(f"environment variable {name} is set by holdfast", hint="Choose another name.")
     if is_sandbox_image(request.image or DEFAULT_IMAGE):
         # Other pods must not run commands in the sandbox; clients connect through a forwarded port.
+        # Set after the check above, so that a request may override it.
         own["HOLDFAST_RUNTIME_LISTEN"] = "127.0.0.1"
     return _env_list(own | request.env)
 

@@ -40,6 +40,7 @@ def content_hash(value: Any) -> str:
 
 def sandbox_spec(template: Mapping[str, Any]) -> dict[str, Any]:
     """Spec of a template's sandboxes; without a service account token unless the template enables it."""
+    # Copy: the template belongs to the cache, which all reconcilers share.
     spec = {key: copy.deepcopy(template["spec"][key]) for key in _COPIED_FIELDS if key in template["spec"]}
     spec["podTemplate"]["spec"].setdefault("automountServiceAccountToken", False)
     spec["podTemplate"]["metadata"] = template_metadata(template)
@@ -49,8 +50,13 @@ def sandbox_spec(template: Mapping[str, Any]) -> dict[str, Any]:
 def template_metadata(template: Mapping[str, Any]) -> dict[str, Any]:
     """Pod metadata of a template's sandboxes, with the label that the template's network policy selects."""
     metadata = template["spec"]["podTemplate"].get("metadata") or {}
-    selected = {TEMPLATE_REF_HASH_LABEL: name_hash(template["metadata"]["name"])}
-    return copy.deepcopy({**metadata, "labels": {**(metadata.get("labels") or {}), **selected}})
+    labels = {**(metadata.get("labels") or {}), **template_labels(template["metadata"]["name"])}
+    return copy.deepcopy({**metadata, "labels": labels})
+
+
+def template_labels(template: str) -> dict[str, str]:
+    """Labels of the pods of a template; its network policy selects them."""
+    return {TEMPLATE_REF_HASH_LABEL: name_hash(template)}
 
 
 def warm_sandbox(

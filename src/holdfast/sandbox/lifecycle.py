@@ -120,6 +120,7 @@ def seconds_until_idle_suspend(sandbox: Mapping[str, Any], now: datetime) -> flo
     )
     if timeout is None or since is None or used is None:
         return None
+    # The later of both: after a resume, the last use may be older than the timeout.
     # Subtract times, do not add to them: the last representable time overflows.
     left = timeout - (now - max(since, used)).total_seconds()
     return 0.0 if left <= 0 else max(MIN_IDLE_REQUEUE_SECONDS, left)

@@ -26,6 +26,7 @@ _PROPAGATED_KEYS = {"labels": PROPAGATED_LABELS_ANNOTATION, "annotations": PROPA
 
 def name_hash(name: str) -> str:
     """32-bit FNV-1a hash of a name, as eight hexadecimal digits."""
+    # Part of the published API: other controllers compute the same label value.
     value = _FNV_OFFSET
     for byte in name.encode():
         value = ((value ^ byte) * _FNV_PRIME) & _MASK
@@ -63,6 +64,7 @@ class Ownership(Enum):
 
 def resolve_ownership(obj: Mapping[str, Any], sandbox: Mapping[str, Any]) -> Ownership:
     """Determine whether a sandbox owns an object, may adopt it, or must leave it alone."""
+    # A controller reference outweighs every label: two controllers must not manage the same object.
     controller = controller_of(obj)
     if controller is not None:
         return Ownership.OWNED if is_controlled_by(obj, sandbox) else Ownership.FOREIGN
@@ -92,6 +94,7 @@ def owner_reference(owner: Mapping[str, Any]) -> dict[str, Any]:
         "name": metadata["name"],
         "uid": metadata["uid"],
         "controller": True,
+        # A foreground deletion of the owner waits until this object is gone.
         "blockOwnerDeletion": True,
     }
 
@@ -127,6 +130,7 @@ def pod_metadata(sandbox: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     template = sandbox["spec"]["podTemplate"].get("metadata") or {}
     labels, annotations = dict(template.get("labels") or {}), dict(template.get("annotations") or {})
     return {
+        # The tracking label wins: a template must not hide the pod from the controller's watch.
         "labels": {**labels, **tracking_labels(sandbox["metadata"]["name"])},
         "annotations": {
             **annotations,

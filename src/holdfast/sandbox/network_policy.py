@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.api import MANAGED_BY_LABEL, TEMPLATE_REF_HASH_LABEL, ConditionType
+from holdfast.api import MANAGED_BY_LABEL, ConditionType, HoldfastReason
 from holdfast.sandbox.actions import Action, Create, Delete, Patch
-from holdfast.sandbox.manifests import is_controlled_by, name_hash, owner_reference
+from holdfast.sandbox.from_template import template_labels
+from holdfast.sandbox.manifests import is_controlled_by, owner_reference
 from holdfast.sandbox.status import ConditionUpdate, is_being_deleted
+from holdfast.sandbox.validation import ROUTER_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 # The controller watches only network policies with these labels.
 MANAGED_LABELS = {MANAGED_BY_LABEL: "holdfast"}
 _NAME_SUFFIX = "-network-policy"
-_ROUTER_LABELS = {"app": "sandbox-router"}
+# Link-local 169.254.0.0/16 contains the metadata services of clouds, which give out credentials.
 _PRIVATE_RANGES = {
     "0.0.0.0/0": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"],
     "::/0": ["fc00::/7"],
@@ -43,11 +45,6 @@ def policy_name(template: str) -> str:
 def template_name(policy: str) -> str:
     """Name of the template that a network policy of this name belongs to; empty if there can be none."""
     return policy.removesuffix(_NAME_SUFFIX) if policy.endswith(_NAME_SUFFIX) else ""
-
-
-def template_labels(template: str) -> dict[str, str]:
-    """Labels of the pods of a template; its network policy selects them."""
-    return {TEMPLATE_REF_HASH_LABEL: name_hash(template)}
 
 
 def reconcile_template(observed: ObservedTemplate) -> tuple[Action, ...]:
@@ -88,6 +85,7 @@ def policy_manifest(template: Mapping[str, Any]) -> dict[str, Any]:
         },
         "spec": {
             "podSelector": {"matchLabels": template_labels(metadata["name"])},
+            # Always both: the policy would not restrict a direction that is not listed.
             "policyTypes": ["Ingress", "Egress"],
             "ingress": list(rules.get("ingress") or ()),
             "egress": list(rules.get("egress") or ()),
@@ -107,13 +105,13 @@ def not_protected_condition(
     """
     names = [policy["metadata"]["name"] for policy in unenforced_policies if _selects(policy, pod_labels)]
     if unprotected_template:
-        reason = "NotMade"
+        reason = HoldfastReason.POLICY_NAME_CONFLICT
         message = (
             f"network policy {policy_name(unprotected_template)} of template {unprotected_template} was not "
             "created: a policy of another owner has that name; the template's rules do not apply"
         )
     elif names:
-        reason = "NotEnforced"
+        reason = HoldfastReason.NOT_ENFORCED
         message = (
             f"network policy {', '.join(sorted(names))} exists, but this cluster does not enforce network "
             "policies: every pod can connect to every other"
@@ -140,6 +138,8 @@ def find_allowing_label(
     for direction, side in (("ingress", "from"), ("egress", "to")):
         for rule in policy["spec"].get(direction) or () if labels else ():
             for peer in rule.get(side) or ():
+                # Without a namespaceSelector, a peer selects pods in the namespace of the policy only. Labels
+                # of namespaces are unknown here, so each namespaceSelector counts as a match.
                 applies = same_namespace or peer.get("namespaceSelector") is not None
                 if applies and (key := _find_matching_key(peer, labels)):
                     return key
@@ -153,6 +153,7 @@ def _find_matching_key(peer: Mapping[str, Any], labels: Mapping[str, str]) -> st
             return str(key)
     for expression in selector.get("matchExpressions") or ():
         key, operator = expression["key"], expression["operator"]
+        # NotIn and DoesNotExist match pods without the label too, so adding it allows nothing new.
         if key in labels and (
             operator == "Exists" or (operator == "In" and labels[key] in expression["values"])
         ):
@@ -179,6 +180,6 @@ def _default_rules() -> dict[str, Any]:
         {"ipBlock": {"cidr": cidr, "except": list(private)}} for cidr, private in _PRIVATE_RANGES.items()
     ]
     return {
-        "ingress": [{"from": [{"podSelector": {"matchLabels": dict(_ROUTER_LABELS)}}]}],
+        "ingress": [{"from": [{"podSelector": {"matchLabels": dict([ROUTER_LABEL])}}]}],
         "egress": [{"to": public}],
     }

@@ -43,6 +43,7 @@ class ObservedSandbox(msgspec.Struct, frozen=True, kw_only=True):
         unenforced_policies: network policies that the cluster does not enforce.
         unprotected_template: the sandbox's template, if another NetworkPolicy has the name of its policy.
         largest_disk: bytes of the cluster's largest disk, if known.
+        binding_seconds: how long a new pod still waits for its PVCs to be bound.
         api_error: why the API server rejected the last decision. The new decision then only reports it.
     """
 
@@ -54,6 +55,7 @@ class ObservedSandbox(msgspec.Struct, frozen=True, kw_only=True):
     unenforced_policies: tuple[dict[str, Any], ...] = ()
     unprotected_template: str = ""
     largest_disk: Decimal | None = None
+    binding_seconds: float = 0.0
     api_error: str = ""
 
 
@@ -81,6 +83,7 @@ def reconcile_sandbox(observed: ObservedSandbox) -> Decision:
     else:
         problem = _most_severe(api_problem, pvc_problem, service_problem)
         decision = _reconcile_running(observed, pod, problem)
+        # The pod goes last: an error ends the sequence, and a pod without its PVCs cannot start.
         actions = (*pvc_actions, *service_actions, *decision.actions)
     return msgspec.structs.replace(decision, actions=actions)
 
@@ -91,8 +94,7 @@ def _reconcile_running(
     if problem is not None:
         return _build_decision(observed, (), problem, _NOT_SUSPENDED, pod=pod)
     if pod is None:
-        create = Create(manifest=manifests.pod_manifest(observed.sandbox))
-        return _build_decision(observed, (create,), _waiting_condition("creating the pod"), _NOT_SUSPENDED)
+        return _reconcile_missing_pod(observed)
     adoption, problem = _take_ownership("pod", pod, observed.sandbox)
     if problem is not None:
         return _build_decision(observed, (), problem, _NOT_SUSPENDED)
@@ -104,6 +106,15 @@ def _reconcile_running(
         return _build_decision(observed, (), waiting, _NOT_SUSPENDED, pod=pod)
     is_finished = status.pod_phase(pod) in ("Succeeded", "Failed")
     return (_reconcile_finished_pod if is_finished else _reconcile_active_pod)(observed, pod)
+
+
+def _reconcile_missing_pod(observed: ObservedSandbox) -> Decision:
+    if observed.binding_seconds > 0:
+        # The scheduler checks once a second whether the volumes of a pod are bound, the first time after a
+        # second. A pod that is created after the binding starts without that wait.
+        return Decision(requeue_after=observed.binding_seconds)
+    create = Create(manifest=manifests.pod_manifest(observed.sandbox))
+    return _build_decision(observed, (create,), _waiting_condition("creating the pod"), _NOT_SUSPENDED)
 
 
 def _reconcile_active_pod(observed: ObservedSandbox, pod: dict[str, Any]) -> Decision:
@@ -171,7 +182,10 @@ def _suspended_condition(observed: ObservedSandbox, pod: dict[str, Any] | None) 
 
 
 def _reconcile_expired(observed: ObservedSandbox) -> Decision:
-    """Report the expiry, then delete the pod and the Service, then apply the shutdown policy. Keep PVCs."""
+    """Report the expiry, then delete the pod and the Service, then apply the shutdown policy.
+
+    The policy Retain keeps the PVCs. With Delete, the garbage collector deletes those of the sandbox.
+    """
     ready = not_ready_condition(SandboxReason.SANDBOX_EXPIRED, "the sandbox has expired")
     owned, suspended = _owned_pods(observed), _NOT_SUSPENDED
     if _is_suspend_requested(observed.sandbox):
@@ -183,6 +197,8 @@ def _reconcile_expired(observed: ObservedSandbox) -> Decision:
     actions: list[Action] = [Delete.of(pod) for pod in owned if not is_being_deleted(pod)]
     if observed.service is not None and is_controlled_by(observed.service, observed.sandbox):
         actions.append(Delete.of(observed.service))
+    # The Sandbox goes last. If the controller crashes before, the next reconciliation repeats what is
+    # missing.
     if observed.sandbox["spec"].get("shutdownPolicy", ShutdownPolicy.RETAIN) == ShutdownPolicy.DELETE:
         actions.append(Delete.of(observed.sandbox))
     return _build_decision(observed, tuple(actions), ready, suspended)
@@ -294,6 +310,7 @@ def _build_decision(
         "conditions": status.updated_conditions(sandbox, conditions, observed.now),
         "selector": manifests.tracking_selector(metadata["name"]),
     }
+    # A terminating pod keeps its addresses until it is gone; clients must not connect to it any more.
     if pod is not None and not is_being_deleted(pod):
         if ips := status.pod_ips(pod):
             new["podIPs"] = ips
@@ -319,12 +336,16 @@ def capacity_error(pvc: Mapping[str, Any], largest: Decimal | None) -> str:
     Returns:
         The message; empty if the PVC is bound, fits, or has a storage class that checks sizes itself.
     """
-    bound = (pvc.get("status") or {}).get("phase") == "Bound"
     unenforced = pvc["spec"].get("storageClassName") in UNENFORCED_STORAGE_CLASSES
-    if bound or largest is None or not unenforced or not _exceeds_disk(pvc, largest):
+    if is_bound(pvc) or largest is None or not unenforced or not _exceeds_disk(pvc, largest):
         return ""
     size, disk = _requested_storage(pvc), largest / _GIB
     return f"PVC {pvc['metadata']['name']} requests {size}, but the largest disk has {disk:.0f} GiB"
+
+
+def is_bound(pvc: Mapping[str, Any]) -> bool:
+    """Report whether a PVC has its volume."""
+    return bool((pvc.get("status") or {}).get("phase") == "Bound")
 
 
 def _exceeds_disk(pvc: Mapping[str, Any], largest: Decimal | None) -> bool:

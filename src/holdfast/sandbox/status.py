@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
+# Messages may contain output of the user's program: the limits bound each status write.
 _MAX_MESSAGE_LENGTH = 1024
 _MAX_LAST_LINE_LENGTH = 400
 

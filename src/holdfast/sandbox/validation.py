@@ -23,7 +23,7 @@ _RESERVED_DOMAINS = {
 # The published API allows it although its domain is reserved.
 _EXEMPT_ANNOTATIONS = frozenset({"cluster-autoscaler.kubernetes.io/safe-to-evict"})
 # The default network policy of templates allows ingress from pods with this label.
-_ROUTER_LABEL = ("app", "sandbox-router")
+ROUTER_LABEL = ("app", "sandbox-router")
 _MAX_SHOWN_LENGTH = 100
 
 
@@ -31,6 +31,7 @@ def reserved_label_reason(key: str) -> str:
     """Explain why a label's domain, or a parent of it, is reserved; empty if it is not."""
     domain, slash, _ = key.partition("/")
     for reserved, owner in _RESERVED_DOMAINS.items() if slash else ():
+        # The dots make whole labels match: `k8s.io` reserves `x.k8s.io`, but not `notk8s.io`.
         if f".{domain.lower()}".endswith(f".{reserved}"):
             return f"the domain {reserved} belongs to {owner}"
     return ""
@@ -43,7 +44,7 @@ def reserved_annotation_reason(key: str) -> str:
 
 def is_router_label(key: str, value: str) -> bool:
     """Whether sandboxes of templates allow ingress from pods with this label."""
-    return (key.lower(), value.lower()) == _ROUTER_LABEL
+    return (key.lower(), value.lower()) == ROUTER_LABEL
 
 
 def reject_reserved_labels(labels: Mapping[str, str]) -> None:
@@ -70,6 +71,7 @@ def shorten_key(key: str) -> str:
 def printable_key(key: str) -> str:
     """Shorten a key for a message; quote it if it contains control characters."""
     shown = shorten_key(key)
+    # Keys come from requests: they must not send control sequences to a terminal or a log.
     return shown if shown.isprintable() else repr(shown)
 
 

@@ -26,6 +26,7 @@ from holdfast.sandbox.from_template import template_hash, warm_sandbox
 from holdfast.sandbox.lifecycle import number_annotation
 from holdfast.sandbox.manifests import is_controlled_by, name_hash
 from holdfast.sandbox.status import (
+    ConditionUpdate,
     find_condition,
     has_condition,
     is_being_deleted,
@@ -46,7 +47,7 @@ _TIMESTAMP_PRECISION = timedelta(seconds=1)
 
 
 class ObservedWarmPool(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool, its template if it exists, and the sandboxes with the pool's label."""
+    """A pool, its template if it exists, and the sandboxes that the pool controls."""
 
     pool: dict[str, Any]
     template: dict[str, Any] | None
@@ -66,8 +67,11 @@ def reconcile_warm_pool(observed: ObservedWarmPool, generate_name: Callable[[], 
     fresh, obsolete = _partition_sandboxes(observed)
     replicas = int(observed.pool["spec"].get("replicas", 1))
     delayed, counts = _delayed_replacements(observed, obsolete, replicas - len(fresh))
+    # A finished sandbox exists until its replacement is due: it stores the count and the time of the backoff.
     obsolete = [one for one in obsolete if one["metadata"]["uid"] not in delayed]
     surplus = sorted(fresh, key=_deletion_order)[: max(0, len(fresh) - replicas)]
+    # Deletions come first, because a quota may count sandboxes. A crash before the creations loses the
+    # counts.
     # Only if unchanged: a SandboxClaim may adopt the sandbox before the deletion.
     actions: list[Action] = [Delete.if_unchanged(one) for one in (*obsolete, *surplus)]
     if observed.template is not None:
@@ -80,7 +84,7 @@ def reconcile_warm_pool(observed: ObservedWarmPool, generate_name: Callable[[], 
     stuck = [left for one in fresh if (left := _seconds_until_stuck(one, observed.now)) is not None]
     return Decision(
         actions=tuple(actions),
-        status=_build_status(observed.pool, fresh),
+        status=_build_status(observed, fresh),
         requeue_after=min((*stuck, *delayed.values()), default=None),
     )
 
@@ -91,8 +95,7 @@ def warm_pool_error_status(observed: ObservedWarmPool, message: str) -> dict[str
         return None
     fresh, _ = _partition_sandboxes(observed)
     error = not_ready_condition(SandboxReason.RECONCILER_ERROR, message)
-    conditions = updated_conditions(observed.pool, [error], observed.now)
-    return {**_build_status(observed.pool, fresh), "conditions": conditions}
+    return _build_status(observed, fresh, error)
 
 
 def needs_replacement(
@@ -141,10 +144,12 @@ def _delayed_replacements(
         if count and finished is not None:
             pause = timedelta(seconds=_BACKOFF.delay(count, 0.0, float))
             left = (finished + _TIMESTAMP_PRECISION + pause - observed.now).total_seconds()
+        # Keep at most as many finished sandboxes as the pool lacks.
         if left > 0 and len(delayed) < missing:
             delayed[one["metadata"]["uid"]] = left
         else:
             counts.append(count + 1)
+    # Highest first: if the pool creates fewer sandboxes than it deletes, the longest backoff continues.
     return delayed, sorted(counts, reverse=True)
 
 
@@ -185,11 +190,16 @@ def _deletion_order(sandbox: Mapping[str, Any]) -> tuple[bool, str, str]:
     return ready, metadata.get("creationTimestamp", ""), metadata["name"]
 
 
-def _build_status(pool: Mapping[str, Any], fresh: list[dict[str, Any]]) -> dict[str, Any]:
-    metadata = pool["metadata"]
+def _build_status(
+    observed: ObservedWarmPool, fresh: list[dict[str, Any]], *errors: ConditionUpdate
+) -> dict[str, Any]:
+    metadata = observed.pool["metadata"]
+    conditions = updated_conditions(observed.pool, errors, observed.now)
     return {
         "replicas": len(fresh),
         "readyReplicas": sum(has_condition(one, ConditionType.READY) for one in fresh),
         "selector": f"{WARM_POOL_LABEL}={name_hash(metadata['name'])}",
         "observedGeneration": metadata.get("generation", 0),
+        # Not an empty list: the published CRD has no conditions, and the status would never be as written.
+        **({"conditions": conditions} if conditions else {}),
     }

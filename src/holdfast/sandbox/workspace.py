@@ -24,6 +24,9 @@ SEED_CONTAINER = "seed-workspace"
 _PVC_MOUNT_PATH = "/holdfast/workspace"
 _POD_UID_ENV = "HOLDFAST_POD_UID"
 
+# The script flushes the copy before the rename and the rename afterwards: a power failure leaves no `data`
+# directory or a complete one. If `data` appears just before `mv`, the copy ends up inside it and is removed
+# there.
 SEED_SCRIPT = r"""
 set -u
 from=$1 claim=$2 stage=.seeding.${HOLDFAST_POD_UID:-0} copy= copied=
@@ -69,6 +72,8 @@ def volume_claim_template(workspace: Workspace) -> dict[str, Any]:
 
 def volume_mount() -> dict[str, Any]:
     """Mount of the workspace in the sandbox's container."""
+    # The kubelet creates a missing subPath directory when it starts this container: after the init container,
+    # which depends on whether the directory exists.
     return {"name": VOLUME_NAME, "mountPath": MOUNT_PATH, "subPath": DATA_DIR}
 
 

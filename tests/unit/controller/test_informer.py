@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 from tests.support.sandbox_objects import sandbox
+from tests.support.virtual_time import run_virtual
 
 from holdfast.controller.controller import Controller
-from holdfast.controller.informer import CRD_NAMES, WATCHED_RESOURCES, Informer
+from holdfast.controller.informer import CRD_NAMES, RESYNC_INTERVAL, WATCHED_RESOURCES, Informer
 from holdfast.errors import ApiRequestRejectedError, TemporaryError
 from holdfast.kube.objects import ObjectList
 from holdfast.retry.clock import testing_mode
@@ -102,3 +103,61 @@ def test_owned_kinds_are_watched_by_label():
     labelled = {each.kind for each in WATCHED_RESOURCES if each.label_selector}
     assert labelled == {"Pod", "Service", "PersistentVolumeClaim", "NetworkPolicy"}
     assert len(CRD_NAMES) == 4
+
+
+class BreakingServer(Server):
+    """Resets each watch after some seconds, and records when watches start."""
+
+    def __init__(self, seconds, watches) -> None:
+        super().__init__()
+        self.seconds, self.watches, self.started = seconds, watches, []
+
+    async def watch(self, kind, on_event, *, resource_version, **_):
+        if kind != "Sandbox":
+            await asyncio.Event().wait()
+        self.started.append(asyncio.get_running_loop().time())
+        if len(self.started) == self.watches:
+            self.ended.set()
+            await asyncio.Event().wait()
+        await asyncio.sleep(self.seconds)
+        raise TemporaryError("reset")
+
+
+def longest_pause(seconds):
+    """Return the longest time between the end of a watch and the start of the next."""
+
+    async def scenario():
+        server = BreakingServer(seconds, watches=10)
+        informer = Informer(server, Controller(objects=None), (), asyncio.Event())
+        await informer.list_all()
+        running = asyncio.create_task(informer.run_watches())
+        await server.ended.wait()
+        running.cancel()
+        return max(b - a - seconds for a, b in zip(server.started, server.started[1:], strict=False))
+
+    return run_virtual(scenario())
+
+
+def test_watch_that_lasted_resets_backoff():
+    assert longest_pause(0.0) > 5.0
+    assert longest_pause(60.0) < 0.5
+
+
+def test_only_changes_after_initial_list_are_corrections():
+    async def scenario():
+        server, controller = Server(), Controller(objects=None)
+        informer = Informer(server, controller, (), asyncio.Event())
+        server.there = [box("a", "40"), box("b", "41")]
+        await informer.list_all()
+        before = controller.metrics.encode().decode()
+        server.there = [box("a", "45")]
+        running = asyncio.create_task(informer.run_resync())
+        await asyncio.sleep(RESYNC_INTERVAL + 1)
+        running.cancel()
+        return before, controller.metrics.encode().decode()
+
+    before, after = run_virtual(scenario())
+    name = "holdfast_controller_resync_corrections_total"
+    assert f"{name}{{" not in before
+    assert f'{name}{{action="updated",kind="Sandbox"}} 1.0' in after
+    assert f'{name}{{action="removed",kind="Sandbox"}} 1.0' in after

@@ -48,4 +48,5 @@ def test_every_metric_has_help_text():
     names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     described = [line.split()[2] for line in text.splitlines() if line.startswith("# HELP")]
     assert names == described
+    assert "holdfast_controller_queue_duration_seconds" in names
     assert len(set(names)) == len(names)

@@ -345,6 +345,20 @@ def test_network_policy_selects_only_this_sandbox():
         assert not policy["spec"]["podSelector"]["matchLabels"].items() <= unasked.items()
 
 
+def test_network_policy_does_not_select_sandbox_with_same_name_hash():
+    names = ("box-olbvs", "box-qacxa")
+    assert len({manifests.name_hash(name) for name in names}) == 1
+    pods = []
+    for name in names:
+        asked = SandboxRequest(name=name, network_policy=NetworkPolicy(egress=[]))
+        box = sandbox_manifest(asked, namespace="ns", endpoint=None)
+        box["metadata"]["uid"] = name
+        selector = network_policy_manifest(asked, namespace="ns")["spec"]["podSelector"]["matchLabels"]
+        pods.append((selector, manifests.pod_manifest(box)["metadata"]["labels"]))
+    selected = [selector.items() <= labels.items() for selector, _ in pods for _, labels in pods]
+    assert selected == [True, False, False, True]
+
+
 def test_shutdown_seconds_become_whole_second_timestamp():
     now = datetime(2026, 1, 1, 12, 0, 0, 999_999, tzinfo=UTC)
     asked = resolve_shutdown_time(SandboxRequest(name="a", shutdown_after=90), now)

@@ -85,6 +85,11 @@ def test_foreign_policy_with_same_name_is_left_alone():
     assert decided(template(networkPolicy={}), theirs) == ()
 
 
+def test_sandbox_reports_name_conflict_of_template_policy():
+    decision = reconcile(sandbox(), unprotected_template="t")
+    assert condition_of(decision, ENFORCED) == ("False", "PolicyNameConflict")
+
+
 def test_sandbox_reports_unenforced_policies():
     box = sandbox()
     box["spec"]["podTemplate"]["metadata"] = {"labels": {HASH: name_hash("t")}}

@@ -46,6 +46,13 @@ def test_new_sandbox_gets_pvc_service_and_pod_in_one_reconcile():
     assert decision.status["selector"] == tracking_selector("a")
 
 
+def test_new_pod_waits_while_its_pvcs_may_be_bound():
+    box = sandbox(volumeClaimTemplates=[workspace_claim_template()], service=True)
+    decision = reconcile(box, binding_seconds=0.2)
+    assert [action.manifest["kind"] for action in decision.actions] == ["PersistentVolumeClaim", "Service"]
+    assert (decision.status, decision.requeue_after) == (None, 0.2)
+
+
 def test_pvc_replaces_pod_volume_of_same_name():
     box = sandbox(volumeClaimTemplates=[workspace_claim_template("data")])
     box["spec"]["podTemplate"]["spec"]["volumes"] = [

@@ -82,6 +82,14 @@ def test_pool_reports_server_rejection_until_resolved():
     assert "conditions" not in well.status
 
 
+def test_pool_keeps_conditions_of_other_controllers():
+    asked, foreign = pool(), {"type": "example.org/Scaled", "status": "True", "reason": "Scaled"}
+    asked["status"] = {"conditions": [foreign]}
+    observed = ObservedWarmPool(now=NOW, pool=asked, template=template())
+    assert reconcile_warm_pool(observed, name_sequence()).status["conditions"] == [foreign]
+    assert foreign in warm_pool_error_status(observed, "over quota")["conditions"]
+
+
 def test_sandbox_unready_after_timeout_is_replaced_and_not_adopted():
     slow, stuck = warm_sandbox("slow", ready=False, age=100), warm_sandbox("stuck", ready=False, age=301)
     decision = reconcile_warm_pool(

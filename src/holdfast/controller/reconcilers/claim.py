@@ -63,6 +63,7 @@ class RevertBackoff:
         for action in actions:
             if isinstance(action, Patch):
                 last = self._last_identical(action)
+                # Clearing bounds the memory; it costs at most one patch without delay per object.
                 if len(self._applied) > _MAX_TRACKED:
                     self._applied.clear()
                 attempts = last.attempts + 1 if last else 1
@@ -128,6 +129,7 @@ class SandboxClaimReconciler:
         sandbox_actions = [action for action in due if action not in claim_patches]
         changed = await self._executor.execute(sandbox_actions, claim)
         self._revert_backoff.record_applied(sandbox_actions)
+        # The status first: users wait for it, and the annotation only repeats it.
         status_written = await self._executor.write_status(claim, decision.status)
         await self._executor.execute(claim_patches, claim)
         self._revert_backoff.record_applied(claim_patches)
@@ -144,9 +146,12 @@ class SandboxClaimReconciler:
         Otherwise the pool would create its replacement while the user waits for this sandbox.
         """
         sandbox = adoption.target.key
+        # No await since the observation, so no other reconciler can have reserved this sandbox meanwhile.
         self._reserved.add(sandbox)
         try:
             with self._defer_events(sandbox):
+                # If the controller crashes after this write, the owner reference binds the sandbox, and the
+                # next leader writes the status.
                 await self._executor.execute((adoption,), claim)
                 decision = reconcile_sandbox_claim(self._observe(claim))
                 if not all(isinstance(action, Patch) for action in decision.actions):

@@ -13,6 +13,7 @@ from holdfast.sandbox import (
     ObservedSandbox,
     Patch,
     has_condition,
+    is_bound,
     name_hash,
     pod_name,
     pvc_name,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 REQUEUE_AFTER_POD_CREATE = 0.25
 """Delay before the first status of a new pod, so that it includes the result of the scheduler."""
+BINDING_GRACE = 0.25
+"""How long a new pod waits for its PVCs: a provisioner on the node binds them within 50 ms."""
 STATUS_DEBOUNCE = 1.5
 """Maximum delay of a deferrable status; most pods are ready by then."""
 REQUEUE_UNWATCHED = 10.0
@@ -53,17 +56,22 @@ class SandboxReconciler:
         self._unprotected_templates = unprotected_templates
         self._enforces_policies = enforces_policies
         self._status_due: dict[str, float] = {}
+        self._binding_due: dict[str, float] = {}
         self.largest_disk: Decimal | None = None
         """size of the largest disk in the cluster in bytes, if known"""
 
     async def reconcile(self, sandbox: dict[str, Any]) -> float | None:
         """Reconcile once; returns the seconds until the next reconciliation, or None."""
         decision = reconcile_sandbox(self._observe(sandbox))
+        # Only labelled pods are watched. Read the pod by name before reporting the suspension: an unlabelled
+        # one may exist.
         if _becomes_suspended(sandbox, decision.status) and await self.refresh_dependents(sandbox, "Pod"):
             decision = reconcile_sandbox(self._observe(sandbox))
         try:
-            await self._executor.execute(decision.actions, sandbox)
+            changed = await self._executor.execute(decision.actions, sandbox)
         except ApiRequestRejectedError as error:
+            # The error is raised again, so that the work queue retries with backoff: a quota or a webhook may
+            # accept the request later.
             failed = reconcile_sandbox(self._observe(sandbox, api_error=error.message))
             await self._executor.write_status(sandbox, failed.status)
             raise
@@ -79,7 +87,9 @@ class SandboxReconciler:
         if deferred is None and await self._executor.write_status(sandbox, decision.status):
             # Lifetimes may start with the new status.
             return REQUEUE_AFTER_POD_CREATE if creates_pod else REQUEUE_NOW
-        delays = (decision.requeue_after, self._evict_unwatched(sandbox), deferred)
+        # A response may contain a change by another client, whose watch event is then ignored.
+        soon = REQUEUE_SOON if changed else None
+        delays = (decision.requeue_after, self._evict_unwatched(sandbox), deferred, soon)
         shortest = min((delay for delay in delays if delay is not None), default=None)
         return None if shortest is None else max(REQUEUE_SOON, shortest)
 
@@ -95,6 +105,7 @@ class SandboxReconciler:
                 continue
             obj = await self._executor.read(kind, sandbox["metadata"]["namespace"], name)
             if obj is not None:
+                # Directly into the cache: the caller reconciles or requeues this sandbox itself.
                 changed |= self._cache.put(obj, read_by_name=True)
         return changed
 
@@ -105,9 +116,7 @@ class SandboxReconciler:
         if status is None or status == old or not is_deferrable(old, status):
             self._status_due.pop(uid, None)
             return None
-        if len(self._status_due) > _MAX_DEFERRED:
-            self._status_due.clear()
-        due = self._status_due.setdefault(uid, now + STATUS_DEBOUNCE)
+        due = _due(self._status_due, uid, now + STATUS_DEBOUNCE)
         if now < due:
             return due - now
         del self._status_due[uid]
@@ -135,7 +144,16 @@ class SandboxReconciler:
             now=self._clock(),
             api_error=api_error,
             largest_disk=self.largest_disk,
+            binding_seconds=self._binding_seconds(sandbox, pvcs) if not pods else 0.0,
         )
+
+    def _binding_seconds(self, sandbox: dict[str, Any], pvcs: dict[str, dict[str, Any]]) -> float:
+        """Return how long a new pod still waits for its PVCs."""
+        uid, now = sandbox["metadata"]["uid"], asyncio.get_running_loop().time()
+        if sum(map(is_bound, pvcs.values())) == len(sandbox["spec"].get("volumeClaimTemplates") or ()):
+            self._binding_due.pop(uid, None)
+            return 0.0
+        return max(0.0, _due(self._binding_due, uid, now + BINDING_GRACE) - now)
 
     def _unprotected_template(self, sandbox: dict[str, Any]) -> str:
         """Return the name of its template, if another actor owns the network policy of the template."""
@@ -159,6 +177,13 @@ class SandboxReconciler:
                 self._cache.evict(obj)
                 requeue_after = REQUEUE_UNWATCHED
         return requeue_after
+
+
+def _due(times: dict[str, float], uid: str, default: float) -> float:
+    """Return the due time of a sandbox; the first call sets it. Deleted sandboxes must not accumulate."""
+    if len(times) > _MAX_DEFERRED:
+        times.clear()
+    return times.setdefault(uid, default)
 
 
 def _dependent_names(sandbox: dict[str, Any]) -> list[tuple[str, str]]:

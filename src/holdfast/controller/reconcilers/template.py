@@ -38,9 +38,15 @@ class SandboxTemplateReconciler:
         try:
             await self._executor.execute(reconcile_template(observed), template)
         except ObjectConflictError as error:
-            self._set_unprotected(template, conflicting_policy=name, reason=error.message)
+            if observed.policy is None:  # the rejected action is the creation
+                self._set_unprotected(template, conflicting_policy=name, reason=error.message)
+            # The controller retries after a conflict: a policy without the managed-by label is not watched.
             raise
         self._set_unprotected(template, conflicting_policy=name if has_name_conflict(observed) else "")
+
+    def forget(self, template: dict[str, Any]) -> None:
+        """Forget a deleted template, so that a later one of the same name is logged and reported again."""
+        self._set_unprotected(template, conflicting_policy="")
 
     def _set_unprotected(
         self, template: dict[str, Any], *, conflicting_policy: str, reason: str = "another actor created it"

@@ -54,18 +54,23 @@ class WarmPoolReconciler:
             sandboxes=tuple(self._cache.list_owned("Sandbox", pool)),
             now=self._clock(),
         )
+        # If the response to a create is lost, a retry under another random name may leave a surplus sandbox.
+        # The next reconciliation deletes the surplus.
         decision = reconcile_warm_pool(observed, lambda: f"{pool['metadata']['name']}-{secrets.token_hex(3)}")
         try:
             with self._reserve_deleted(decision.actions) as actions:
                 changed = await self._executor.execute(actions, pool)
         except ApiRequestRejectedError as error:
+            # Actions before the rejected one have succeeded: report the sandboxes that exist now.
             sandboxes = tuple(self._cache.list_owned("Sandbox", pool))
             observed = msgspec.structs.replace(observed, sandboxes=sandboxes)
             await self._executor.write_status(pool, warm_pool_error_status(observed, error.message))
             raise
         if changed:
             return REQUEUE_NOW
-        await self._executor.write_status(pool, decision.status)
+        if await self._executor.write_status(pool, decision.status):
+            # The response may contain an edit of the spec, whose watch event is then ignored.
+            return REQUEUE_NOW
         return None if decision.requeue_after is None else max(REQUEUE_SOON, decision.requeue_after)
 
     @contextmanager
@@ -77,6 +82,7 @@ class WarmPoolReconciler:
             if not (isinstance(action, Delete) and action.target.key in self._reserved)
         ]
         deleted = {action.target.key for action in allowed if isinstance(action, Delete)}
+        # In place: the reconciler of SandboxClaims shares this set. No other task has run since the decision.
         self._reserved |= deleted
         try:
             yield allowed

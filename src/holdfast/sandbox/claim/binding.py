@@ -107,6 +107,8 @@ def bound_sandbox_name(sandbox_claim: Mapping[str, Any]) -> str:
 
 
 def _bound_sandbox(observed: ObservedSandboxClaim) -> dict[str, Any] | None:
+    # The owner reference binds, not the status: a crash between adoption and status does not lose the
+    # sandbox.
     return next((one for one in observed.sandboxes if is_controlled_by(one, observed.sandbox_claim)), None)
 
 
@@ -150,6 +152,8 @@ def _reconcile_unbound(observed: ObservedSandboxClaim) -> Decision:
 
 def _create_cold_sandbox(observed: ObservedSandboxClaim, template: Mapping[str, Any]) -> Decision:
     sandbox_claim = observed.sandbox_claim
+    # Not a generated name: if the response to a create is lost, a second create conflicts instead of adding a
+    # sandbox.
     name = sandbox_claim["metadata"]["name"]
     existing = next((one for one in observed.sandboxes if one["metadata"]["name"] == name), None)
     if existing is not None:
@@ -217,6 +221,7 @@ def _reconcile_expired(observed: ObservedSandboxClaim, sandbox: dict[str, Any] |
     """Report the expiry, then apply the shutdown policy."""
     sandbox_claim, reason = observed.sandbox_claim, SandboxClaimReason.CLAIM_EXPIRED
     decision = _not_ready_decision(observed, reason, "the SandboxClaim has expired")
+    # Report first: clients must see why the sandbox disappears, even after a crash between the writes.
     if find_condition(sandbox_claim, ConditionType.READY).get("reason") != reason:
         return msgspec.structs.replace(decision, requeue_after=0.0)
     policy = (sandbox_claim["spec"].get("lifecycle") or {}).get("shutdownPolicy", "Retain")
@@ -281,6 +286,8 @@ def _adopt_warm_sandbox(
     change = overrides.metadata_patch(
         warm["spec"]["podTemplate"].get("metadata"), overrides.merge_pod_metadata(base, sandbox_claim)
     )
+    # One write moves the owner, the labels and the record, so that a crash leaves no intermediate state. A
+    # merge patch replaces the whole list of owners, and the version rejects all but the first SandboxClaim.
     patch = {
         "metadata": {
             "resourceVersion": warm["metadata"].get("resourceVersion"),

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.api import APPLIED_SANDBOX_CLAIM_ANNOTATION, FAILED_PODS_ANNOTATION, ConditionType
+from holdfast.api import (
+    APPLIED_SANDBOX_CLAIM_ANNOTATION,
+    FAILED_PODS_ANNOTATION,
+    ConditionType,
+    HoldfastReason,
+)
 from holdfast.sandbox.claim.overrides import (
     METADATA_FIELDS,
     additional_pod_metadata,
@@ -38,20 +43,23 @@ class SandboxClaimEdits(msgspec.Struct, frozen=True, kw_only=True):
     ignored_fields: tuple[str, ...] = ()
 
 
-class _AppliedSandboxClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+_STORED_KEYS = {"sets_failed_pods": "final", "field_hashes": "fixed"}
+
+
+class _AppliedSandboxClaim(msgspec.Struct, frozen=True, omit_defaults=True, rename=_STORED_KEYS):
     """What a sandbox took over from its SandboxClaim; stored as JSON in an annotation.
 
     Attributes:
         labels: keys of added pod labels.
         annotations: keys of added pod annotations.
-        final: whether the SandboxClaim set the failed-pods policy.
-        fixed: hashes of the fields that cannot change.
+        sets_failed_pods: whether the failed-pods policy comes from the SandboxClaim.
+        field_hashes: hashes of the fields that cannot change.
     """
 
     labels: list[str] = []
     annotations: list[str] = []
-    final: bool = False
-    fixed: dict[str, str] = {}
+    sets_failed_pods: bool = False
+    field_hashes: dict[str, str] = {}
 
 
 def applied_sandbox_claim_annotations(
@@ -63,13 +71,9 @@ def applied_sandbox_claim_annotations(
         sandbox_claim: the SandboxClaim.
         base: the sandbox's pod metadata without the SandboxClaim's.
     """
-    final = failed_pods_annotations(sandbox_claim)
-    return {
-        APPLIED_SANDBOX_CLAIM_ANNOTATION: _encode(
-            _build_applied_sandbox_claim(sandbox_claim, base, final=bool(final))
-        ),
-        **final,
-    }
+    failed_pods = failed_pods_annotations(sandbox_claim)
+    applied = _build_applied_sandbox_claim(sandbox_claim, base, sets_failed_pods=bool(failed_pods))
+    return {APPLIED_SANDBOX_CLAIM_ANNOTATION: _encode(applied), **failed_pods}
 
 
 def find_edits(
@@ -84,7 +88,8 @@ def find_edits(
     """
     annotations = sandbox["metadata"].get("annotations") or {}
     recorded = _decode(annotations.get(APPLIED_SANDBOX_CLAIM_ANNOTATION, ""))
-    applied = recorded or _build_applied_sandbox_claim(sandbox_claim, {}, final=False)
+    # Without a valid record, the current additions count as applied: nothing is removed by a guess.
+    applied = recorded or _build_applied_sandbox_claim(sandbox_claim, {}, sets_failed_pods=False)
     actual = sandbox["spec"]["podTemplate"].get("metadata") or {}
     base = {
         field: {
@@ -96,21 +101,23 @@ def find_edits(
     }
     rejection = find_metadata_rejection(sandbox_claim, base, policies, current=actual)
     change = {} if rejection else metadata_patch(actual, merge_pod_metadata(base, sandbox_claim))
-    annotation_change, final = _failed_pods_change(
+    annotation_change, sets_failed_pods = _failed_pods_change(
         sandbox_claim, annotations.get(FAILED_PODS_ANNOTATION), applied
     )
-    updated = _build_applied_sandbox_claim(sandbox_claim, base, final=final)
+    updated = _build_applied_sandbox_claim(sandbox_claim, base, sets_failed_pods=sets_failed_pods)
     if rejection:
         updated = msgspec.structs.replace(updated, labels=applied.labels, annotations=applied.annotations)
-    updated = msgspec.structs.replace(updated, fixed=applied.fixed)
+    # The hashes stay those of the creation, so that an ignored edit is reported until it is reverted.
+    updated = msgspec.structs.replace(updated, field_hashes=applied.field_hashes)
     if updated != recorded and (recorded or change or annotation_change):
         annotation_change = {**annotation_change, APPLIED_SANDBOX_CLAIM_ANNOTATION: _encode(updated)}
+    # Record and change are one patch: a crash cannot leave labels that no later edit removes.
     patch: dict[str, Any] = {"metadata": {"annotations": annotation_change}} if annotation_change else {}
     if change:
         patch["spec"] = {"podTemplate": {"metadata": change}}
     current_hashes = _field_hashes(sandbox_claim)
     ignored = tuple(
-        field for field in _IMMUTABLE_FIELDS if applied.fixed.get(field) != current_hashes.get(field)
+        field for field in _IMMUTABLE_FIELDS if applied.field_hashes.get(field) != current_hashes.get(field)
     )
     return SandboxClaimEdits(patch=patch, rejection=rejection, ignored_fields=ignored)
 
@@ -121,7 +128,7 @@ def ignored_edits_condition(fields: Sequence[str], sandbox: str) -> ConditionUpd
         f"{', '.join(fields)}: changed after sandbox {sandbox} was created; the sandbox is not changed. "
         "Create a new SandboxClaim to use the new values"
     )
-    return ConditionUpdate(ConditionType.EDITS_APPLIED, "False", "EditIgnored", message)
+    return ConditionUpdate(ConditionType.EDITS_APPLIED, "False", HoldfastReason.EDIT_IGNORED, message)
 
 
 def _failed_pods_change(
@@ -131,22 +138,20 @@ def _failed_pods_change(
     desired = failed_pods_annotations(sandbox_claim)
     if desired and current != desired[FAILED_PODS_ANNOTATION]:
         return {**desired}, True
-    if not desired and applied.final:
+    if not desired and applied.sets_failed_pods:
         return {FAILED_PODS_ANNOTATION: None}, False
-    return {}, applied.final
+    return {}, applied.sets_failed_pods
 
 
 def _build_applied_sandbox_claim(
-    sandbox_claim: Mapping[str, Any], base: Mapping[str, Any], *, final: bool
+    sandbox_claim: Mapping[str, Any], base: Mapping[str, Any], *, sets_failed_pods: bool
 ) -> _AppliedSandboxClaim:
     """Keys that the base metadata has already do not come from the SandboxClaim, even if it sets them too."""
     labels, annotations = (
         sorted(additional_pod_metadata(sandbox_claim, field).keys() - (base.get(field) or {}).keys())
         for field in METADATA_FIELDS
     )
-    return _AppliedSandboxClaim(
-        labels=labels, annotations=annotations, final=final, fixed=_field_hashes(sandbox_claim)
-    )
+    return _AppliedSandboxClaim(labels, annotations, sets_failed_pods, _field_hashes(sandbox_claim))
 
 
 def _field_hashes(sandbox_claim: Mapping[str, Any]) -> dict[str, str]:

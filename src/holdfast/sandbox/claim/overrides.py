@@ -96,6 +96,7 @@ def find_metadata_rejection(
     known = {**((base or {}).get("labels") or {}), **((current or {}).get("labels") or {})}
     added = additional_pod_metadata(sandbox_claim, "labels")
     new = {key: value for key, value in added.items() if known.get(key) != value}
+    # A label can open a connection that the template denies: network policies select their peers by label.
     for policy in policies:
         matched = find_allowing_label(new, policy, namespace=sandbox_claim["metadata"]["namespace"])
         if matched is not None:
@@ -180,6 +181,7 @@ def _env_var_error(
         return f"the template has no container {variable.get('containerName')!r}"
     if policy != "Allowed":
         return ""
+    # The keys of the ConfigMap or Secret are unknown here: every name may be one of them.
     if container.get("envFrom"):
         return f"{name} may override a variable from envFrom of container {container['name']}"
     existing = {entry["name"] for entry in container.get("env") or ()}

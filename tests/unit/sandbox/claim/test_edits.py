@@ -83,6 +83,16 @@ def test_unedited_claim_changes_nothing(adopted_sandbox):
     assert condition(decision, EDITS) is None
 
 
+def test_record_on_sandbox_keeps_its_stored_keys(adopted_sandbox):
+    own = adopted_sandbox(
+        remembering(env=[{"name": "A", "value": "1"}], lifecycle={"ttlSecondsAfterFinished": 5}),
+        template(envVarsInjectionPolicy="Allowed"),
+    )
+    record = json.loads(own["metadata"]["annotations"][FROM_CLAIM])
+    assert record["final"] is True
+    assert record["fixed"].keys() == {"warmPoolRef", "env"}
+
+
 def test_labels_and_annotations_propagate_and_template_values_stay(adopted_sandbox):
     having = template()
     having["spec"]["podTemplate"]["metadata"] = {"labels": {"app": "x"}, "annotations": {"why": "so"}}
