@@ -363,7 +363,7 @@ def test_foreign_network_policy_with_template_name_is_reported(ns, controller, o
     create_ready_pool(ns, of, 1)
     (box,) = warm_sandboxes(ns, of)
     enforced = "holdfast.dev/NetworkPolicyEnforced"
-    told = ns.wait_conditions("Sandbox", box["metadata"]["name"], **{enforced: "False NotMade"})
+    told = ns.wait_conditions("Sandbox", box["metadata"]["name"], **{enforced: "False PolicyNameConflict"})
     assert any(f"{name} of template {of} was not created" in row["message"] for row in conditions(told))
     assert f"network policy {name} cannot be created" in controller.log()
     assert ns.get("NetworkPolicy", name)["spec"]["podSelector"]["matchLabels"] == {"app": "theirs"}

@@ -92,7 +92,7 @@ def test_step_without_effect_is_listed_and_not_counted(tmp_path):
 
 def test_kill_that_never_happened_is_not_a_success(tmp_path):
     report = run_crash_matrix(only_at_first, tmp_path)
-    with pytest.raises(AssertionError, match="it was not killed in a: the run ended with 0"):
+    with pytest.raises(AssertionError, match="a: not killed; the run ended with 0"):
         report.raise_for_failures()
 
 
@@ -212,7 +212,7 @@ def build(world: Path) -> Workflow:
     return flow
 
 def test_it(crash_matrix):
-    crash_matrix(build, scenarios=["killed", "two runs at once"])
+    crash_matrix(build, scenarios=["killed", "concurrent runs"])
 """
 
 

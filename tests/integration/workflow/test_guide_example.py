@@ -109,7 +109,7 @@ def test_guide_example_passes_crash_matrix(guide_module, crash_matrix):
     assert report.at_least_once == ("announce",)
     groups = {finding.scenario for finding in report.findings}
     assert groups == {
-        "killed", "torn store", "disk full", "read-only store", "two runs at once", "changed input",
+        "killed", "torn store", "disk full", "read-only store", "concurrent runs", "changed input",
         "changed code", "clock jump",
     }  # fmt: skip
     assert "after a finished run" in {finding.case for finding in report.findings}

@@ -1,10 +1,10 @@
-"""A real kube-apiserver and etcd as child processes, ready within seconds, without a container engine.
+"""Run a kube-apiserver and etcd as child processes, for tests without a container engine.
 
     with KubeServer() as server:
         config.load_kube_config(str(server.kubeconfig))
 
-There are no nodes: pods are stored and never run. With `controllers=True` namespaces are deleted, service
-accounts are created and dependents are garbage-collected as in any cluster.
+The cluster has no node: pods are stored and never run. With `controllers=True` namespaces are deleted,
+service accounts are created and dependents are garbage-collected as in any cluster.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class KubeServer:
 
     Raises:
         UsageError: an argument is invalid, or the server is used before `start`.
-        BuildToolNotFoundError: the program is not built; raised by `start`.
+        ToolNotFoundError: the program is not built; raised by `start`.
         TemporaryError: a process ended, or did not serve in time; raised by `start`.
     """
 
@@ -96,6 +96,7 @@ class KubeServer:
             try:
                 self._launch(binary, self._files)
                 break
+            # Also for Ctrl-C: `__exit__` does not run if `__enter__` raises.
             except BaseException as error:
                 self.stop()
                 # Another process may take a port between its selection and its use.
@@ -114,6 +115,7 @@ class KubeServer:
         )
         deadline = time.monotonic() + self._timeout
         self._wait_for("/readyz", deadline)
+        # A ready server may not have created the default namespace yet.
         self._wait_for("/api/v1/namespaces/default", deadline)
         if self._controllers:
             self._spawn(binary, processes.controller_manager_command(files, port=manager_port))
@@ -134,6 +136,7 @@ class KubeServer:
             except (OSError, http.client.HTTPException) as error:
                 result = repr(error)
             for child in self._children:
+                # This wait is also the delay between two requests.
                 if child.wait_for_exit(_PROBE_INTERVAL):
                     raise child.failure("stopped while starting")
             if time.monotonic() >= deadline:

@@ -56,6 +56,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
+# Cached by process ID: a forked process inherits the cache but not the thread.
 @functools.cache
 def _fork_thread(_pid: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-forker")
@@ -81,6 +82,7 @@ class ChildProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=env,
+                # Ctrl-C in the terminal must not stop the servers before the tests have cleaned up.
                 start_new_session=True,
             )
 
@@ -99,6 +101,7 @@ class ChildProcess:
 
     def kill(self) -> None:
         """Kill the process and its descendants; does nothing if it has exited."""
+        # A process that was not reaped keeps its PID, so the signal cannot reach another process.
         if self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -113,10 +116,7 @@ class ChildProcess:
         """Return an error with a problem and the last lines of the output."""
         code = self._process.poll()
         state = "is still running" if code is None else f"ended with code {code}"
-        return TemporaryError(
-            f"{self.name} {problem} ({state}); its last lines:\n{self.tail()}",
-            hint=f"The whole log is in {self.log} while the test runs; start the test again.",
-        )
+        return TemporaryError(f"{self.name} {problem} ({state}); its last lines:\n{self.tail()}")
 
 
 LOOPBACK = "127.0.0.1"
@@ -169,6 +169,7 @@ def etcd_command(files: ServerFiles, *, client_port: int, peer_port: int) -> lis
             f"--{prefix}cert-file={certificate}",
             f"--{prefix}key-file={key}",
             f"--{prefix}trusted-ca-file={files.ca_file}",
+            # Other users of the machine can connect to loopback ports.
             f"--{prefix}client-cert-auth",
         ]
     return command
@@ -195,6 +196,7 @@ def apiserver_command(files: ServerFiles, *, port: int, etcd_port: int, controll
         f"--service-account-signing-key-file={files.token_signer[1]}",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--authorization-mode=RBAC",
+        # The endpoints of the Service `kubernetes` must not be loopback addresses: the reconciler would fail.
         "--endpoint-reconciler-type=none",
         "--allow-privileged",
         "--profiling=false",

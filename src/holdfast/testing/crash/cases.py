@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.errors import LockedError
 from holdfast.testing.crash.child import TRACEBACK_EXIT_CODE
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from holdfast.testing.crash.matrix import CrashMatrix
     from holdfast.workflow import Workflow
 
-LOCKED_EXIT_CODE = 4
 KILLED_EXIT_CODE = -9
 _MAX_RUNS = 4
 
@@ -99,6 +99,7 @@ class CrashHarness:
 
     def __enter__(self) -> Self:
         target = [self._build.__module__, self._file, self._build.__qualname__]
+        # pytest has extended sys.path in this process only; the helper must import the test's module too.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._child = subprocess.Popen(
             [sys.executable, "-m", "holdfast.testing.crash.child", *target],
@@ -111,6 +112,7 @@ class CrashHarness:
 
     def __exit__(self, *_exc: object) -> None:
         if self._child is not None:
+            # Closes stdin, which ends the job loop of the helper.
             self._child.communicate()
             self._child = None
 
@@ -233,14 +235,15 @@ def read_only_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
 def concurrent_run_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
     """Start a second run during the first, then kill the first and continue."""
     case = matrix.harness.new_case()
+    # A stopped process keeps its lock: the kernel releases it only when the process ends.
     pid = case.run_until_stopped(matrix.steps[0])
     problems = []
     if pid is None:
         problems += ["the first run never reached its first step"]
     else:
         begun = case.effect_counts("enter")
-        if case.run() != LOCKED_EXIT_CODE:
-            problems += [f"the second run ended with {case.exit_codes[-1]}, not {LOCKED_EXIT_CODE}"]
+        if case.run() != LockedError.exit_code:
+            problems += [f"the second run ended with {case.exit_codes[-1]}, not {LockedError.exit_code}"]
         if str(pid) not in case.log():
             problems += ["the second run did not name the holder of the lock"]
         if case.effect_counts("enter") != begun:
@@ -285,7 +288,7 @@ SCENARIOS: dict[str, Callable[[CrashMatrix], Iterator[CaseResult]]] = {
     "torn store": torn_store_cases,
     "disk full": full_disk_cases,
     "read-only store": read_only_cases,
-    "two runs at once": concurrent_run_cases,
+    "concurrent runs": concurrent_run_cases,
     "changed input": changed_input_cases,
     "changed code": changed_code_cases,
     "clock jump": clock_jump_cases,
@@ -295,7 +298,7 @@ SCENARIOS: dict[str, Callable[[CrashMatrix], Iterator[CaseResult]]] = {
 def _run_until_killed(case: CrashCase, step: str, at: str = "after", **moment: Any) -> list[str]:
     """Run until the kill; any other end is a problem, because nothing was tested."""
     code = case.run(kill={"step": step, "at": at, **moment})
-    return [] if code == KILLED_EXIT_CODE else [f"it was not killed in {step}: the run ended with {code}"]
+    return [] if code == KILLED_EXIT_CODE else [f"{step}: not killed; the run ended with {code}"]
 
 
 def _run_to_completion(case: CrashCase, **job: Any) -> list[str]:

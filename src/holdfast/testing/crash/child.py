@@ -8,6 +8,7 @@ with a real store and lock.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import importlib.util
 import json
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
 
 # Exit code of a run that ended with an unexpected exception.
 TRACEBACK_EXIT_CODE = 70
+_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     """Serve jobs until standard input ends."""
+    # Responses get a private copy of stdout: output of a workflow goes to stderr and cannot mix with them.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    # While it is blocked, SIGCHLD stays pending until `sigtimedwait` receives it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     build = _load_build(sys.argv[1], sys.argv[2], sys.argv[3])
     for line in sys.stdin:
@@ -63,19 +67,21 @@ def _load_build(module_name: str, file: str, name: str) -> Callable[..., Workflo
 
 
 def _run_forked(job: dict[str, Any], build: Callable[..., Workflow]) -> dict[str, Any]:
+    # Discard the signal of an earlier child: it would end the wait below, and this child would not be killed.
+    signal.sigtimedwait({signal.SIGCHLD}, 0)
     pid = os.fork()
     if pid == 0:
         code = TRACEBACK_EXIT_CODE
         try:
             code = _run_child(job, build)
         finally:
+            # The child must not return to the job loop, nor flush buffers that it inherited from the helper.
             os._exit(code)
     limit = job.get("kill_after")
     if limit is not None and signal.sigtimedwait({signal.SIGCHLD}, limit) is None:
         os.kill(pid, signal.SIGKILL)
+    # Also returns when the child stops itself before a step (`stop_before`).
     _, status = os.waitpid(pid, os.WUNTRACED)
-    with contextlib.suppress(BlockingIOError):
-        signal.sigtimedwait({signal.SIGCHLD}, 0)
     if os.WIFSTOPPED(status):
         return {"stopped": pid}
     return {"code": os.waitstatus_to_exitcode(status)}
@@ -88,6 +94,8 @@ def _kill_child(pid: int) -> dict[str, Any]:
 
 
 def _run_child(job: dict[str, Any], build: Callable[..., Workflow]) -> int:
+    # A stopped child must not outlive the helper: it holds the lock, and the pipe that the matrix reads.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     home = Path(job["dir"])
     log = (home / "run.log").open("a", buffering=1)
@@ -179,6 +187,7 @@ class InstrumentedStep:
         return self._trace
 
     def _record(self, what: str) -> None:
+        # One system call per line: SIGKILL leaves the whole line or nothing, and the page cache survives it.
         os.write(self._effects, f"{what} {self._name}\n".encode())
 
     def _kill_self(self) -> None:
@@ -187,13 +196,12 @@ class InstrumentedStep:
 
 def _limit_file_size(size: int) -> None:
     """Limit the size of files that this process writes, to simulate a full disk."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    # Python ignores SIGXFSZ: a write beyond the limit fails with EFBIG and does not kill the process.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
 def _drop_file_capabilities() -> None:
     """Drop the capabilities that let root ignore file modes."""
-    import ctypes
-
     # struct __user_cap_header_struct (version 3, this process), and two empty __user_cap_data_struct.
     header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
     libc = ctypes.CDLL(None, use_errno=True)

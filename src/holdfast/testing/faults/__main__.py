@@ -21,8 +21,8 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Kubeconfig of the real API server.")
 @click.option("--context", help="Context of the kubeconfig; default: its current context.")
-@click.option("--script", type=click.Path(path_type=Path), help="TOML file with the rules; none: no faults.")
-@click.option("--seed", type=int, help="Seed of all draws; else the script's, else 0.")
+@click.option("--script", type=click.Path(path_type=Path), help="TOML file with rules; default: no rules.")
+@click.option("--seed", type=int, help="Seed of all random draws; default: the script's seed, or 0.")
 @click.option("--port", type=int, default=0, help="Port on loopback; 0 selects a free port.")
 @click.option(
     "--log", type=click.Path(path_type=Path), help="Write one JSON line per request to this file at exit."
@@ -49,7 +49,7 @@ def main(
             )
         return
     if kubeconfig is None:
-        raise click.UsageError("--kubeconfig is needed: the real API server's.")
+        raise click.UsageError("--kubeconfig is required: the kubeconfig of the real API server.")
     try:
         rules, script_seed = load_script(script) if script is not None else ((), None)
         chosen = (script_seed or 0) if seed is None else seed

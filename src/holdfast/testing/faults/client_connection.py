@@ -10,6 +10,7 @@ import socket
 import struct
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from holdfast.testing.faults.http1 import MAX_HEAD_BYTES, HttpHead, read_head, read_request_body
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from holdfast.testing.faults.upstream import UpstreamConnection, UpstreamPool
 
 _BUFFER_BYTES = 64 * 1024
-_SWITCHING_PROTOCOLS = 101
 _SUCCESS_STATUSES = range(200, 300)
+# Headers of one connection: the proxy sets its own, and sends each request body with its length.
 _HOP_BY_HOP_HEADERS = (
     "connection",
     "keep-alive",
@@ -104,6 +105,7 @@ class ClientConnection(asyncio.StreamReaderProtocol):
         """Close the connection with a TCP reset: the client sees ECONNRESET."""
         sock = self.writer.get_extra_info("socket")
         with suppress(OSError, AttributeError):  # a closed transport has no socket
+            # A linger time of 0 makes the kernel send RST instead of FIN, and discard what is not sent yet.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
@@ -134,6 +136,7 @@ class ProxyExchange:
         """
         server = self.server = await self.pool.acquire()
         self.record.forwarded = True
+        # Unknown from here on: if the connection breaks, the server may have committed the write.
         self.record.committed = None if self.record.is_write else False
         await server.send_request(self._request_bytes(), self.record.method)
         self.record.upstream_status = server.head.status
@@ -160,11 +163,12 @@ class ProxyExchange:
 
     async def relay(self, server: UpstreamConnection) -> bool:
         """Send the whole response; returns whether the client's connection can be reused."""
-        if server.head.status == _SWITCHING_PROTOCOLS:
+        if server.head.status == HTTPStatus.SWITCHING_PROTOCOLS:
             await self._tunnel(server)
             return False
         framing = server.framing
         if framing.length is not None and framing.length <= _BUFFER_BYTES:
+            # The server's connection is reusable after this read, even if the client has disconnected.
             await self.send_response(server, b"".join([piece async for piece in server.iter_body()]))
         else:
             with self.client.streaming():

@@ -62,6 +62,7 @@ class HttpHead(msgspec.Struct):
     def encode(self) -> bytes:
         """Return the bytes of the head."""
         lines = [self.start_line, *(f"{name}: {value}" for name, value in self.headers)]
+        # Latin-1 maps every byte to one character, so that headers pass through the proxy unchanged.
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
     @property
@@ -111,14 +112,14 @@ async def read_head(reader: asyncio.StreamReader) -> HttpHead | None:
     try:
         begun = await reader.readexactly(1)
         if begun == _TLS_HANDSHAKE:
-            raise BadMessageError("TLS where plain HTTP is spoken")
+            raise BadMessageError("a TLS handshake instead of a plain HTTP request")
         raw = begun + await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
         if not (begun + error.partial).strip():
             return None
         raise BadMessageError("the connection ended inside a head") from None
     except asyncio.LimitOverrunError:
-        raise BadMessageError("a head without end") from None
+        raise BadMessageError(f"the head exceeds {MAX_HEAD_BYTES} bytes") from None
     first, *lines = raw[:-4].decode("latin-1").split("\r\n")
     if not all(":" in line for line in lines):
         raise BadMessageError("a header line without a colon")
@@ -163,8 +164,9 @@ async def _chunk_size(reader: asyncio.StreamReader) -> int:
 async def read_request_body(reader: asyncio.StreamReader, head: HttpHead) -> bytes:
     """Read a whole request body; raises `BadMessageError` above a maximum size."""
     content = bytearray()
+    # A request without framing headers has no body; only a response may last until the connection ends.
     async for piece in iter_body(reader, head.framing(BodyFraming(length=0))):
         content += piece
         if len(content) > MAX_REQUEST_BODY_BYTES:
-            raise BadMessageError("a request body without end")
+            raise BadMessageError(f"the request body exceeds {MAX_REQUEST_BODY_BYTES} bytes")
     return bytes(content)

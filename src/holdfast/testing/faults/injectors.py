@@ -101,6 +101,7 @@ async def handle_request(exchange: ProxyExchange, fault: Fault | None) -> bool:
     """
     if fault is None:
         return await exchange.relay(await exchange.forward())
+    # Commit first: the client must not see the failure before the server has decided.
     if fault.commit or fault.kind == "reset-after":
         await exchange.discard_response()
     return await _INJECTORS.get(fault.kind, _respond)(exchange, fault)
@@ -190,6 +191,7 @@ async def _inject_into_watch(exchange: ProxyExchange, fault: Fault) -> bool:
     server = await exchange.forward()
     if server.head.status != _OK:
         return await exchange.relay(server)
+    # The proxy inserts and drops events, so the length that the server declared does not apply.
     others = server.head.without("content-length", "transfer-encoding")
     server.head.headers = [*others, ("Transfer-Encoding", "chunked")]
     client = exchange.client

@@ -72,27 +72,20 @@ class Listener:
         self._tls = tls
         self._server: asyncio.Server | None = None
         self._clients: dict[ClientConnection, asyncio.Task[None]] = {}
-        self._timer: asyncio.TimerHandle | None = None
         self._server_lock = asyncio.Lock()
-        self._end_of_outage: asyncio.Task[None] | None = None
+        self._end_of_outage: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
     async def up(self) -> None:
         """Serve, or end an outage."""
-        await self._serve(self._accept, self._tls)
+        await self._replace_server(self._accept, self._tls)
 
     async def down(self, how: Outage, seconds: float | None = None) -> None:
         """Refuse connections, or accept and reset each, for a duration or until `up`."""
-        if how == "refuse":
-            await self._close_server()
-        else:
-            await self._serve(self._reject, None)
+        await self._replace_server(None if how == "refuse" else self._reject, None)
         for client in tuple(self._clients):
             client.reset()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if seconds is not None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._end_outage)
+            self._end_of_outage = asyncio.get_running_loop().call_later(seconds, self._end_outage)
 
     def _end_outage(self) -> None:
         # The event loop itself keeps no reference to a task: without this one it could disappear.
@@ -100,12 +93,7 @@ class Listener:
 
     async def close(self) -> None:
         """Close the port and all connections."""
-        if self._timer is not None:
-            self._timer.cancel()
-        # `up` may be in progress at the end of an outage; its server must be closed too.
-        if self._end_of_outage is not None:
-            await self._end_of_outage
-        await self._close_server()
+        await self._replace_server(None, None)
         for client, task in tuple(self._clients.items()):
             client.writer.transport.abort()
             task.cancel()
@@ -113,19 +101,26 @@ class Listener:
         self._pool.close()
         self._port_holder.close()
 
-    async def _serve(
-        self, on_connect: Callable[[ClientConnection], None], tls: ssl.SSLContext | None
+    async def _replace_server(
+        self, on_connect: Callable[[ClientConnection], None] | None, tls: ssl.SSLContext | None
     ) -> None:
+        """Close the server, and start another one unless `on_connect` is None."""
         # The end of one outage and the start of the next may overlap; two servers would share the port.
         async with self._server_lock:
+            # The end of an earlier outage must not end this one: it is a timer, or a task that waits for the
+            # lock, unless it is the current task.
+            end = self._end_of_outage
+            if end is not None and end is not asyncio.current_task():
+                end.cancel()
             await self._close_server()
-            self._server = await asyncio.get_running_loop().create_server(
-                lambda: ClientConnection(on_connect),
-                sock=_bind_socket(self.port),
-                backlog=_BACKLOG,
-                ssl=tls,
-                ssl_shutdown_timeout=None if tls is None else 1.0,
-            )
+            if on_connect is not None:
+                self._server = await asyncio.get_running_loop().create_server(
+                    lambda: ClientConnection(on_connect),
+                    sock=_bind_socket(self.port),
+                    backlog=_BACKLOG,
+                    ssl=tls,
+                    ssl_shutdown_timeout=None if tls is None else 1.0,
+                )
 
     async def _close_server(self) -> None:
         """Stop accepting, let accepted connections reach their callback, then close the server.
@@ -154,6 +149,8 @@ class Listener:
         try:
             while await self._serve_request(client):
                 pass
+        # A cancellation comes from `ClientConnection.streaming` or from `close`: it ends this connection and
+        # is not raised again.
         except (OSError, BadMessageError, asyncio.CancelledError):
             client.reset()
         else:
@@ -186,6 +183,8 @@ def _bind_socket(port: int) -> socket.socket:
     # per request.
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # The port holder and the server bind the same port. The holder never listens: the kernel refuses
+    # connections while no server does.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         sock.bind(("127.0.0.1", port))
@@ -263,9 +262,11 @@ class FaultProxy:
         ca = EphemeralCA() if self._use_tls else None
         tls = None if ca is None else _server_tls_context(ca)
         port = self._requested_port
+        self._directory = Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
         try:
             self._listener = Listener(self._upstream, self._selector, self.log, tls, port)
         except OSError as error:
+            self._directory.rmdir()
             raise UsageError(f"port: {port} cannot be listened on: {error}", cause=error) from error
         # A separate thread: a test that blocks in a call must not block the proxy that answers it.
         self._loop = asyncio.new_event_loop()
@@ -273,15 +274,19 @@ class FaultProxy:
             target=self._loop.run_forever, name="holdfast-fault-proxy", daemon=True
         )
         self._thread.start()
-        self.up()
-        self._directory = Path(tempfile.mkdtemp(prefix="holdfast-faults-"))
-        write_kubeconfig(
-            self.kubeconfig,
-            url=self.url,
-            ca=ca.certificate if ca else None,
-            client=ca.issue("fault-proxy-client") if ca else None,
-            user=self._upstream.user,
-        )
+        try:
+            self.up()
+            write_kubeconfig(
+                self.kubeconfig,
+                url=self.url,
+                ca=ca.certificate if ca else None,
+                client=ca.issue("fault-proxy-client") if ca else None,
+                user=self._upstream.user,
+            )
+        # Also for Ctrl-C: `__exit__` does not run if `__enter__` raises.
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """Close every connection and stop listening; does nothing if it is stopped."""
@@ -326,6 +331,7 @@ class FaultProxy:
         self._run_in_loop(self._listener.up())
 
     def _run_in_loop(self, work: Coroutine[Any, Any, None]) -> None:
+        # Callers are threads of the test; sockets and tasks belong to the thread of the event loop.
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 

@@ -59,6 +59,8 @@ class RequestLog:
 
     def __init__(self, max_records: int = _MAX_RECORDS) -> None:
         self._records: deque[RequestRecord] = deque(maxlen=max_records)
+        # The proxy's thread adds records while a test iterates; a deque that changes meanwhile raises
+        # RuntimeError.
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
 

@@ -123,13 +123,13 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         for key in ("commit", "seconds", "bytes", "status", "events", "retry_after"):
             if getattr(self, key) is not None and key not in kind.settings:
                 accepted = ", ".join(sorted(kind.settings)) or "no settings"
-                raise FaultScriptError(f"{key}: means nothing to {self.kind}, which takes {accepted}")
+                raise FaultScriptError(f"{key}: not a setting of {self.kind}, which accepts {accepted}")
         _check_bounds(self, _FAULT_BOUNDS)
         for form in self.retry_after_forms:
             if form.startswith("date:") and not _RETRY_AFTER_DATE.fullmatch(form):
                 raise FaultScriptError(f"retry_after: {form!r} is not of the form date:+SECONDS")
             if not form.isascii() or not form.isprintable():
-                raise FaultScriptError(f"retry_after: {form!r} cannot stand in a header")
+                raise FaultScriptError(f"retry_after: {form!r} is not valid in a header")
 
     @property
     def duration(self) -> float:
@@ -169,7 +169,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             try:
                 re.compile(getattr(self, key))
             except re.error as error:
-                raise FaultScriptError(f"{key}: no regular expression: {error}") from None
+                raise FaultScriptError(f"{key}: not a valid regular expression: {error}") from None
         for method in self.methods:
             if not method.isalpha() or method != method.upper():
                 raise FaultScriptError(f"methods: {method!r} is not an HTTP method in capitals")
@@ -202,7 +202,7 @@ def rule(*faults: Fault | str | dict[str, Any], **settings: Any) -> Rule:
     shared = {key: settings.pop(key) for key in tuple(settings) if key in _FAULT_SETTINGS}
     for key in shared:
         if not any(isinstance(fault, str) and _accepts_setting(fault, key) for fault in faults):
-            raise FaultScriptError(f"{key}: means nothing to any fault of this rule")
+            raise FaultScriptError(f"{key}: not a setting of any fault of this rule")
     converted = [_to_fault(fault, shared) for fault in faults]
     for key in ("methods", "nth"):
         if isinstance(settings.get(key), str | int):

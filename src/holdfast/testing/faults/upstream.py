@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
-import tempfile
 import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.errors import UsageError
+from holdfast.kube import temporary_secret_file
 from holdfast.testing.faults.http1 import (
     MAX_HEAD_BYTES,
     BadMessageError,
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
+# Below the 90 s after which kube-apiserver closes idle connections: a request must not meet the close.
 _IDLE_SECONDS = 20.0
-_SWITCHING_PROTOCOLS = 101
-_BODILESS_STATUSES = frozenset({_SWITCHING_PROTOCOLS, 204, 304})
+_BODILESS_STATUSES = frozenset({HTTPStatus.SWITCHING_PROTOCOLS, 204, 304})
 _CERTIFICATE_KEYS = ("client-certificate", "client-key")
 
 
@@ -59,13 +60,14 @@ def upstream_from_kubeconfig(path: Path, context: str | None = None) -> Upstream
     cluster = _named_entry(content, "clusters", "cluster", chosen.get("cluster", ""), path)
     user = _named_entry(content, "users", "user", chosen["user"], path) if chosen.get("user") else {}
     if cluster.get("proxy-url"):
-        raise UsageError(f"{path}: proxy-url: the fault proxy cannot go through another proxy")
+        raise UsageError(f"{path}: proxy-url: the fault proxy does not support a proxy to the server")
     url = str(cluster.get("server", ""))
     tls = _tls_context(cluster, user, path.parent) if url.startswith("https") else None
     own = {key: value for key, value in user.items() if not key.startswith(_CERTIFICATE_KEYS)}
     if "tokenFile" in own:
         own["tokenFile"] = str(path.parent / own["tokenFile"])
     upstream = Upstream(url, tls, cluster.get("tls-server-name"), own)
+    # Reject an invalid URL now, not at the first request.
     _ = upstream.address
     return upstream
 
@@ -76,9 +78,9 @@ def _load_kubeconfig(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UsageError(f"{path}: no readable kubeconfig: {error}", cause=error) from error
+        raise UsageError(f"{path}: cannot be read as a kubeconfig: {error}", cause=error) from error
     if not isinstance(content, dict):
-        raise UsageError(f"{path}: no kubeconfig: it holds no mapping")
+        raise UsageError(f"{path}: not a valid kubeconfig: not a mapping")
     return content
 
 
@@ -93,6 +95,7 @@ def _named_entry(content: dict[str, Any], listing: str, key: str, name: str, pat
 def _tls_context(cluster: dict[str, Any], user: dict[str, Any], directory: Path) -> ssl.SSLContext:
     authority = _read_pem(cluster, "certificate-authority", directory)
     context = ssl.create_default_context(cadata=authority.decode() if authority else None)
+    # The server would choose HTTP/2 if it were offered; the proxy supports HTTP/1.1 only.
     context.set_alpn_protocols(["http/1.1"])
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
@@ -105,10 +108,8 @@ def _tls_context(cluster: dict[str, Any], user: dict[str, Any], directory: Path)
 
 def load_key_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """Load a certificate and its key; the ssl module reads them from files only."""
-    with tempfile.NamedTemporaryFile(prefix="holdfast-faults-") as file:
-        file.write(certificate + b"\n" + key)
-        file.flush()
-        context.load_cert_chain(file.name)
+    with temporary_secret_file(certificate + b"\n" + key) as path:
+        context.load_cert_chain(path)
 
 
 def _read_pem(entry: dict[str, Any], name: str, directory: Path) -> bytes | None:
@@ -142,7 +143,7 @@ class UpstreamConnection:
 
     async def _read_final_head(self) -> HttpHead:
         while head := await read_head(self.reader):
-            if head.status >= _SWITCHING_PROTOCOLS:
+            if head.status >= HTTPStatus.SWITCHING_PROTOCOLS:
                 return head
         raise BadMessageError("no response")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.support.eventually import eventually
 
-from holdfast.errors import BuildToolNotFoundError, HoldfastError, TemporaryError, UsageError
+from holdfast.errors import HoldfastError, TemporaryError, ToolNotFoundError, UsageError
 from holdfast.testing.apiserver import KubeServer
 from holdfast.testing.apiserver.processes import NODE_BINARY_VARIABLE, ChildProcess, free_ports, node_binary
 
@@ -103,9 +103,7 @@ def test_missing_binary_error_has_hint(monkeypatch):
     monkeypatch.delenv(NODE_BINARY_VARIABLE, raising=False)
 
     def unbuilt():
-        raise BuildToolNotFoundError(
-            "the node's programs are not built yet", hint="Run `holdfast image build`."
-        )
+        raise ToolNotFoundError("the node's programs are not built yet", hint="Run `holdfast image build`.")
 
     monkeypatch.setattr("holdfast.images.recipe.node_binary_path", unbuilt)
     with pytest.raises(HoldfastError, match="not built yet") as caught:
@@ -119,8 +117,9 @@ def test_server_exit_reports_its_output_and_leaves_nothing(tmp_path, monkeypatch
     fake.chmod(0o755)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     server = KubeServer(binary=fake, timeout=20)
-    with pytest.raises(TemporaryError, match="cannot start"):
+    with pytest.raises(TemporaryError, match="cannot start") as caught:
         server.start()
+    assert str(tmp_path) not in caught.value.hint
     assert not list(tmp_path.glob("holdfast-kube-*"))
     with pytest.raises(UsageError, match="not running"):
         _ = server.kubeconfig

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import json
@@ -20,7 +21,10 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.testing.ephemeral_pki import EphemeralCA, write_key_pair, write_kubeconfig
 from holdfast.testing.faults import FaultProxy, rule
-from holdfast.testing.faults.upstream import upstream_from_kubeconfig
+from holdfast.testing.faults.proxy import Listener
+from holdfast.testing.faults.request_log import RequestLog
+from holdfast.testing.faults.rules import FaultSelector
+from holdfast.testing.faults.upstream import Upstream, upstream_from_kubeconfig
 
 
 def entry(path, listing, key):
@@ -100,6 +104,15 @@ def test_proxy_uses_kubeconfig_certificate_and_forwards_tokens(tmp_path):
     assert b"Host: 127.0.0.1" in seen["request"]
 
 
+def test_client_key_is_not_written_to_disk(tmp_path, monkeypatch):
+    authority, path = EphemeralCA(), tmp_path / "kubeconfig"
+    write_kubeconfig(
+        path, url="https://127.0.0.1:1", ca=authority.certificate, client=authority.issue("alice")
+    )
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    assert upstream_from_kubeconfig(path).tls is not None
+
+
 def kubeconfig(tmp_path, **changes):
     path = tmp_path / "config"
     write_kubeconfig(path, url="https://127.0.0.1:1", ca=None, client=None)
@@ -123,7 +136,7 @@ def test_relative_paths_resolve_against_kubeconfig(tmp_path):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda d: d / "missing", "no readable kubeconfig"),
+        (lambda d: d / "missing", "cannot be read as a kubeconfig"),
         (lambda d: kubeconfig(d, server="ftp://x"), "upstream: 'ftp://x'"),
         (lambda d: kubeconfig(d, **{"proxy-url": "http://x"}), "proxy-url"),
     ],
@@ -146,6 +159,51 @@ def test_ports_are_validated_and_taken_port_is_named(upstream):
         with pytest.raises(UsageError, match=r"port: \d+ cannot be listened on"):
             proxy.start()
         proxy.stop()
+
+
+def test_failed_start_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    proxy = FaultProxy(Upstream("http://127.0.0.1:1", user={"token": object()}))
+    with pytest.raises(TypeError):
+        proxy.start()
+    assert not list(tmp_path.iterdir())
+    assert not [t for t in threading.enumerate() if t.name == "holdfast-fault-proxy"]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", proxy.port), timeout=5)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_end_of_earlier_outage_does_not_end_later_one(turns):
+    """The later outage starts some iterations of the event loop after the earlier one."""
+
+    async def scenario():
+        listener = Listener(Upstream("http://127.0.0.1:1"), FaultSelector(), RequestLog(), None, 0)
+        await listener.up()
+        await listener.down("refuse", 0.0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await listener.down("refuse")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", listener.port)
+        await listener.close()
+
+    asyncio.run(scenario())
+
+
+def test_later_of_two_concurrent_outages_lasts():
+    async def scenario():
+        listener = Listener(Upstream("http://127.0.0.1:1"), FaultSelector(), RequestLog(), None, 0)
+        await listener.up()
+        await asyncio.gather(listener.down("reset", 0.0), listener.down("refuse"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", listener.port)
+        await listener.close()
+
+    asyncio.run(scenario())
 
 
 def test_stops_with_open_connections_and_leaves_nothing(upstream):
@@ -212,7 +270,7 @@ def test_command_line_names_invalid_key(tmp_path, text, words):
 
 def test_command_line_requires_kubeconfig_and_has_help():
     process = run()
-    assert "--kubeconfig is needed" in process.communicate(timeout=20)[1]
+    assert "--kubeconfig is required" in process.communicate(timeout=20)[1]
     assert process.returncode == 2
     helped, listed = run("--help").communicate(timeout=20)[0], run("--list").communicate(timeout=20)[0]
     assert "--script" in helped

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from holdfast.testing.apiserver.workload import WORKLOAD_LABEL, Ledger, audit, run_tasks, run_threads
+from holdfast.testing.apiserver.outcome_audit import WORKLOAD_LABEL, Ledger, audit, run_tasks, run_threads
 
 
 class MissingError(Exception):
