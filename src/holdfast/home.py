@@ -6,9 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from pathlib import Path
+
+# Errors of a full disk, an exceeded quota or a file size limit.
+NO_SPACE_ERRNOS = frozenset({errno.EFBIG, errno.ENOSPC, errno.EDQUOT})
 
 
 def config_dir() -> Path:
@@ -34,6 +38,8 @@ def cache_dir() -> Path:
 def ensure_private_dir(path: Path) -> Path:
     """Create a directory and its missing parents with mode 0700; return the path."""
     for folder in (*reversed(path.parents), path):
+        # Not `mkdir(parents=True, mode=...)`, which gives the mode to the last directory only: other users
+        # could read the parents.
         if not folder.exists():
             folder.mkdir(mode=0o700, exist_ok=True)
     return path
@@ -43,24 +49,29 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o600) -> None
     """Replace a file: after a crash its content is the old one or the new one, complete."""
     ensure_private_dir(path.parent)
     data = content.encode() if isinstance(content, str) else content
+    # In the directory of the target, because a rename is atomic within one file system only. A kill before
+    # the rename leaves this hidden file and the old content of `path`.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
+            # Before the content is written: it is never readable with a wider mode. mkstemp sets 0600.
             os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
+            # Before the rename: otherwise a power failure can leave the new name with an empty file.
             os.fsync(file.fileno())
         Path(temporary).replace(path)
     except BaseException:
+        # Also after Ctrl-C: the temporary file may contain a private key.
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
         raise
-    fsync_directory(path.parent)
+    fsync_path(path.parent)
 
 
-def fsync_directory(path: Path) -> None:
-    """Flush the entries of a directory to disk: renamed and new files survive a power failure."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def fsync_path(path: Path) -> None:
+    """Flush a file, or the entries of a directory, to disk: renamed and new files survive a power failure."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

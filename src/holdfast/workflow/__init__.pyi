@@ -9,6 +9,7 @@ from holdfast.workflow.lock import (
     LockHolder as LockHolder,
     NoLock as NoLock,
     locked_error as locked_error,
+    process_start_ticks as process_start_ticks,
 )
 from holdfast.workflow.preview import Plan as Plan, PlannedStep as PlannedStep
 from holdfast.workflow.runner import RunResult as RunResult

@@ -45,6 +45,7 @@ def decide(facts: DecisionInput) -> StepDecision:
     probe_result, record = facts.probe_result, facts.record
     if facts.always:
         return StepDecision("run", "runs every time (read-only)")
+    # Before the fingerprints are compared: running a step whose state is unknown could repeat its effect.
     if probe_result is not None and probe_result.state == "unknown":
         return StepDecision("wait", _join_reason("state unknown", probe_result.reason))
     change = _change_reason(facts, record) if record is not None else ""

@@ -72,10 +72,12 @@ class Graph:
 
     def _check_references(self) -> None:
         for name, needs in self.needs.items():
-            for need in needs:
-                if need not in self.steps:
+            forgets = self.steps[name].forgets
+            references = [*(("needs", need) for need in needs), *([("forgets", forgets)] if forgets else ())]
+            for verb, other in references:
+                if not isinstance(other, str) or other not in self.steps:
                     raise WorkflowError(
-                        f"step {name!r} needs {need!r}, which does not exist",
+                        f"step {name!r} {verb} {other!r}, which does not exist",
                         hint=f"The steps are: {_format_names(self.steps)}.",
                     )
 

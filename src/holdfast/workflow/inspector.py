@@ -86,6 +86,7 @@ class StepInspector:
     def _encode_secret(self, value: object) -> object:
         if not isinstance(value, Secret):
             raise TypeError(f"{type(value).__name__} is neither JSON nor a Secret")
+        # Registered before probe and `run`, so that the value is masked in all events and errors of the step.
         self.run_context.redactor.add(value)
         return {"secret": value.ref, "digest": self._short_digest(value.reveal())}
 
@@ -114,6 +115,7 @@ class StepInspector:
             return StepTask(step, context, fingerprint, inputs, record)
         context.in_flight = record.state != "done"
         context.previous_raw = record.result
+        # Stays set after failed runs: until the step has run, its probe may see the effect of other inputs.
         stale = record.stale or record.fingerprint != fingerprint
         return StepTask(step, context, fingerprint, inputs, record, stale)
 
@@ -194,7 +196,7 @@ class StepInspector:
         """Return the result of a step that is skipped; None if it is unknown."""
         probe_result, record = task.context.probe_result, task.record
         if probe_result is not None and probe_result.result is not None:
-            return encode_result(task.step.name, probe_result.result, self.run_context.redactor)
+            return encode_result(task.step.name, probe_result.result)
         if adopted or record is None or (record.adopted and record.result == NULL_RESULT):
             return None
         return record.result

@@ -47,6 +47,7 @@ class Journal:
         self._interrupts = interrupts
         self._records: dict[str, StepRecord] = {}
         self._forget: list[str] = []
+        # The coordinator records outcomes; worker threads record late intents and produced results.
         self._lock = threading.Lock()
 
     def record_intents(self, inspector: StepInspector, tasks: Iterable[StepTask]) -> None:
@@ -101,6 +102,7 @@ class Journal:
             redact_results_of: steps whose stored results are deleted; their records are kept.
         """
         with self._lock:
+            # Earlier commits may have written these results: the secret has to be removed from the store too.
             if redact_results_of:
                 stored = {**self._store.load(self._scope), **self._records}
                 for name in redact_results_of & stored.keys():
@@ -114,6 +116,7 @@ class Journal:
         if self._records or self._forget:
             with self._interrupts.writing():
                 self._store.commit(self._scope, self._records, self._forget)
+                # After the commit: if it fails, `finish` writes the same records.
                 self._records, self._forget = {}, []
 
 
@@ -159,20 +162,25 @@ def delete_old_runs(store: SQLiteStore, keep: int) -> list[str]:
 
 
 @contextmanager
-def open_exclusive(path: Path, command: str, report: StoreEventListener) -> Iterator[SQLiteStore]:
+def open_exclusive(
+    path: Path, command: str, report: StoreEventListener, *, lock: Lock | None = None
+) -> Iterator[SQLiteStore]:
     """Open an existing store for changes while no run uses it.
 
-    The lock file next to the store keeps runs away. If there is none, the store must contain no live run.
+    A lock file next to the store keeps runs away, else `lock` does. Without that file, the store must contain
+    no live run: its runs may take another lock, for example one on a remote host.
     """
     from holdfast.workflow.store import SQLiteStore, check_path
 
     check_path(path, readonly=True)
     lock_path = path.with_name("lock")
-    lock: Lock = FileLock(lock_path) if lock_path.exists() else NoLock()
+    has_lock_file = lock_path.exists()
+    lock = FileLock(lock_path) if has_lock_file else lock or NoLock()
     lock.acquire(LockHolder.current_process(command))
     store = SQLiteStore(path)
     try:
-        if isinstance(lock, NoLock):
+        # This check does not exclude a run that starts later.
+        if not has_lock_file:
             _raise_if_running(SQLiteStore(path, readonly=True))
         store.open(report)
         yield store
@@ -199,4 +207,4 @@ def _mark_if_dead(run: RunRecord, store: SQLiteStore) -> RunRecord:
 
 
 def _is_alive(run: RunRecord) -> bool:
-    return LockHolder(run.pid, run.host, boot=run.boot, born=run.born).is_alive()
+    return LockHolder(run.pid, run.host, boot=run.boot, start_ticks=run.start_ticks).is_alive()

@@ -19,6 +19,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.errors import LockedError, LockLostError, StoreError, StoreFullError
+from holdfast.home import NO_SPACE_ERRNOS
 
 # Index of `starttime` in /proc/PID/stat, counted after the command name.
 _START_TIME_FIELD = 19
@@ -32,25 +33,31 @@ def _boot_id() -> str:
         return ""
 
 
-def _process_start_ticks(pid: int) -> int:
-    """Return the start time of a process in ticks since boot; 0 if it is unknown."""
+def process_start_ticks(pid: int) -> int | None:
+    """Return the start time of a process in ticks since boot.
+
+    0 means that it is unknown; None that the process does not exist or is a zombie.
+    """
     try:
+        with suppress(PermissionError):  # it exists and belongs to another user
+            os.kill(pid, 0)
         # The command name may contain anything, including a closing parenthesis.
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[_START_TIME_FIELD])
-    except (OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return None if fields[0] == b"Z" else int(fields[_START_TIME_FIELD])
+    except ProcessLookupError:
+        return None
+    except (OSError, ValueError, IndexError, OverflowError):
         return 0
 
 
 _MAX_HOLDER_BYTES = 4096
-# Errors of a full disk, an exceeded quota or a file size limit.
-NO_SPACE_ERRNOS = frozenset({errno.EFBIG, errno.ENOSPC, errno.EDQUOT})
 
 
 class LockHolder(msgspec.Struct, frozen=True, omit_defaults=True):
     """The process that holds a lock, as it is written into the lock file.
 
-    `ticks` is the age of the boot in seconds when the lock was taken. `born` is the start time of the process
-    in ticks since boot: with `pid` and `boot` it identifies the process after a pid is reused.
+    `boot_seconds` is the age of the boot when the lock was taken. `start_ticks` is the start time of the
+    process in ticks since boot: with `pid` and `boot` it identifies the process after a pid is reused.
     """
 
     pid: int
@@ -59,37 +66,31 @@ class LockHolder(msgspec.Struct, frozen=True, omit_defaults=True):
     run: str = ""
     since: float = 0.0
     boot: str = ""
-    ticks: float = 0.0
-    born: int = 0
+    boot_seconds: float = 0.0
+    start_ticks: int = 0
 
     @classmethod
     def current_process(cls, command: str = "", run: str = "") -> LockHolder:
         """Return this process as a holder, since now."""
-        ticks = time.clock_gettime(time.CLOCK_BOOTTIME)
-        pid, boot = os.getpid(), _boot_id()
-        return cls(
-            pid, socket.gethostname(), command, run, time.time(), boot, ticks, _process_start_ticks(pid)
-        )
+        pid, boot_seconds = os.getpid(), time.clock_gettime(time.CLOCK_BOOTTIME)
+        ticks = process_start_ticks(pid) or 0
+        return cls(pid, socket.gethostname(), command, run, time.time(), _boot_id(), boot_seconds, ticks)
 
     def is_alive(self) -> bool:
         """Report whether the process exists; on another host it counts as alive."""
         if self.host != socket.gethostname():
             return True
+        # After a reboot the process is gone, even if its pid is in use again.
         if self.boot and _boot_id() not in {self.boot, ""}:
             return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except OSError:
-            pass  # it exists and belongs to another user
+        ticks = process_start_ticks(self.pid)
         # Another start time: the kernel has given the pid to another process.
-        return not self.born or _process_start_ticks(self.pid) in {self.born, 0}
+        return ticks is not None and (ticks == self.start_ticks or 0 in {ticks, self.start_ticks})
 
     def age_seconds(self) -> float:
         """Return how long the lock has been held; during one boot, independent of clock changes."""
-        if self.boot and self.boot == _boot_id():
-            return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - self.ticks)
+        if self.boot_seconds and self.boot == _boot_id():
+            return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - self.boot_seconds)
         return max(0.0, time.time() - self.since)
 
     def describe(self) -> str:
@@ -169,11 +170,13 @@ class FileLock:
                 if self._fd is None:
                     os.close(fd)
         _held_locks.add(self)
+        # Until this write, the file is empty or still names a holder that was killed.
         self._write_holder(self._fd, msgspec.json.encode(holder))
 
     def check(self) -> None:
         if self._fd is None:
             raise LockLostError(f"the lock {self.path} is not held")
+        # Another run can create and lock a new file at this path: the lock on the old file has no effect.
         if not _is_same_file(self._fd, self.path):
             raise LockLostError(
                 f"the lock {self.path} was removed or replaced during the run; the run stopped",
@@ -199,6 +202,7 @@ class FileLock:
             if _is_same_file(fd, self.path):
                 with suppress(OSError):  # a stale holder in the file does no harm
                     os.ftruncate(fd, 0)
+            # Closing is not enough: a child that has not called exec yet has a copy of the descriptor.
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
@@ -235,6 +239,7 @@ class FileLock:
 
         In a shared (sticky) directory, the kernel refuses O_CREAT on a file of another user.
         """
+        # O_NOFOLLOW: a link of another user must not direct the write to a file of this user.
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         while True:
             try:
@@ -250,6 +255,8 @@ class FileLock:
 
     def _close_in_child(self) -> None:
         if self._fd is not None:
+            # Close only: both processes share one open file description, and LOCK_UN would release the
+            # parent's lock.
             os.close(self._fd)
             self._fd = None
 
@@ -269,6 +276,7 @@ def _close_locks_in_child() -> None:
     _held_locks.clear()
 
 
+# O_CLOEXEC takes effect at exec only: a forked child that outlives its parent would keep the lock.
 os.register_at_fork(after_in_child=_close_locks_in_child)
 
 

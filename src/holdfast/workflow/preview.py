@@ -151,9 +151,7 @@ class _PlanBuilder:
             return "verify", f"runs after {pending} (read-only)"
         if task.step.repeat == "always":
             task.context.attempt = 1
-            self._run_context.results[name] = encode_result(
-                name, task.step.run(task.context), self._run_context.redactor
-            )
+            self._run_context.redactor.store_result(name, encode_result(name, task.step.run(task.context)))
             return "verify", "runs every time (read-only)"
         try:
             probe_result = self._inspector.probe(task)
@@ -196,7 +194,7 @@ class _PlanBuilder:
         if raw is None:
             self._missing_results.append(task.step.name)
         else:
-            self._run_context.results[task.step.name] = raw
+            self._run_context.redactor.store_result(task.step.name, raw)
 
     def _first_pending_need(self, name: str) -> str | None:
         needs = self._run_context.graph.needs[name]

@@ -56,6 +56,8 @@ class InterruptHandler:
         return "on request" if self._stop.is_set() and not self._signal_count else "by Ctrl-C"
 
     def __enter__(self) -> Self:
+        # SIG_IGN: the parent (nohup, a background job) wants no Ctrl-C. None: the handler is not from Python
+        # and could not be restored.
         if self._created_on_main_thread and signal.getsignal(signal.SIGINT) not in {signal.SIG_IGN, None}:
             self._previous_handler = signal.signal(signal.SIGINT, self._on_signal)
         return self
@@ -68,6 +70,8 @@ class InterruptHandler:
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._signal_count += 1
         self._stop.set()
+        # The handler runs on the main thread between two bytecodes, and the exception surfaces in the code
+        # there. The flags restrict it to code that may be interrupted.
         if (self.is_forced or self._interruptible) and not (self._writing or self._ignoring_signals):
             raise KeyboardInterrupt
 
@@ -91,11 +95,13 @@ class InterruptHandler:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Delay even the second Ctrl-C until the block ends: a half-written store would lose records."""
+        # A flag suffices: the journal's lock allows one write at a time, on any thread.
         self._writing = True
         try:
             yield
         finally:
             self._writing = False
+            # On a worker thread as well: the scheduler raises the exception again in the coordinator.
             if self.is_forced and not self._ignoring_signals:
                 raise KeyboardInterrupt
 
@@ -151,7 +157,7 @@ class Runner:
             pid=self._holder.pid,
             host=self._holder.host,
             boot=self._holder.boot,
-            born=self._holder.born,
+            start_ticks=self._holder.start_ticks,
             started=self._holder.since,
         )
         self._run_context = RunContext(workflow.graph, params, self._bus, self._lock, self._run_record.id)
@@ -163,11 +169,13 @@ class Runner:
 
     def run(self) -> RunResult:
         """Run all steps. Raises the first error after all outcomes have been recorded."""
+        # The lock first: only its holder may write to the store and declare earlier runs dead.
         self._lock.acquire(self._holder)
         try:
             with self._interrupts:
                 return self._run_locked()
         finally:
+            # Before the release: the next run may open or replace the store as soon as it has the lock.
             self._store.close()
             # A forced stop leaves effects running on threads: then the process keeps the lock until it ends.
             if self._scheduler is None or not self._scheduler.running:
@@ -177,6 +185,7 @@ class Runner:
         store, graph = self._store, self._run_context.graph
         store.open(self._report_store_event)
         records = store.load(self._workflow.name)
+        # The lock excludes other runs, so the process of every unfinished run has died.
         store.begin(
             self._run_record,
             [dead_run_record(run, store.load(run.workflow)) for run in store.unfinished_runs()],
@@ -195,6 +204,7 @@ class Runner:
         scheduler = self._scheduler = Scheduler(inspector, executor, journal, self._workflow.workers)
         try:
             scheduler.run()
+            # All steps have ended: a Ctrl-C could only prevent the record of that.
             self._interrupts.ignore_further_signals()
         except KeyboardInterrupt:
             forced = "immediately " if self._interrupts.is_forced else ""
@@ -208,6 +218,7 @@ class Runner:
         failed = scheduler.failed
         if failed is not None and failed.error is not None:
             raise self._record_failed_run(journal, failed.error, failed.name)
+        # A stop that arrives after the last step has nothing to stop: the run is finished.
         if self._run_context.stop.is_set() and not self._is_complete():
             raise self._record_failed_run(
                 journal, OperationCancelledError(f"stopped {self._interrupts.stop_cause}")

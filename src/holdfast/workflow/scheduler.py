@@ -79,6 +79,7 @@ class Scheduler:
             self._prepare_ready_steps()
             self._start_tasks()
             if self.running:
+                # The wait may take minutes: a kill meanwhile must not lose the outcomes of finished steps.
                 self._journal.flush()
                 outcome = self._next_outcome()
                 self.running -= 1
@@ -121,6 +122,7 @@ class Scheduler:
             return False
         step = self._graph.steps[name]
         try:
+            # KeyError: a need is not decided yet. `_prepare_ready_steps` tries again when all needs are done.
             needs = [self._fingerprints[need] for need in self._graph.needs[name]]
             has_inputs = name not in self._without_inputs
             inputs = step.inputs(StepContext(self._run_context, step)) if has_inputs else _NO_INPUTS
@@ -132,7 +134,7 @@ class Scheduler:
         self._fingerprints[name] = fingerprint
         self._results[name] = record.result
         reason = f"done in run {record.run}"
-        self._journal.run.skipped.setdefault(reason, []).append(name)
+        self._journal.record_outcome(StepOutcome(name, skipped=reason))
         if not self._run_context.is_silent:
             self._run_context.bus.emit(StepSkipped(step=name, title=step.title or name, reason=reason))
         return True
@@ -145,11 +147,14 @@ class Scheduler:
         self._journal.record_intents(
             self._inspector, [task for task in batch if not self._is_likely_skipped(task)]
         )
+        # Usually this is the main thread, the only one on which Ctrl-C can interrupt a probe.
         if len(batch) == 1 and not self.running:
             self._handle_outcome(self._executor.execute(batch[0]))
             return
         for task in batch:
             self.running += 1
+            # A new thread has an empty context: the copy carries the retry deadline of the caller. A daemon
+            # thread does not keep the process alive after a forced stop.
             context = contextvars.copy_context()
             threading.Thread(
                 target=context.run,
@@ -163,6 +168,8 @@ class Scheduler:
         record = task.record
         if task.step.repeat == "always":
             return True
+        # An intent replaces the `done` record. After a crash before the probe, the next run would adopt the
+        # step without knowing its result.
         return record is not None and record.state == "done" and record.fingerprint == task.fingerprint
 
     def _next_outcome(self) -> StepOutcome | BaseException:

@@ -14,13 +14,12 @@ from urllib.parse import quote, quote_plus
 from holdfast.errors import SecretLeakError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from msgspec import Raw
 
 # Shorter values are not searched for: they occur in almost any text.
 MIN_REDACTED_LENGTH = 6
 
+# Private keys are recognized by their form, even if no step has registered them as secrets.
 _PRIVATE_KEY_MARKER = "PRIVATE KEY-----"
 _KUBECONFIG_KEY_MARKER = '"client-key-data"'
 MASK = "•••"
@@ -57,7 +56,7 @@ class SecretRedactor:
         results: encoded results of steps; `leaked_steps` names those that contain a secret.
     """
 
-    def __init__(self, results: Mapping[str, bytes | Raw] | None = None) -> None:
+    def __init__(self, results: dict[str, Raw] | None = None) -> None:
         self._refs_by_form: dict[str, str] = {}
         self._results = {} if results is None else results
         self._lock = threading.Lock()
@@ -71,10 +70,13 @@ class SecretRedactor:
             new = {
                 form: secret.ref for form in encoded_forms(secret.reveal()) if form not in self._refs_by_form
             }
-            # Replaced, not updated: redact() iterates over the dict without taking the lock.
-            self._refs_by_form = {**self._refs_by_form, **new}
-        if new:
-            texts = [(name, bytes(raw).decode(errors="replace")) for name, raw in list(self._results.items())]
+            known = {**self._refs_by_form, **new}
+            # Replaced, not updated: redact() iterates over the dict without taking the lock. Longest first: a
+            # form that is a part of another one would leave the rest of the other one unmasked.
+            self._refs_by_form = {form: known[form] for form in sorted(known, key=len, reverse=True)}
+            # A step may have returned the value before it was registered: search the earlier results too.
+            results = list(self._results.items()) if new else []
+            texts = [(name, bytes(raw).decode(errors="replace")) for name, raw in results]
             self.leaked_steps |= {name for name, text in texts if any(form in text for form in new)}
         if self.leaked_steps:
             names = ", ".join(map(repr, sorted(self.leaked_steps)))
@@ -85,7 +87,17 @@ class SecretRedactor:
                 " its location instead.",
             )
 
-    def find_secret(self, text: str) -> str | None:
+    def store_result(self, step: str, raw: Raw) -> None:
+        """Make a result available to readers. Raises `SecretLeakError` if it contains a secret."""
+        # With the lock: a secret that another thread registers now is found either here or by `add`.
+        with self._lock:
+            secret = self._find_secret(bytes(raw).decode(errors="replace"))
+            if secret is not None:
+                self.leaked_steps.add(step)
+                raise SecretLeakError(f"step {step!r} returned {secret}; secrets are not stored")
+            self._results[step] = raw
+
+    def _find_secret(self, text: str) -> str | None:
         """Describe the first secret in a text; None if it contains none."""
         if _PRIVATE_KEY_MARKER in text or _KUBECONFIG_KEY_MARKER in text:
             return "a private key"
@@ -101,11 +113,13 @@ class SecretRedactor:
         for form in self._refs_by_form:
             if form in text:
                 text = text.replace(form, MASK)
+        # The whole text is masked: a truncated key has no end that could be searched for.
         return text if _PRIVATE_KEY_MARKER not in text else MASK
 
 
 def encoded_forms(value: bytes) -> set[str]:
     """Return the value as it may occur in a text: plain, and encoded as JSON, base64 and URL."""
+    # Without padding, because some encoders omit it.
     forms = {encode(value).decode().rstrip("=") for encode in (base64.b64encode, base64.urlsafe_b64encode)}
     try:
         text = value.decode()

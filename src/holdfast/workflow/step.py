@@ -103,12 +103,14 @@ class Step:
         repeat: Repeat | None = None,
         policy: Policy | None = None,
         touches: Sequence[str] | None = None,
+        forgets: str | None = None,
     ) -> None:
         constant_inputs = dict(inputs) if isinstance(inputs, Mapping) else None
         overrides: dict[str, object] = {
             "name": name, "run": run, "probe": probe, "restore": restore, "title": title, "needs": needs,
             "inputs": inputs if constant_inputs is None else lambda _ctx: constant_inputs, "reads": reads,
             "version": version, "repeat": repeat, "policy": policy, "touches": touches,
+            "forgets": forgets,
         }  # fmt: skip
         self.__dict__.update({key: value for key, value in overrides.items() if value is not None})
 

@@ -30,6 +30,7 @@ def _to_holdfast_error(step: str, error: Exception, redactor: SecretRedactor) ->
         error = StepError(message, cause=error)
         for note in notes:
             error.add_note(note)
+    # Masks what is displayed and stored; `__cause__` keeps its original text.
     error.args = tuple(redactor.redact(part) if isinstance(part, str) else part for part in error.args)
     error.message, error.hint = redactor.redact(error.message), redactor.redact(error.hint)
     if hasattr(error, "__notes__"):
@@ -57,6 +58,8 @@ class StepExecutor:
         self._journal = journal
         self._interrupts = interrupts
         self._probe_policy = probe_policy
+        # One producer at a time, or two readers would run the same step twice. Reentrant: the step may itself
+        # read a result that has to be produced.
         self._produce_lock = threading.RLock()
         self.rerun_steps: list[str] = []
         self._run_context.produce_result = self.produce_result
@@ -77,6 +80,7 @@ class StepExecutor:
         Raises:
             StepResultError: the result cannot be produced.
         """
+        # A probe may read the result: the probe is interruptible, but this block can cause an effect.
         with self._produce_lock, self._interrupts.interruptible(enabled=False):
             if name in self._run_context.results:
                 return
@@ -84,8 +88,8 @@ class StepExecutor:
             probe_result = self._probe(task)
             if probe_result is not None and probe_result.state == "done":
                 if probe_result.result is not None:
-                    raw = encode_result(name, probe_result.result, self._run_context.redactor)
-                    self._run_context.results[name] = raw
+                    raw = encode_result(name, probe_result.result)
+                    self._run_context.redactor.store_result(name, raw)
                     record = self._inspector.step_record(task, "done", result=raw, adopted=True)
                     self._journal.record_outcome(StepOutcome(name, record=record))
                     return
@@ -104,6 +108,7 @@ class StepExecutor:
         except Exception as error:  # noqa: BLE001  a step may raise anything
             outcome = self.failure_outcome(task, error, started_at)
         self._journal.record_outcome(outcome)
+        # On disk before the reader continues: a crash in the reader must not repeat this step.
         self._journal.flush()
         if outcome.error is not None:
             raise outcome.error
@@ -113,6 +118,7 @@ class StepExecutor:
         step = task.step
         decision = self._inspector.decide(task, self._probe(task))
         if decision.action == "run":
+            # Before the effect: if a result cannot be produced, the step fails while nothing has changed.
             for name in step.reads:
                 if name not in self._run_context.results:
                     self.produce_result(name, step.name)
@@ -145,9 +151,10 @@ class StepExecutor:
         step, reason = task.step, self._redact(reason)
         seconds = round(time.monotonic() - started_at, 6)
         if raw is not None:
-            self._run_context.results[step.name] = raw
+            self._run_context.redactor.store_result(step.name, raw)
         record = None
-        if adopted or task.intent_recorded:
+        # An intent on disk must not remain: the next run would treat the step as interrupted.
+        if adopted:
             record = self._inspector.step_record(
                 task, "done", seconds, result=raw or NULL_RESULT, adopted=True
             )
@@ -185,7 +192,7 @@ class StepExecutor:
     def _store_result(self, task: StepTask, value: Any) -> msgspec.Raw:
         """Make a result available to readers; after a failed attempt with effect, it comes from the probe."""
         step, run_context = task.step, self._run_context
-        raw = encode_result(step.name, value, run_context.redactor)
+        raw = encode_result(step.name, value)
         if raw == NULL_RESULT and not task.adopted and step.name in run_context.graph.readers:
             readers = ", ".join(map(repr, run_context.graph.readers[step.name]))
             raise StepResultError(
@@ -193,7 +200,7 @@ class StepExecutor:
                 hint=f"Return a value from {step.name!r}, or remove it from `reads`.",
             )
         if raw != NULL_RESULT or not task.adopted:
-            run_context.results[step.name] = raw
+            run_context.redactor.store_result(step.name, raw)
         if task.adopted and has_hook(step, "restore"):
             step.restore(task.context, _decode(raw))
         return raw

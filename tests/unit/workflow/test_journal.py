@@ -15,7 +15,9 @@ from holdfast.workflow.inspector import StepInspector, StepTask
 from holdfast.workflow.journal import Journal, StepOutcome
 from holdfast.workflow.lock import NoLock
 from holdfast.workflow.runner import InterruptHandler
+from holdfast.workflow.scheduler import Scheduler
 from holdfast.workflow.step import RunContext, StepContext
+from holdfast.workflow.step_executor import StepExecutor
 from holdfast.workflow.store import RunRecord, StepRecord
 
 
@@ -86,8 +88,8 @@ def test_step_that_forgets_an_earlier_one_makes_it_run_again(store, last_step_ru
         needs=("wipe",),
         probe=None if last_step_runs else lambda ctx: done("exists"),
         repeat="safe" if last_step_runs else None,
+        forgets="wipe",
     )
-    last.forgets = "wipe"
 
     def probe(ctx):
         return done("continues") if ctx.previous_result else absent("requested")
@@ -96,3 +98,31 @@ def test_step_that_forgets_an_earlier_one_makes_it_run_again(store, last_step_ru
     for _ in range(2):
         Workflow("w", [wipe, last]).run(store=store)
     assert len(runs) == 2
+
+
+def test_skip_is_not_lost_while_another_is_removed():
+    """A worker thread removes a skipped step that runs after all while the coordinator skips another one."""
+    removers = []
+
+    class Interleaved(dict):
+        def setdefault(self, key, default=None):
+            names = super().setdefault(key, default)
+            if "a" in names:
+                removers.append(threading.Thread(target=journal.remove_skip, args=("a",)))
+                removers[0].start()
+                removers[0].join(
+                    0.2
+                )  # it waits for the skip, or it removes the list that the skip is added to
+            return names
+
+    steps = [Step(name, run=lambda ctx: None, repeat="safe") for name in "ab"]
+    context = RunContext(Workflow("w", steps).graph, None, EventBus(), NoLock(), "r")
+    inspector, journal = StepInspector(context, {}, b"k" * 32), journal_of(MemoryStore())
+    for step in steps:
+        fingerprint = inspector.compute_fingerprint(step, {}, [])
+        inspector.records[step.name] = StepRecord(state="done", run="r0", fingerprint=fingerprint)
+    journal.run.skipped = Interleaved()
+    executor = StepExecutor(inspector, journal, InterruptHandler(context.stop), None)
+    Scheduler(inspector, executor, journal, 1).run()
+    removers[0].join(10)
+    assert journal.run.skipped == {"done in run r0": ["b"]}

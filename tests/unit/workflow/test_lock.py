@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.errors import LockedError, LockLostError, StoreError, TemporaryError
 from holdfast.remote import RemoteLock
-from holdfast.workflow import FileLock, LockHolder
+from holdfast.workflow import FileLock, LockHolder, process_start_ticks
 
 HOLD = """
 import sys, signal
@@ -379,3 +379,22 @@ def test_pipe_or_symlink_as_lock_file_has_no_holder(tmp_path):
     assert FileLock(pipe).holder() is None
     assert FileLock(link).holder() is None
     assert FileLock(large).holder() == msgspec.json.decode(large.read_bytes()[:4096], type=LockHolder)
+
+
+def test_zombie_and_reused_pid_are_not_alive():
+    with subprocess.Popen(["sleep", "60"]) as child:
+        holder = LockHolder(child.pid, os.uname().nodename, start_ticks=process_start_ticks(child.pid))
+        assert holder.is_alive()
+        assert not msgspec.structs.replace(holder, start_ticks=1).is_alive()
+        assert msgspec.structs.replace(holder, start_ticks=0).is_alive(), "unknown start time"
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert process_start_ticks(child.pid) is None
+        assert not holder.is_alive()
+    assert not holder.is_alive()
+
+
+def test_age_of_holder_without_boot_time_is_by_wall_clock():
+    """As in the lock file of an older process."""
+    holder = msgspec.structs.replace(LockHolder.current_process(), boot_seconds=0.0)
+    assert holder.age_seconds() < 60

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
+import msgspec
 import pytest
 
 from holdfast.errors import SecretLeakError
 from holdfast.events import RetryScheduled
 from holdfast.retry import Policy, constant, testing_mode
-from holdfast.workflow import MemoryStore, Secret, SQLiteStore, Step, Workflow
+from holdfast.workflow import MemoryStore, Secret, SQLiteStore, Step, Workflow, absent, done
 from holdfast.workflow.secrets import SecretRedactor
 
 if TYPE_CHECKING:
@@ -132,3 +135,51 @@ def test_redaction_of_history_runs_once_per_secret():
     for _ in range(100):
         vault.add(Secret("env:PW", VALUE))
     assert looked == [1]
+
+
+@pytest.mark.parametrize("values", [(VALUE, f"{VALUE}-2"), (f"{VALUE}-2", VALUE)])
+def test_secret_that_contains_another_is_masked_completely(values):
+    redactor = SecretRedactor()
+    for value in values:
+        redactor.add(Secret("env:PW", value))
+    assert redactor.redact(f"a {VALUE}-2 b {VALUE}") == "a ••• b •••"
+
+
+def test_secret_registered_while_result_is_stored_is_found():
+    checked, go = threading.Event(), threading.Event()
+
+    class Slow(dict):
+        def __setitem__(self, key, value):
+            checked.set()
+            assert go.wait(10)
+            super().__setitem__(key, value)
+
+    redactor = SecretRedactor(Slow())
+    with ThreadPoolExecutor(2) as pool:
+        storing = pool.submit(redactor.store_result, "a", msgspec.Raw(f'"{VALUE}"'.encode()))
+        assert checked.wait(10)
+        adding = pool.submit(redactor.add, Secret("env:PW", VALUE))
+        wait([adding], 0.2)  # it waits for the result, or it searches the results too early
+        go.set()
+        storing.result(10)
+        with pytest.raises(SecretLeakError, match="the result of step 'a'"):
+            adding.result(10)
+    assert redactor.leaked_steps == {"a"}
+
+
+def test_secret_in_recorded_result_of_skipped_step_is_redacted(tmp_path):
+    """The secret is registered before the step with the recorded result is skipped."""
+    path, secrets = tmp_path / "s.db", {}
+    steps = [
+        Step(
+            "a", repeat="always", run=lambda ctx: [ctx.secret("env:PW", value) for value in secrets] and None
+        ),
+        Step("b", needs=["a"], run=lambda ctx: {"token": VALUE}, probe=lambda ctx: state[0]),
+    ]
+    state = [absent()]
+    Workflow("w", steps).run(store=SQLiteStore(path))
+    assert in_files(tmp_path) == ["s.db"]
+    state[0], secrets[VALUE] = done(), 1
+    with pytest.raises(SecretLeakError, match="step 'b' returned the value"):
+        Workflow("w", steps).run(store=SQLiteStore(path))
+    assert in_files(tmp_path) == []

@@ -38,6 +38,12 @@ def test_unknown_dependency_lists_known_steps():
     assert "'a', 'b'" in caught.value.hint
 
 
+@pytest.mark.parametrize("forgets", ["typo", ["a"], 3])
+def test_unknown_forgotten_step_is_rejected(forgets):
+    with pytest.raises(WorkflowError, match=r"step 'b' forgets .*, which does not exist"):
+        Workflow("w", [step("a"), step("b", forgets=forgets)])
+
+
 def test_duplicate_step_name():
     with pytest.raises(WorkflowError, match="two steps are called 'a'"):
         Workflow("w", [step("a"), step("a")])

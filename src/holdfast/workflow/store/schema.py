@@ -37,11 +37,12 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {}
 
 
 class CorruptStoreError(Exception):
-    """The store is corrupt; never leaves this package."""
+    """The store is corrupt. Callers of the store get a `StoreError` with this error as its cause."""
 
 
 def row_digest(scope: str, name: str, body: bytes) -> bytes:
     """Return the digest that a row must carry to be valid."""
+    # Scope and name are included: a body under another key is invalid.
     return blake2b(f"{scope}\0{name}\0".encode() + body, digest_size=DIGEST_SIZE).digest()
 
 
@@ -56,6 +57,7 @@ def create_schema(con: sqlite3.Connection, tool: str, key: bytes | None = None) 
     _write_meta(con, "key", (key or os.urandom(32)).hex())
     _write_meta(con, "tool", tool)
     _write_meta(con, "created", f"{time.time():.0f}")
+    # The file header repeats the version of the rows: `check_schema` detects a file that mixes two stores.
     con.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     con.execute(f"PRAGMA application_id={APPLICATION_ID}")
     con.execute("COMMIT")
@@ -70,6 +72,7 @@ def _read_meta(con: sqlite3.Connection) -> dict[str, str]:
     """Return the meta rows whose digest is correct."""
     meta = {}
     for name, body, digest in con.execute("SELECT name, body, digest FROM meta"):
+        # SQLite does not enforce column types: a damaged row can contain any type.
         if isinstance(name, bytes) and isinstance(body, bytes):
             text = name.decode(errors="replace")
             if row_digest("meta", text, body) == digest:

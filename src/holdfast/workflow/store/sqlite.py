@@ -121,30 +121,35 @@ class SQLiteStore:
             con.execute("BEGIN IMMEDIATE")
             con.executemany("DELETE FROM runs WHERE id = ?", rows)
             con.execute("COMMIT")
+            # The WAL may still contain the deleted rows.
             con.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
         self._with_recovery(delete)
 
     def close(self) -> None:
-        con, self._connection = self._connection, None
-        if con is not None:
-            with suppress(sqlite3.Error):
-                con.close()
+        # With the lock: after a forced stop, a step on another thread may be writing. Its later writes open a
+        # new connection, which is safe: the run keeps its own lock while steps are running.
+        with self._lock:
+            con, self._connection = self._connection, None
+            if con is not None:
+                with suppress(sqlite3.Error):
+                    con.close()
 
-    def _with_recovery(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Use the connection; if the store turns out to be corrupt, replace it and repeat."""
+    def _with_recovery(self, work: Callable[[sqlite3.Connection], T], *, is_replaced: bool = False) -> T:
+        """Use the connection; if the store turns out to be corrupt, replace it once and repeat."""
         with self._lock:
             try:
                 return self._with_connection(work)
             except CorruptStoreError as damage:
+                # The file may have been replaced since `open`: a file of another program must not be renamed.
                 sqlite_file.reject_foreign_file(self.path)
-                if self.readonly:
+                if self.readonly or is_replaced:
                     raise StoreError(
                         f"{self.path} is damaged: {damage}",
                         hint="Run the command again: it sets the store aside and continues from the probes.",
                     ) from damage
                 self._replace_damaged(str(damage))
-                return self._with_connection(work)
+                return self._with_recovery(work, is_replaced=True)
 
     def _with_connection(self, work: Callable[[sqlite3.Connection], T]) -> T:
         con = self._connection
@@ -154,14 +159,19 @@ class SQLiteStore:
             return work(con)
         except sqlite3.Error as error:
             raise sqlite_file.translate_error(error, self.path, writing=not self.readonly) from error
+        except UnicodeEncodeError as error:
+            raise StoreError(f"a record cannot be written to {self.path}: {error}", cause=error) from error
         except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, TypeError, OverflowError) as error:
             raise CorruptStoreError(f"a row cannot be read: {error}") from error
 
     def _connect(self) -> sqlite3.Connection:
         mode = "ro&immutable=1" if self._immutable else "ro" if self.readonly else "rw"
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
+        # Coordinator and worker threads share the connection; `_lock` serializes them.
         con = sqlite3.connect(uri, uri=True, timeout=5.0, isolation_level=None, check_same_thread=False)
+        # The digest covers bytes, and damaged text may not be UTF-8.
         con.text_factory = bytes
+        # For damaged or crafted files: detect invalid cells, and run no unsafe function of the schema.
         con.execute("PRAGMA cell_size_check=ON")
         con.execute("PRAGMA trusted_schema=OFF")
         return con
@@ -184,6 +194,7 @@ class SQLiteStore:
         self._meta = schema.check_schema(con, str(self.path))
         if con.execute("PRAGMA journal_mode=WAL").fetchone()[0] != b"wal":
             raise StoreError(f"{self.path} is on a file system without shared memory, which SQLite needs")
+        # With NORMAL, SQLite does not sync the WAL on commit: a power failure could lose an intent.
         con.execute("PRAGMA synchronous=FULL")
         con.execute(_WAL_AUTOCHECKPOINT)
         con.execute("PRAGMA secure_delete=ON")  # a deleted secret must not stay in free pages
@@ -225,6 +236,7 @@ class SQLiteStore:
         now = clock.monotonic()
         if runs or now >= self._next_file_check:
             self._next_file_check = now + _FILE_CHECK_SECONDS
+            # Writes to an unlinked file succeed, but no later run can read them.
             if sqlite_file.file_identity(self.path) != self._file_id:
                 raise sqlite_file.store_replaced_error(self.path)
         rows = []
@@ -259,6 +271,7 @@ class SQLiteStore:
         key = self.key if "key" in self._meta else None  # fingerprints of the current run stay comparable
         with sqlite_file.atomic_create(self.path) as new:
             try:
+                # Closing copies the WAL into the database file, the only file that gets the final name.
                 with closing(sqlite3.connect(new, isolation_level=None)) as con:
                     schema.create_schema(con, __version__, key)
             except sqlite3.Error as error:
@@ -268,7 +281,7 @@ class SQLiteStore:
     def _replace_damaged(self, reason: str) -> None:
         self.close()
         aside = self._create(sqlite_file.FILE_SUFFIXES)
-        self._with_connection(self._open_for_writing)
+        self._with_recovery(self._open_for_writing, is_replaced=True)
         self._report_damage(aside, reason)
 
     def _report_damage(self, aside: Path, reason: str) -> None:

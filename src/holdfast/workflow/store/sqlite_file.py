@@ -11,8 +11,7 @@ from glob import escape
 from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError, StoreError, StoreFullError, TemporaryError
-from holdfast.home import fsync_directory
-from holdfast.workflow.lock import NO_SPACE_ERRNOS
+from holdfast.home import NO_SPACE_ERRNOS, fsync_path
 from holdfast.workflow.store.schema import APPLICATION_ID, CorruptStoreError
 
 if TYPE_CHECKING:
@@ -30,6 +29,11 @@ _MAX_PATH_BYTES, _MAX_NAME_BYTES = 470, 220
 # A damaged header may differ in a few bytes; another program's database differs in all four of its id.
 _MAX_HEADER_MISMATCHES = 3
 
+# A table is missing, or a value has the wrong type or size: an intact store causes none of these errors.
+_CORRUPTION_CODES = {
+    sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG,
+}  # fmt: skip
 # SQLite reports a disk quota or a file size limit as an I/O error, and only ENOSPC as "full".
 _WRITE_ERROR_CODES = {
     sqlite3.SQLITE_IOERR_WRITE,
@@ -138,22 +142,21 @@ def translate_error(error: sqlite3.Error, path: Path, *, writing: bool) -> Holdf
     """Return the holdfast error for an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", 0)
     kind = code & 0xFF
-    if kind in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+    if kind in _CORRUPTION_CODES:
         return CorruptStoreError(str(error))
     if kind == sqlite3.SQLITE_FULL or code in _WRITE_ERROR_CODES:
         return StoreFullError(f"the store {path} cannot be extended: {error}", cause=error)
+    # SQLite treats a writable file as read-only if the write version in its header (byte 18) is unknown.
     if kind == sqlite3.SQLITE_READONLY and writing and _is_writable(path):
         return CorruptStoreError("its header marks it as read-only")
-    if kind in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR}:
-        return StoreError(
-            f"the store {path} cannot be used: {error}",
-            hint="Check that its disk works and is writable.",
-            cause=error,
-        )
-    if kind in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+    if kind in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}:
         return TemporaryError(f"another program has locked the store {path}: {error}", cause=error)
-    # An intact store causes no other error: a table is missing, or a value has the wrong type.
-    return CorruptStoreError(str(error))
+    # An error of Python's sqlite3 has no code: it does not mean that the file is damaged.
+    return StoreError(
+        f"the store {path} cannot be used: {error}",
+        hint="Check that its disk works and is writable.",
+        cause=error,
+    )
 
 
 def _is_writable(path: Path) -> bool:
@@ -173,8 +176,9 @@ def atomic_create(path: Path) -> Iterator[Path]:
             leftover.unlink(missing_ok=True)
         os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         yield new
+        # The final name appears last: a crash before leaves a `.new-` file, which the next call deletes.
         _link_or_rename(new, path)
-        fsync_directory(path.parent)
+        fsync_path(path.parent)
     except OSError as error:
         kind = StoreFullError if error.errno in NO_SPACE_ERRNOS else StoreError
         raise kind(f"the store {path} cannot be created: {error.strerror}", cause=error) from error
@@ -186,6 +190,7 @@ def atomic_create(path: Path) -> Iterator[Path]:
 
 def _link_or_rename(new: Path, path: Path) -> None:
     try:
+        # A link fails if the name exists; a rename would overwrite a store that another process has created.
         os.link(new, path)
     except FileExistsError:
         return  # another process created the store meanwhile: use that one

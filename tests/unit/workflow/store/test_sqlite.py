@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import sqlite3
 import stat
+import threading
 from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StoreError, StoreFullError, StoreVersionError
+from holdfast.errors import StoreError, StoreFullError, StoreVersionError, TemporaryError
 from holdfast.events import StoreDamaged
 from holdfast.workflow import FileLock, LockHolder, SQLiteStore, Step, Workflow
 from holdfast.workflow.store import RunRecord, StepRecord, schema, sqlite_file
@@ -372,3 +373,73 @@ def test_corruption_found_later_is_reported(tmp_path, world: World, monkeypatch,
     assert [str(copy) for copy in tmp_path.glob("*.damaged-*[0-9a-f]")] == asides
     assert world.of(StoreDamaged)[0].lost == ("a", "b")
     assert flow.run(store=SQLiteStore(path), bus=world.bus).changed == ()
+
+
+def test_close_waits_for_write_of_other_thread(tmp_path):
+    """After a forced stop, the runner closes the store while a step on another thread may still write."""
+    path, inside, go = tmp_path / "s.db", threading.Event(), threading.Event()
+
+    class Slow(dict):
+        def items(self):
+            inside.set()
+            assert go.wait(10)
+            return super().items()
+
+    store, records = filled(path), Slow(late=StepRecord(state="done", run="r1"))
+    store.open()
+    writer = threading.Thread(target=store.commit, args=("w", records))
+    writer.start()
+    assert inside.wait(10)
+    closer = threading.Thread(target=store.close)
+    closer.start()
+    closer.join(0.2)  # it waits for the write, or it closes the connection of the write
+    go.set()
+    writer.join(10)
+    closer.join(10)
+    assert sqlite_file.damaged_copies(path) == []
+    store.open()
+    assert set(store.load("w")) == {"late", "s0", "s1", "s2"}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (None, StoreError),
+        (sqlite3.SQLITE_PROTOCOL, TemporaryError),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, TemporaryError),
+        (sqlite3.SQLITE_NOMEM, StoreError),
+        (sqlite3.SQLITE_MISMATCH, schema.CorruptStoreError),
+        (sqlite3.SQLITE_TOOBIG, schema.CorruptStoreError),
+    ],
+)
+def test_only_errors_of_damaged_files_count_as_corruption(tmp_path, code, kind):
+    error = sqlite3.OperationalError("failed")
+    if code is not None:
+        error.sqlite_errorcode = code
+    assert type(sqlite_file.translate_error(error, tmp_path / "s.db", writing=True)) is kind
+
+
+def test_record_that_cannot_be_encoded_does_not_damage_store(tmp_path):
+    store = filled(tmp_path / "s.db")
+    store.open()
+    with pytest.raises(StoreError, match="a record cannot be written"):
+        store.commit("w", {"x": StepRecord(state="done", run="r1", note="\udc80")})
+    assert set(store.load("w")) == {"s0", "s1", "s2"}
+    assert sqlite_file.damaged_copies(store.path) == []
+
+
+def test_store_that_is_damaged_again_is_one_clear_error(tmp_path):
+    path = tmp_path / "s.db"
+
+    class Damaging(dict):
+        def items(self):
+            con = sqlite3.connect(path, isolation_level=None)
+            con.execute("DROP TABLE steps")
+            con.close()
+            return super().items()
+
+    store = filled(path)
+    store.open()
+    with pytest.raises(StoreError, match=r"is damaged: no such table"):
+        store.commit("w", Damaging(x=StepRecord(state="done", run="r1")))
+    assert sqlite_file.damaged_copies(path)
