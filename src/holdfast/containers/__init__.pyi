@@ -52,8 +52,6 @@ from holdfast.containers.images import (
 )
 from holdfast.containers.labels import GATEWAY as GATEWAY, HELPER as HELPER, INPUTS as INPUTS
 from holdfast.containers.networks import (
-    FIRST_AUTO_PORT as FIRST_AUTO_PORT,
-    LAST_AUTO_PORT as LAST_AUTO_PORT,
     NetworkView as NetworkView,
     create_network as create_network,
     find_network as find_network,

@@ -115,6 +115,7 @@ def normalize_address(address: str) -> str:
 
 def engine_endpoint() -> EngineEndpoint:
     """Return the address with its TLS files, from DOCKER_CERT_PATH and DOCKER_TLS_VERIFY or the context."""
+    # As in the docker command, DOCKER_HOST takes precedence over DOCKER_CONTEXT.
     address = os.environ.get("DOCKER_HOST", "").strip()
     if not address:
         return _context_endpoint() or EngineEndpoint(address="unix:///var/run/docker.sock")

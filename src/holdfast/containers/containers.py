@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.api import parse_timestamp
 from holdfast.containers.errors import call_if_found, change_if_found, translate_errors
+from holdfast.containers.exec import split_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -113,13 +114,14 @@ def rename_container(engine: ContainerEngine, name: str, new_name: str) -> None:
 
 
 def remove_container(engine: ContainerEngine, name: str) -> bool:
-    """Remove a container, running or not, and keep its named volumes; return False if it does not exist."""
+    """Remove a container, running or not, and keep its volumes; return False if it does not exist."""
     import docker.errors
 
     def remove() -> None:
         try:
             engine.client.remove_container(name, force=True)
         except docker.errors.APIError as error:
+            # 409: another request is removing the container. Callers may reuse the name, so wait for the end.
             if "is already in progress" not in str(error):
                 raise
             with suppress(docker.errors.NotFound):
@@ -163,11 +165,11 @@ def container_logs(
     return bytes(raw).decode(errors="replace")
 
 
-def follow_logs(engine: ContainerEngine, name: str, *, tail: int | None = None) -> Iterator[bytes]:
-    """Yield the output of a container until it exits, starting with the last `tail` lines."""
+def follow_logs(engine: ContainerEngine, name: str, *, tail: int | None = None) -> Iterator[str]:
+    """Yield the lines of a container's output until it exits, starting with the last `tail` lines."""
     with translate_errors(f"following the log of {name}", engine.address):
-        yield from engine.client.logs(
-            name, stdout=True, stderr=True, stream=True, follow=True, tail=_tail(tail)
+        yield from split_lines(
+            engine.client.logs(name, stdout=True, stderr=True, stream=True, follow=True, tail=_tail(tail))
         )
 
 
@@ -192,6 +194,7 @@ def reattach_network(
             try:
                 engine.client.disconnect_container_from_network(name, stale, force=True)
             except docker.errors.APIError as error:
+                # The network is gone: the engine may not find it, or not find the container's endpoint in it.
                 if error.status_code not in (403, 404, 500):
                     raise
         engine.client.connect_container_to_network(name, network)
@@ -231,6 +234,7 @@ def _parse_container(raw: Mapping[str, Any]) -> ContainerView:
         hostname=str(config.get("Hostname", "")),
         labels=config.get("Labels") or {},
         environment=dict(item.partition("=")[::2] for item in config.get("Env") or ()),
+        # From the configuration: NetworkSettings.Ports is empty while the container is stopped.
         ports=_published_ports(host_config.get("PortBindings") or {}),
         networks={name: str(endpoint.get("NetworkID", "")) for name, endpoint in networks.items()},
         restart_policy=str((host_config.get("RestartPolicy") or {}).get("Name") or "no"),

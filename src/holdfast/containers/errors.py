@@ -57,6 +57,7 @@ def is_transient(error: BaseException) -> bool:
         return True
     chain = list(causes(error))
     text = " ".join(str(link) for link in chain)
+    # Before the permanent errors, because "task … not found" also contains "not found".
     if _RESTARTING.search(text):
         return True
     if _PERMANENT.search(text):
@@ -107,6 +108,7 @@ def _translate(error: Exception, operation: str, address: str) -> HoldfastError 
 
     chain = list(causes(error))
     text = " ".join(str(link) for link in chain)
+    # The engine has no status code for a full disk: it answers 500 with this text.
     if is_disk_full(text):
         return DiskFullError(f"container engine: no space left on its disk while {operation}")
     if _NO_GPU_DRIVER.search(text):
@@ -129,6 +131,7 @@ def _translate_connection(
 
     import requests
 
+    # Ambiguous: the engine may still carry out the request, so callers probe before they retry.
     if isinstance(error, requests.exceptions.ReadTimeout):
         return ContainerEngineError(f"{operation}: the container engine did not answer in time")
     if any(isinstance(link, PermissionError) for link in chain) or "permission denied" in text.lower():

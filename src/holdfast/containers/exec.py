@@ -48,15 +48,10 @@ class RunningCommand:
 
     def lines(self, stop: threading.Event | None = None) -> Iterator[str]:
         """Start the command and yield its output until it ends, its container ends, or `stop` is set."""
-        rest = b""
         with translate_errors(self._operation, self._engine.address):
             stream = self._engine.client.exec_start(self._exec_id, stream=True)
-            with closing(stream), _close_on_stop(stop, stream):
-                for chunk in stream:
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    yield from (line.decode(errors="replace") for line in lines)
-        if rest:
-            yield rest.decode(errors="replace")
+            with closing(stream), close_on_stop(stop, stream):
+                yield from split_lines(stream)
 
     def exit_code(self) -> int | None:
         """Return the exit code; None while the engine reports the command as running."""
@@ -76,8 +71,18 @@ class RunningCommand:
         return CommandResult(exit_code=code, output=output)
 
 
+def split_lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Yield the lines of a stream as they arrive; the last one may have no line feed."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (line.decode(errors="replace") for line in lines)
+    if rest:
+        yield rest.decode(errors="replace")
+
+
 @contextmanager
-def _close_on_stop(stop: threading.Event | None, stream: Any) -> Iterator[None]:
+def close_on_stop(stop: threading.Event | None, stream: Any) -> Iterator[None]:
     """Close the stream when `stop` is set: a blocked read has no other way to end."""
     if stop is None:
         yield
@@ -126,6 +131,7 @@ def read_directory(engine: ContainerEngine, container: str, path: str) -> dict[s
         for member in archive:
             content = archive.extractfile(member) if member.isfile() else None
             if content is not None:
+                # The engine prefixes each member with the last part of `path`.
                 files[member.name.partition("/")[2]] = content.read()
     return files
 

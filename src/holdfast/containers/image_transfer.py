@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.containers.errors import translate_errors
-from holdfast.containers.exec import CommandResult, RunningCommand
+from holdfast.containers.exec import CommandResult, RunningCommand, close_on_stop
 from holdfast.errors import ContainerEngineError, OperationCancelledError
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class ImageArchiveStream:
                 timeout=read_timeout,
             )
             _raise_for_status(response)
+        # It ends silently if the connection is cut; the command then reports a truncated archive.
         self._stream = CancellableStream(response.iter_content(_CHUNK_SIZE), response)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -128,6 +129,7 @@ class CommandWithInput(RunningCommand):
         with translate_errors(self._operation, engine.address):
             hijacked = engine.client.exec_start(self._exec_id, socket=True)
         self._socket: socket.socket = getattr(hijacked, "_sock", hijacked)
+        # The SDK's timeout is meant for short requests; a command can be silent for longer.
         self._socket.settimeout(None)
         self._response = hijacked._response  # noqa: SLF001 (it owns the connection)
         self._output = bytearray()
@@ -145,17 +147,21 @@ class CommandWithInput(RunningCommand):
                 self._socket.sendall(chunk)
             self._socket.shutdown(socket.SHUT_WR)
         except OSError as error:
-            # After the end of the command, its exit code and output explain the failure.
-            if not isinstance(error, BrokenPipeError | ConnectionResetError) and not self.ended.is_set():
+            # After the end of the command, its exit code and output explain the failure. The reader thread
+            # may need a moment to notice the end.
+            if not isinstance(error, BrokenPipeError | ConnectionResetError) and not self.ended.wait(1.0):
                 raise
 
-    def wait(self) -> CommandResult:
-        """Wait for the end of the command and return its result."""
+    def wait(self, stop: threading.Event | None = None) -> CommandResult:
+        """Wait for the end of the command and return its result. Raises if `stop` was set."""
         self._reader.join()
+        if stop is not None and stop.is_set():
+            raise OperationCancelledError("images: the transfer was stopped; the node may still import them")
         return self.result(demultiplex_output(bytes(self._output)))
 
     def close(self) -> None:
         """Close the connection; a command that still reads gets the end of its input."""
+        # Before `close`: the reader thread holds the lock of the response's buffer until its read ends.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._response.close()
@@ -165,6 +171,7 @@ class CommandWithInput(RunningCommand):
         buffered: Any = self._response.raw._fp.fp  # noqa: SLF001 (the SDK reads it as well)
         with suppress(OSError, ValueError):
             while chunk := buffered.read1(4096):
+                # Reads beyond the limit too, or a full pipe would block the command.
                 if len(self._output) < _MAX_OUTPUT:
                     self._output += chunk
         self.ended.set()
@@ -203,21 +210,17 @@ def transfer_images(
     with (
         closing(ImageArchiveStream(source, names, read_timeout=read_timeout)) as archive,
         closing(CommandWithInput(target, container, argv)) as command,
+        close_on_stop(stop, command),
     ):
+        # The reader thread calls it: a command that ends early also ends a blocked read from the source.
         command.on_end = archive.close
         try:
-            command.send_input(progress.track(_chunks_until_stop(archive, stop)))
+            command.send_input(progress.track(archive))
         except ContainerEngineError:
+            # After the end of the command, this error only means that `on_end` has closed the archive.
             if not command.ended.is_set():
                 raise
-        return command.wait()
-
-
-def _chunks_until_stop(chunks: ImageArchiveStream, stop: threading.Event | None) -> Iterator[bytes]:
-    for chunk in chunks:
-        if stop is not None and stop.is_set():
-            raise OperationCancelledError("stopped while images were being sent; the node has none of them")
-        yield chunk
+        return command.wait(stop)
 
 
 def demultiplex_output(output: bytes) -> str:

@@ -30,6 +30,7 @@ class ImageView(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     architecture: str
     size: int
+    layers: tuple[str, ...] = ()
 
 
 def validate_reference(reference: str) -> str:
@@ -57,6 +58,7 @@ def find_image(engine: ContainerEngine, reference: str) -> ImageView | None:
         labels=(raw.get("Config") or {}).get("Labels") or {},
         architecture=str(raw.get("Architecture", "")),
         size=int(raw.get("Size", 0)),
+        layers=tuple((raw.get("RootFS") or {}).get("Layers") or ()),
     )
 
 
@@ -78,6 +80,7 @@ def remove_unused_image(engine: ContainerEngine, image_id: str) -> bool:
                 return False
             engine.client.remove_image(image_id)
         except docker.errors.APIError as error:
+            # 404: already removed. 409: a container uses the image.
             if error.status_code in (404, 409):
                 return False
             raise
@@ -128,6 +131,7 @@ def _report_progress(
 
 
 def _raise_if_error(message: Mapping[str, Any], operation: str) -> None:
+    # The engine sends status 200 before it loads or pulls: a failure is a message in the stream.
     if "error" not in message:
         return
     if is_disk_full(str(message["error"])):

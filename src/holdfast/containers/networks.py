@@ -16,12 +16,12 @@ from holdfast.containers.labels import GATEWAY
 from holdfast.errors import PortInUseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from holdfast.containers.client import ContainerEngine
 
 # The range for `auto`: below the ephemeral ports that the kernel assigns to outgoing connections.
-FIRST_AUTO_PORT, LAST_AUTO_PORT = 26443, 26999
+AUTO_PORTS = range(26443, 27000)
 _TCP_LISTEN = "0A"
 
 
@@ -45,6 +45,7 @@ def find_network(engine: ContainerEngine, name: str) -> NetworkView | None:
 def create_network(engine: ContainerEngine, name: str, *, gateway: str) -> str:
     """Create a bridge network of a gateway; return its ID."""
     with translate_errors(f"creating network {name}", engine.address):
+        # Without `check_duplicate`, older engines create a second network with the same name.
         network = engine.client.create_network(
             name, driver="bridge", check_duplicate=True, labels={GATEWAY: gateway}
         )
@@ -61,30 +62,31 @@ def remove_network(engine: ContainerEngine, name: str) -> bool:
     )
 
 
-def free_port(
-    *, reserved: Iterable[int] = (), first: int = FIRST_AUTO_PORT, last: int = LAST_AUTO_PORT
-) -> int:
-    """Return the first port of a range that is neither in use on this machine nor reserved.
-
-    Raises:
-        PortInUseError: all ports of the range are taken.
-    """
-    taken = set(reserved)
-    for port in range(first, last + 1):
-        if port not in taken and not is_port_taken(port):
-            return port
-    raise PortInUseError(f"ports {first} to {last}: none is free", hint="Choose a port with --port.")
-
-
 def is_port_taken(port: int, address: str = "127.0.0.1") -> bool:
     """Whether a program on this machine listens on the port."""
     with socket.socket() as probe:
+        # Ignores closed connections in TIME_WAIT; a listening socket still causes an error.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
         except OSError:
             return True
     return False
+
+
+def free_port(
+    reserved: Iterable[int] = (), is_taken: Callable[[int], bool] = is_port_taken, ports: range = AUTO_PORTS
+) -> int:
+    """Return the first port of a range that is neither in use (by default, on this machine) nor reserved.
+
+    Raises:
+        PortInUseError: all ports of the range are taken.
+    """
+    taken = set(reserved)
+    for port in ports:
+        if port not in taken and not is_taken(port):
+            return port
+    raise PortInUseError(f"ports {ports[0]} to {ports[-1]}: none is free", hint="Choose a port with --port.")
 
 
 def reserved_ports(engine: ContainerEngine) -> set[int]:
@@ -121,6 +123,7 @@ def listening_process(port: int) -> str | None:
 
 def parse_listeners(table: str) -> dict[str, int]:
     """Return the ports of the listening sockets in the content of /proc/net/tcp, by inode."""
+    # Columns from 0: 1 is the local address in hexadecimal, 3 the state, 9 the inode.
     rows = (line.split() for line in table.splitlines())
     return {row[9]: int(row[1].rpartition(":")[2], 16) for row in rows if row[3:4] == [_TCP_LISTEN]}
 

@@ -104,13 +104,15 @@ class VolumeJob(msgspec.Struct, frozen=True, kw_only=True):
                 self._get_container(engine)
             return content
         finally:
-            self.remove_leftover(engine)
+            with suppress(HoldfastError):  # keep the content or the first error, as in `run`
+                self.remove_leftover(engine)
 
     def remove_leftover(self, engine: ContainerEngine) -> bool:
         """Remove the container of an earlier job of this gateway, and no other container."""
         container = find_container(engine, self.name)
         if container is None or HELPER not in container.labels:
             return False
+        # By ID: another container may have taken the name since the labels were read.
         return container.labels.get(GATEWAY) == self.gateway and remove_container(engine, container.id)
 
     def _get_container(self, engine: ContainerEngine) -> ContainerView:
@@ -138,6 +140,7 @@ class VolumeJob(msgspec.Struct, frozen=True, kw_only=True):
                 "ReadonlyRootfs": True,
                 "NetworkMode": "none",
                 "Mounts": [{"Type": "volume", "Source": self.volume, "Target": self.mount_path}],
+                # `run` reads the log; the default driver of the engine may not support that.
                 "LogConfig": {"Type": "json-file", "Config": {}},
             },
             networking_config={},

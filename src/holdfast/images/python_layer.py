@@ -15,10 +15,10 @@ from holdfast.errors import ImageBuildError
 from holdfast.images.build_cache import cache_key, list_files, tree_hashes
 from holdfast.images.build_tools import ToolRunner, find_uv
 from holdfast.images.image_archive import LayerWriter
-from holdfast.images.sources import requirements_file
+from holdfast.images.image_toml import requirements_file
 
 if TYPE_CHECKING:
-    from holdfast.images.sources import PythonPackages
+    from holdfast.images.image_toml import PythonPackages
 
 DEPENDENCIES_LAYER_FILE = "dependencies.tar"
 _PLATFORMS = {"amd64": "x86_64-unknown-linux-gnu", "arm64": "aarch64-unknown-linux-gnu"}
@@ -45,12 +45,13 @@ def dependencies_key(python: PythonPackages, architecture: str) -> str:
 
 def package_key(python: PythonPackages) -> str:
     """Return a hash of holdfast's sources that are copied into the image."""
-    return cache_key(tree_hashes(package_directory() / python.only, _is_source))
+    return cache_key(tree_hashes(package_directory() / python.only_subpackage, _is_source))
 
 
 def install_dependencies(python: PythonPackages, architecture: str, target: Path, tools: ToolRunner) -> None:
     """Install the locked dependencies for the Python of the image, and write them as one layer."""
     installed = target / "installed"
+    # Only wheels with a locked hash: a source distribution would run its own code on this machine.
     argv = [
         find_uv(), "pip", "install", "--no-config", "--require-hashes", "--only-binary=:all:", "--no-deps",
         "--target", str(installed), "--python-version", python.version, "--python-platform",
@@ -66,7 +67,7 @@ def pack_dependencies(python: PythonPackages, installed: Path, target: Path) -> 
 
     Fewer files make the import of the image on the node faster.
     """
-    for pattern in python.left_out:
+    for pattern in python.excluded_files:
         _remove_excluded(installed, pattern)
     with LayerWriter(target) as layer:
         for path in list_files(installed):
@@ -82,8 +83,8 @@ def _remove_excluded(installed: Path, pattern: str) -> None:
     paths = list(installed.glob(pattern))
     if not paths:
         raise ImageBuildError(
-            f"`left_out` pattern {pattern}: no installed file matches",
-            hint="Remove it from `left_out` in the image.toml of the image.",
+            f"`excluded_files` pattern {pattern}: no installed file matches",
+            hint="Remove it from `excluded_files` in the image.toml of the image.",
         )
     for path in paths:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -92,7 +93,7 @@ def _remove_excluded(installed: Path, pattern: str) -> None:
 def add_package(layer: LayerWriter, python: PythonPackages) -> None:
     """Add the holdfast package, or the one subpackage that is configured, below the prefix."""
     root = package_directory()
-    for path in list_files(root / python.only):
+    for path in list_files(root / python.only_subpackage):
         if _is_source(path):
             image_path = f"{python.prefix}/holdfast/{path.relative_to(root)}"
             layer.add_file(image_path, path)
@@ -117,6 +118,7 @@ def _compile_bytecode(path: Path, image_path: str) -> bytes:
 
     with tempfile.TemporaryDirectory() as scratch:
         bytecode = Path(scratch) / "bytecode.pyc"
+        # By default Python compares the source's mtime, which is 0 in the layer, and compiles again.
         py_compile.compile(
             str(path),
             cfile=str(bytecode),

@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from holdfast import __version__
-from holdfast.errors import BuildToolNotFoundError, PermanentError
+from holdfast.errors import PermanentError, ToolNotFoundError
 from holdfast.images import python_layer
 from holdfast.images.build_cache import BuildCache, cache_key, tree_hashes
 from holdfast.images.debian_rootfs import rootfs_key
 from holdfast.images.go_build import binaries_key
-from holdfast.images.sources import load_image_source
+from holdfast.images.image_toml import load_image_source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,9 +42,11 @@ class Recipe:
     Args:
         name: the image.
         kubernetes: a Kubernetes variant (for example 1.33), which has its own name and tag.
+        cache: the cache of the stages; default: the one of this user.
     """
 
-    def __init__(self, name: str, kubernetes: str = "") -> None:
+    def __init__(self, name: str, kubernetes: str = "", cache: BuildCache | None = None) -> None:
+        self.cache = cache or BuildCache()
         self.image = name
         self.variant_name = f"{name}-{kubernetes}" if kubernetes else name
         self.folder, self.source = load_image_source(name, kubernetes)
@@ -54,7 +56,7 @@ class Recipe:
     @cached_property
     def rootfs_key(self) -> str:
         """Key of the root filesystem; it changes with every refresh of the packages."""
-        key, refreshed = rootfs_key(self.source.debian, self.architecture), BuildCache().refreshed_at
+        key, refreshed = rootfs_key(self.source.debian, self.architecture), self.cache.refreshed_at
         return cache_key(key, refreshed) if refreshed else key
 
     @cached_property
@@ -66,7 +68,9 @@ class Recipe:
     def dependencies_key(self) -> str:
         """Key of the Python packages; empty if the image has none."""
         python = self.source.python
-        return python_layer.dependencies_key(python, self.architecture) if python and not python.only else ""
+        if python is None or python.only_subpackage:
+            return ""
+        return python_layer.dependencies_key(python, self.architecture)
 
     @cached_property
     def layer_key(self) -> str:
@@ -76,7 +80,7 @@ class Recipe:
         files = [tree_hashes(path) if path.is_dir() else path.read_text() for path in paths]
         return cache_key(
             "layer", _ASSEMBLY_VERSION, self.source, files, self.binaries_key, self.dependencies_key, package,
-            self.rootfs_key if self.source.baked else "",
+            self.rootfs_key if self.source.embedded_images else "",
         )  # fmt: skip
 
     @cached_property
@@ -87,7 +91,8 @@ class Recipe:
 
 def node_binary_path() -> Path:
     """Return the path of the node's multi-call program (etcd, kube-apiserver, kubectl and others)."""
-    folder = BuildCache().find("build-binaries-node", Recipe("node").binaries_key)
+    recipe = Recipe("node")
+    folder = recipe.cache.find("build-binaries-node", recipe.binaries_key)
     if folder is None:
-        raise BuildToolNotFoundError("programs of the node: not built", hint="Run `holdfast image build`.")
+        raise ToolNotFoundError("programs of the node: not built", hint="Run `holdfast image build`.")
     return folder / "holdfast-node"

@@ -62,6 +62,7 @@ class CertificateAuthority:
         serial = x509.random_serial_number()
         name = _subject_name(f"holdfast CA {serial:040x}"[:28])
         builder = self._builder(name, name, self._key.public_key(), serial=serial)
+        # path_length=0: no other CA may be below this one.
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
         self._certificate = builder.sign(self._key, hashes.SHA256())
@@ -153,6 +154,7 @@ def _subject_name(common_name: str, groups: Iterable[str] = ()) -> x509.Name:
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    # EC keys only sign: key encipherment is for RSA, key agreement for static ECDH.
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         key_cert_sign=signs_certificates,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MAX_FILE_BYTES = 64 * 1024
 _OTHERS_ANY_ACCESS = 0o077
 _OTHERS_WRITE_ACCESS = 0o022
-_DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+# A link or a named pipe at the path is reported as a problem; it is not followed and does not block.
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -49,7 +49,7 @@ def replace_symlink(link: Path, target: str) -> None:
             f"{link} exists and is not a symbolic link", hint="Move it, then run the same command again."
         )
     new.replace(link)
-    home.fsync_directory(link.parent)
+    home.fsync_path(link.parent)
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def translate_os_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _DISK_FULL_ERRNOS:
+        if error.errno in home.NO_SPACE_ERRNOS:
             raise DiskFullError(f"{folder}: no space left for the certificates") from error
         raise PermanentError(
             f"{folder}: the certificates cannot be written: {_error_text(error)}",
@@ -69,6 +69,7 @@ def translate_os_errors(folder: Path) -> Iterator[None]:
 def _read_regular_file(path: Path) -> tuple[bytes, os.stat_result]:
     handle = os.open(path, _OPEN_FLAGS)
     try:
+        # Of the open file: a check by path could see another file than the one that is read.
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
@@ -150,14 +151,16 @@ class ClientCertificateStore:
             return False
         with translate_os_errors(self.folder):
             home.ensure_private_dir(self.folder).chmod(0o700)
+            # Leftovers of crashes, and of earlier writes that `confirm()` did not follow.
             self._remove_generations(self._unused_generations())
+            # A new number each time: files that are in use are never overwritten.
             number = max([*self._generations(), self._current_generation() or 0]) + 1
             generation = self._generation_path(number)
             home.write_atomic(generation / CA_FILE, identity.ca)
             home.write_atomic(generation / CERTIFICATE_FILE, identity.client.certificate)
             home.write_atomic(generation / KEY_FILE, identity.client.key)
             # The link changes last: a crash before leaves the old generation in use, never a partial one.
-            home.fsync_directory(self.folder)
+            home.fsync_path(self.folder)
             replace_symlink(self.current, generation.name)
         return True
 
@@ -177,6 +180,7 @@ class ClientCertificateStore:
     def remove(self) -> None:
         """Remove the directory with all generations, if it exists."""
         with translate_os_errors(self.folder):
+            # The link first: after a crash in `rmtree`, `read` reports absent certificates, not damaged ones.
             self.current.unlink(missing_ok=True)
             if self.folder.exists():
                 shutil.rmtree(self.folder)
@@ -223,5 +227,5 @@ class ClientCertificateStore:
         for number in removed:
             shutil.rmtree(self._generation_path(number))
         if removed:
-            home.fsync_directory(self.folder)
+            home.fsync_path(self.folder)
         return len(removed)

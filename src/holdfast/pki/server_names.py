@@ -33,6 +33,7 @@ def normalize_server_name(text: str) -> str:
     if address is not None:
         return str(address)
     name = name.lower().removesuffix(".")
+    # 256.1.1.1 matches the pattern of DNS names, but is a mistyped address.
     if len(name) > _MAX_NAME_LENGTH or not _DNS_NAME.fullmatch(name) or _DIGITS_AND_DOTS.fullmatch(name):
         raise InvalidArgumentError(
             "name",
@@ -55,6 +56,7 @@ def parse_address(text: str) -> Address | None:
     """Parse an IP address, with or without the brackets of IPv6; return None for any other text."""
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     try:
+        # An address with a zone (fe80::1%eth0) is valid on one machine only.
         return None if "%" in bare else ipaddress.ip_address(bare)
     except ValueError:
         return None

@@ -56,7 +56,7 @@ def validate_bundle(
 ) -> ValidationResult:
     """Check that a bundle is valid, covers these server names, and is not due for renewal at a time."""
     names = normalize_server_names(names)
-    clock = _ValidityCheck(at, renew_below)
+    validity = _ValidityCheck(at, renew_below)
     bundle = stored.value
     if bundle is None:
         return ValidationResult(stored.problems)
@@ -65,9 +65,9 @@ def validate_bundle(
     return ValidationResult(
         (
             *stored.problems,
-            *_ca_problems(ca, clock),
-            *_key_pair_problems("server", bundle.server, ca, server_use, clock, names),
-            *_key_pair_problems("client", bundle.client, ca, client_use, clock),
+            *_ca_problems(ca, validity),
+            *_key_pair_problems("server", bundle.server, ca, server_use, validity, names),
+            *_key_pair_problems("client", bundle.client, ca, client_use, validity),
         )
     )
 
@@ -80,14 +80,14 @@ def validate_client_identity(
     renew_below: float = RENEW_BELOW,
 ) -> ValidationResult:
     """Check a client identity; `ca` is the current CA of its gateway, if known."""
-    clock = _ValidityCheck(at, renew_below)
+    validity = _ValidityCheck(at, renew_below)
     identity, problems = stored.value, list(stored.problems)
     if identity is None:
         return ValidationResult(stored.problems)
     own = parse_certificate(identity.ca, _CA_LABEL)
-    problems.extend(_ca_problems(own, clock))
+    problems.extend(_ca_problems(own, validity))
     client_use = ExtendedKeyUsageOID.CLIENT_AUTH
-    problems.extend(_key_pair_problems("client", identity.client, own, client_use, clock))
+    problems.extend(_key_pair_problems("client", identity.client, own, client_use, validity))
     # Two CAs that cannot be parsed count as different: equal problems prove nothing.
     is_parsed = not isinstance(own, CertificateProblem)
     if ca is not None and not (is_parsed and own == parse_certificate(ca, _CA_LABEL)):
@@ -106,10 +106,10 @@ def validate_period(pem: bytes, what: str, *, at: dt.datetime, renew_below: floa
         at: The time.
         renew_below: The fraction of the lifetime that has to be left.
     """
-    facts = parse_certificate(pem, what)
-    if isinstance(facts, CertificateProblem):
-        return ValidationResult((facts,))
-    return ValidationResult(tuple(_ValidityCheck(at, renew_below).check(what, facts)))
+    certificate = parse_certificate(pem, what)
+    if isinstance(certificate, CertificateProblem):
+        return ValidationResult((certificate,))
+    return ValidationResult(tuple(_ValidityCheck(at, renew_below).check(what, certificate)))
 
 
 class _ValidityCheck:
@@ -123,33 +123,32 @@ class _ValidityCheck:
         self._at = at.astimezone(dt.UTC)
         self._renew_below = renew_below
 
-    def check(self, what: str, facts: ParsedCertificate) -> Iterator[CertificateProblem]:
-        if facts.not_before > self._at:
-            begin = f"{facts.not_before:%Y-%m-%d %H:%M} UTC"
-            text = f"{what} is not valid before {begin}, and it is {self._at:%Y-%m-%d %H:%M} UTC"
+    def check(self, what: str, certificate: ParsedCertificate) -> Iterator[CertificateProblem]:
+        begin, end = certificate.not_before, certificate.not_after
+        if begin > self._at:
+            text = f"{what} is not valid before {begin:%Y-%m-%d %H:%M} UTC"
+            text += f", and it is {self._at:%Y-%m-%d %H:%M} UTC"
             yield CertificateProblem("from-the-future", text)
-        elif facts.not_after <= self._at:
-            yield CertificateProblem("expired", f"{what} expired on {facts.not_after:%Y-%m-%d %H:%M} UTC")
-        elif facts.not_after - self._at < (facts.not_after - facts.not_before) * self._renew_below:
-            left = (facts.not_after - self._at) / (facts.not_after - facts.not_before)
-            text = (
-                f"{what} expires on {facts.not_after:%Y-%m-%d %H:%M} UTC; {left:.0%} of its lifetime is left"
-            )
+        elif end <= self._at:
+            yield CertificateProblem("expired", f"{what} expired on {end:%Y-%m-%d %H:%M} UTC")
+        elif end - self._at < (end - begin) * self._renew_below:
+            left = (end - self._at) / (end - begin)
+            text = f"{what} expires on {end:%Y-%m-%d %H:%M} UTC; {left:.0%} of its lifetime is left"
             yield CertificateProblem("near-expiry", text)
 
 
 def _ca_problems(
-    facts: ParsedCertificate | CertificateProblem, clock: _ValidityCheck
+    certificate: ParsedCertificate | CertificateProblem, validity: _ValidityCheck
 ) -> Iterator[CertificateProblem]:
-    if isinstance(facts, CertificateProblem):
-        yield facts
+    if isinstance(certificate, CertificateProblem):
+        yield certificate
         return
-    if not facts.is_ca:
+    if not certificate.is_ca:
         yield CertificateProblem("no-ca", f"{_CA_LABEL} is not allowed to sign certificates")
-    elif not facts.has_signed(facts):
+    elif not certificate.has_signed(certificate):
         yield CertificateProblem("foreign-ca", f"{_CA_LABEL} is not correctly self-signed")
-    yield from _strength_problems(_CA_LABEL, facts)
-    yield from clock.check(_CA_LABEL, facts)
+    yield from _strength_problems(_CA_LABEL, certificate)
+    yield from validity.check(_CA_LABEL, certificate)
 
 
 def _key_pair_problems(
@@ -157,35 +156,35 @@ def _key_pair_problems(
     pair: KeyPair,
     ca: ParsedCertificate | CertificateProblem,
     use: x509.ObjectIdentifier,
-    clock: _ValidityCheck,
+    validity: _ValidityCheck,
     names: Iterable[str] = (),
 ) -> Iterator[CertificateProblem]:
     what = f"the {role} certificate"
-    facts = parse_certificate(pair.certificate, what)
+    certificate = parse_certificate(pair.certificate, what)
     key = _parse_private_key(pair.key, f"the {role} key")
     if isinstance(key, CertificateProblem):
         yield key
-    if isinstance(facts, CertificateProblem):
-        yield facts
+    if isinstance(certificate, CertificateProblem):
+        yield certificate
         return
-    if not isinstance(key, CertificateProblem) and key != facts.public_key:
+    if not isinstance(key, CertificateProblem) and key != certificate.public_key:
         yield CertificateProblem("key-mismatch", f"the {role} key does not belong to {what}")
-    if not isinstance(ca, CertificateProblem) and not ca.has_signed(facts):
+    if not isinstance(ca, CertificateProblem) and not ca.has_signed(certificate):
         yield CertificateProblem("foreign-ca", f"{what} was signed by another CA")
-    if use not in facts.extended_key_usages or facts.is_ca:
+    if use not in certificate.extended_key_usages or certificate.is_ca:
         yield CertificateProblem("wrong-use", f"{what} is not issued for use as {role}")
-    yield from _strength_problems(what, facts)
-    yield from clock.check(what, facts)
+    yield from _strength_problems(what, certificate)
+    yield from validity.check(what, certificate)
     for name in names:
-        if not has_matching_name(facts.names, name):
+        if not has_matching_name(certificate.names, name):
             yield CertificateProblem("missing-name", f"{what} does not cover {name}")
 
 
-def _strength_problems(what: str, facts: ParsedCertificate) -> Iterator[CertificateProblem]:
-    if facts.weak_key:
-        yield CertificateProblem("weak-key", f"the key of {what} is too weak: {facts.weak_key}")
-    if facts.weak_signature:
-        yield CertificateProblem("weak-signature", f"{what} is signed with {facts.weak_signature}")
+def _strength_problems(what: str, certificate: ParsedCertificate) -> Iterator[CertificateProblem]:
+    if certificate.weak_key:
+        yield CertificateProblem("weak-key", f"the key of {what} is too weak: {certificate.weak_key}")
+    if certificate.weak_signature:
+        yield CertificateProblem("weak-signature", f"{what} is signed with {certificate.weak_signature}")
 
 
 # Parsing ---------------------------------------------------------------------------------------------------
@@ -207,6 +206,7 @@ class ParsedCertificate(NamedTuple):
     def has_signed(self, other: ParsedCertificate) -> bool:
         """Report whether the key of this certificate signed the other one."""
         try:
+            # Verifies the issuer's name and the signature only, neither dates nor constraints.
             other.certificate.verify_directly_issued_by(self.certificate)
         except (*_PARSE_ERRORS, InvalidSignature):
             return False
@@ -228,6 +228,7 @@ def _parse_pem(
 ) -> ParsedT | CertificateProblem:
     if not pem.strip():
         return CertificateProblem("incomplete", f"{what} is missing")
+    # The parser reads the first block only, but TLS libraries trust every CA in a file.
     count = pem.count(_PEM_BEGIN)
     if count != 1:
         return CertificateProblem("unreadable", f"{what} has {count} PEM blocks instead of one")

@@ -13,4 +13,8 @@ from holdfast.remote.lock import (
     HEARTBEAT_TIMEOUT_SECONDS as HEARTBEAT_TIMEOUT_SECONDS,
     RemoteLock as RemoteLock,
 )
-from holdfast.remote.ssh import SSH_SCHEME as SSH_SCHEME, SshTarget as SshTarget, parse_target as parse_target
+from holdfast.remote.ssh_target import (
+    SSH_SCHEME as SSH_SCHEME,
+    SshTarget as SshTarget,
+    parse_target as parse_target,
+)

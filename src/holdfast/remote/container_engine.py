@@ -29,7 +29,7 @@ from holdfast.errors import (
     HostAccessError,
 )
 from holdfast.remote.control_master import DEFAULT_SSH_TIMEOUTS, ControlMaster, SshTimeouts
-from holdfast.remote.ssh import SSH_SCHEME, SshTarget, parse_target
+from holdfast.remote.ssh_target import SSH_SCHEME, SshTarget, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _CONTROL_PERSIST_SECONDS = "60"
 
 _LINE_MARKER = "holdfast:"
+# The lock directory follows the rule of `gateway.hosts.lock_directory`: all users must lock the same file.
 _HOST_FACTS_SCRIPT = f"""
 d=${{DOCKER_HOST:-unix:///var/run/docker.sock}}; s=${{d#unix://}}; e=ok
 [ -w "$s" ] || e=denied; [ -S "$s" ] || e=missing
@@ -196,6 +197,7 @@ def _docker_api_client(address: str, base_url: str, timeout: float, tls: Any = F
     with translate_errors("reaching the container engine", address):
         import docker
 
+        # `auto` requests the API version: an engine that does not answer fails here.
         return docker.APIClient(base_url=base_url, version="auto", timeout=math.ceil(timeout), tls=tls)
 
 
@@ -206,7 +208,7 @@ def copy_image(
     check: Callable[[ImageView], None],
     progress: Callable[[str, float | None], None],
 ) -> bool:
-    """Copy an image to another engine and verify its ID there.
+    """Copy an image to another engine and verify its layers there.
 
     Args:
         connect_source: connects to the engine that may have the image.
@@ -228,7 +230,8 @@ def copy_image(
     check(image)
     load_image(target, _export_image(source, reference, image.size, progress))
     copied = find_image(target, reference)
-    if copied is None or copied.id != image.id:
+    # Not by ID: depending on its image store, an engine uses the digest of the config or of the manifest.
+    if copied is None or copied.layers != image.layers:
         # "unexpected EOF" makes the error transient (containers.errors): the step sends the image again.
         raise ContainerEngineError(
             f"{reference}: unexpected EOF, the image on {target.address} is incomplete"

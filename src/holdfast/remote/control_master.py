@@ -21,29 +21,32 @@ import msgspec
 
 from holdfast import home
 from holdfast.errors import (
-    BuildToolNotFoundError,
     DeadlineExceededError,
     HostUnreachableError,
     PermanentError,
+    ToolNotFoundError,
 )
-from holdfast.remote.ssh import connection_error
+from holdfast.remote.ssh_target import connection_error
 from holdfast.retry import Policy, constant, exponential
+from holdfast.workflow import process_start_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from holdfast.remote.ssh import SshTarget
+    from holdfast.remote.ssh_target import SshTarget
 
 # Socket paths are limited to 104 bytes on some systems, and ssh appends 17 while it creates one.
 _MAX_SOCKET_DIRECTORY_LENGTH = 60
 
-_PS_TIMEOUT = 8.0
 _KEEPALIVE_INTERVAL = 5
 # Upper limit for the silence after which ssh gives up a connection. The host releases the lock of a silent
 # session after twice that time, and no call of its holder may be pending by then.
 MAX_SILENCE_SECONDS = 30
 
+# These options override the user's configuration: ssh forwards and executes only what holdfast requests.
+# BindUnlink: a killed ssh leaves its socket file, and the next bind would fail. BindMask: only this user may
+# connect to the forwarded socket, which gives root access to the host.
 _SSH_OPTIONS = (
     "BatchMode=yes",
     "ControlMaster=yes", "ClearAllForwardings=yes", "GatewayPorts=no", "ForwardAgent=no", "ForwardX11=no",
@@ -107,6 +110,8 @@ class ControlMaster:
         self._persist = persist
         self._timeouts = timeouts
         self._pid = 0
+        # With the ID it identifies the process: the kernel may give the ID to another one.
+        self._start_ticks: int | None = None
 
     @property
     def command_prefix(self) -> list[str]:
@@ -125,17 +130,19 @@ class ControlMaster:
             backoff=exponential(0.3, cap=3),
             retry_on=HostUnreachableError,
         )
+        # Without the lock, two commands would both start a master, and one would remove the other's socket.
         with self.lock():
             if self._is_responsive():
                 return False
             self._terminate()
             policy.call(self._connect)
-            self._pid = self.pid()
+            self._remember_process()
             return True
 
     def is_process_alive(self) -> bool:
         """Whether the process of this connection exists; needs no request to the host."""
-        return bool(self._pid) and _process_exists(self._pid)
+        ticks = process_start_ticks(self._pid) if self._pid else None
+        return ticks is not None and ticks == self._start_ticks
 
     def is_responsive(self) -> bool:
         """Whether the connection exists and the host answers through it."""
@@ -182,6 +189,7 @@ class ControlMaster:
     def _connect(self) -> None:
         self._log_file.write_bytes(b"")
         options = (*_SSH_OPTIONS, *self._timeouts.ssh_options, f"ControlPersist={self._persist}")
+        # With -f, ssh goes to the background after the authentication: exit code 0 means connected.
         argv = ["ssh", "-f", "-N", "-T", *_as_arguments((*options, self._control_path_option))]
         argv += ["-E", str(self._log_file), *self.target.options, "--", self.target.destination]
         result = self._run_ssh(argv, self._timeouts.total, discard_output=True)
@@ -190,10 +198,15 @@ class ControlMaster:
         if result.returncode != 0:
             raise connection_error(self.target, self.read_log())
 
-    def _is_responsive(self) -> bool:
+    def _remember_process(self) -> None:
         self._pid = self.pid()
+        self._start_ticks = process_start_ticks(self._pid)
+
+    def _is_responsive(self) -> bool:
+        self._remember_process()
         if not self._pid:
             return False
+        # Only the local process has answered so far; the script tests the host.
         with suppress(HostUnreachableError):
             self.run_script("exit 0")
             return True
@@ -203,7 +216,8 @@ class ControlMaster:
         """End the connection, even one that hangs, and remove its socket."""
         if self._control_socket.exists():
             self._control_command("exit")
-        if self.is_process_alive() and _command_line_contains(self._pid, str(self._control_socket)):
+        # A master whose host is silent may not exit. Its start time proves that the pid was not reused.
+        if self._start_ticks and self.is_process_alive():
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
         self._pid = 0
@@ -234,7 +248,7 @@ class ControlMaster:
         except subprocess.TimeoutExpired:
             return None
         except FileNotFoundError as error:
-            raise BuildToolNotFoundError(
+            raise ToolNotFoundError(
                 "ssh: not installed on this machine", hint="Run `sudo apt-get install openssh-client`."
             ) from error
 
@@ -252,6 +266,7 @@ def connection_lock(path: Path, target: SshTarget, *, timeout: float) -> Iterato
     """
     policy = Policy(attempts=None, deadline=timeout, backoff=constant(0.1), retry_on=BlockingIOError)
     _ensure_private_directory(path.parent)
+    # Python sets CLOEXEC: the ssh master in the background does not inherit the lock.
     with path.open("ab") as file:
         try:
             policy.call(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -268,6 +283,7 @@ def _socket_directory(key: str) -> Path:
     digest = hashlib.sha256(f"{home.state_dir()}\n{key}".encode()).hexdigest()[:12]
     directory = home.state_dir() / "ssh" / digest
     is_short = len(os.fsencode(directory)) <= _MAX_SOCKET_DIRECTORY_LENGTH
+    # ssh expands `%` in ControlPath and splits the argument of -L at colons.
     if is_short and re.fullmatch(r"[\w./-]+", str(directory), re.ASCII):
         return directory
     runtime = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
@@ -277,6 +293,7 @@ def _socket_directory(key: str) -> Path:
 def _ensure_private_directory(directory: Path) -> None:
     """Create the directory; reject one that another user owns or can write to."""
     home.ensure_private_dir(directory)
+    # Below /tmp, another user can create the directory first, and could then replace the sockets in it.
     for part in (directory.parent, directory):
         info = part.lstat()
         if part.is_symlink() or info.st_uid != os.getuid() or info.st_mode & 0o022:
@@ -287,26 +304,3 @@ def _ensure_private_directory(directory: Path) -> None:
 
 def _as_arguments(options: Iterable[str]) -> list[str]:
     return [part for option in options for part in ("-o", option)]
-
-
-def _process_exists(pid: int) -> bool:
-    """Whether a process of this user has this ID and is not a zombie."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    try:
-        after_name = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return True  # no /proc on this system, or the process has just ended
-    return after_name[:1] != [b"Z"]
-
-
-def _command_line_contains(pid: int, path: str) -> bool:
-    """Whether a process has a path in its command line: the ID may have been reused by another process."""
-    argv = ["ps", "-ww", "-o", "args=", "-p", str(pid)]
-    try:
-        result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_PS_TIMEOUT)
-    except (OSError, subprocess.TimeoutExpired):
-        return False  # unknown, so the process must not be killed
-    return path in result.stdout

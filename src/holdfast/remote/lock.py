@@ -53,6 +53,7 @@ class RemoteLock:
         self._prefix = tuple(prefix)
         self._timeout = timeout
         self._label = label
+        self._last_heartbeat = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._released = threading.Event()
         self._holder_is_dead = False
@@ -75,8 +76,9 @@ class RemoteLock:
         child = self._start_process(_lock_script(self.path, msgspec.json.encode(holder).decode()))
         output = self._read_until_acquired(child)
         if output == _ACQUIRED_LINE:
-            self._process, self.was_lost = child, False
+            self._process, self.was_lost, self._last_heartbeat = child, False, _boot_seconds()
             self._released.clear()
+            # A daemon thread: when the process ends, the pipe closes and the host releases the lock.
             threading.Thread(
                 target=self._send_heartbeats, args=(child,), daemon=True, name="lock-heartbeat"
             ).start()
@@ -103,7 +105,9 @@ class RemoteLock:
 
     def check(self) -> None:
         """Raise LockLostError if the session that held the lock has ended."""
-        if self._process is None or self._process.poll() is not None:
+        # Makes no request, because it runs before every effect: ssh exits together with its connection. When
+        # this machine was suspended, ssh may not know yet that the host has ended the session.
+        if self._process is None or self._process.poll() is not None or self._is_silent(_boot_seconds()):
             raise LockLostError(
                 f"{self._display_name()}: the session that held the lock has ended; the command was stopped"
             )
@@ -121,20 +125,31 @@ class RemoteLock:
         """End the session, which releases the lock."""
         child, self._process = self._process, None
         if child is not None:
+            # First, because `_close_session` closes the stdin that the heartbeats are written to.
             self._released.set()
-            had_ended = child.poll() is not None
+            had_ended = child.poll() is not None or self._is_silent(_boot_seconds())
             # The script exits with 0 at the end of its stdin; a session that was cut has another exit code.
             self.was_lost = self._close_session(child) != 0 or had_ended
 
     def _send_heartbeats(self, child: subprocess.Popen[bytes]) -> None:
         """Write to the session until the lock is released or the session ends."""
         while not self._released.wait(HEARTBEAT_SECONDS):
+            # Before the write: this machine may be suspended at any point.
+            now = _boot_seconds()
+            # A late heartbeat must not hide that the host has released the lock.
+            if self._is_silent(now):
+                return
             try:
                 if child.stdin is not None:
                     child.stdin.write(b"\n")
                     child.stdin.flush()
             except (OSError, ValueError):
                 return
+            self._last_heartbeat = now
+
+    def _is_silent(self, now: float) -> bool:
+        """Whether the host has released the lock, because it received no heartbeat for too long."""
+        return now - self._last_heartbeat >= HEARTBEAT_TIMEOUT_SECONDS
 
     def _start_process(self, script: str) -> subprocess.Popen[bytes]:
         try:
@@ -158,6 +173,7 @@ class RemoteLock:
             remaining = deadline - time.monotonic()
             if remaining <= 0 or not select.select([child.stdout], [], [], remaining)[0]:
                 break
+            # Not through the buffered reader: `select` does not see bytes that a buffer has already read.
             chunk = os.read(child.stdout.fileno(), 4096)
             output += chunk
             if not chunk or f"{_ACQUIRED_LINE}\n".encode() in output:
@@ -170,6 +186,7 @@ class RemoteLock:
         try:
             child.communicate(timeout=self._timeout)
         except subprocess.TimeoutExpired:
+            # Ends the local ssh only; the host releases the lock when the session ends or stays silent.
             child.kill()
             child.communicate()
         return child.returncode
@@ -185,12 +202,20 @@ class RemoteLock:
         return f"{self.path} ({' '.join(self._prefix)})" if self._prefix else self.path
 
 
+def _boot_seconds() -> float:
+    """Return the time since boot, including the time in which this machine was suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def _lock_script(path: str, holder: str) -> str:
     """A script that locks descriptor 9, writes the holder to the file and holds the lock until stdin ends.
 
     It treats the file like `FileLock(shared=True)`: it never truncates an existing file, follows no link, and
     rejects a file that was replaced meanwhile. It writes through the open descriptor.
     """
+    # `set -C` creates the file with O_EXCL, so a link that another user puts there meanwhile is not followed.
+    # /proc/self/fd/9 is the locked file: `>"$f"` would open whatever has the name now, with O_CREAT, which
+    # the kernel may refuse (see `FileLock`). `9<&-`: the child must not keep the lock of a killed shell.
     return (
         f"f={shlex.quote(path)}; umask 0; "
         '[ -e "$f" ] || [ -L "$f" ] || (set -C; : >"$f") 2>/dev/null; '

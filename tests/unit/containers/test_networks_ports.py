@@ -27,12 +27,16 @@ def test_process_that_listens_is_named(listener):
 
 def test_free_port_skips_taken_and_reserved_ports(listener):
     reserved = range(listener + 1, listener + 3)
-    assert networks.free_port(reserved=reserved, first=listener, last=listener + 50) > listener + 2
+    assert networks.free_port(reserved=reserved, ports=range(listener, listener + 50)) > listener + 2
+
+
+def test_free_port_of_another_machine():
+    assert networks.free_port(reserved={5}, is_taken={6, 7}.__contains__, ports=range(5, 10)) == 8
 
 
 def test_no_free_port_is_an_error(listener):
     with pytest.raises(PortInUseError) as raised:
-        networks.free_port(first=listener, last=listener)
+        networks.free_port(ports=range(listener, listener + 1))
     assert "--port" in raised.value.hint
 
 

@@ -78,3 +78,17 @@ def test_missing_file_and_missing_container_differ(monkeypatch):
     stub(monkeypatch, volumes, "find_container", lambda *_: None)
     with pytest.raises(ContainerEngineError, match="was removed while it was in use"):
         JOB.read_file(None, "record")
+
+
+def test_content_is_returned_if_container_cannot_be_removed(monkeypatch):
+    fake_engine(monkeypatch)
+    removals = iter([True])
+
+    def remove(*_):
+        if next(removals, None) is None:
+            raise ContainerEngineError("removing container h failed")
+        return True
+
+    stub(monkeypatch, volumes, "remove_container", remove)
+    stub(monkeypatch, volumes, "read_file", lambda *_: b"content")
+    assert JOB.read_file(None, "record") == b"content"

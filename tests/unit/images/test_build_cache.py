@@ -76,3 +76,19 @@ def test_concurrent_build_names_lock_holder(tmp_path):
         other.kill()
     with BuildCache(tmp_path).lock():
         pass
+
+
+def test_stage_is_on_disk_before_and_after_its_rename(tmp_path, monkeypatch):
+    synced, fsync = [], os.fsync
+
+    def record(descriptor):
+        synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), tmp_path))  # noqa: PTH115
+        fsync(descriptor)
+
+    with BuildCache(tmp_path).build_stage("stage", "k") as folder:
+        (folder / "sub").mkdir()
+        (folder / "sub" / "layer.tar").write_text("x")
+        monkeypatch.setattr(os, "fsync", record)
+    unfinished = f"stage/{folder.name}"
+    assert set(synced[:-1]) == {unfinished, f"{unfinished}/sub", f"{unfinished}/sub/layer.tar"}
+    assert synced[-1] == "stage"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.images.build import LAYER_FILE, image_steps, write_layer
-from holdfast.images.build_cache import BuildCache
 from holdfast.images.recipe import Recipe
 
 RUNTIME = Path(__file__).resolve().parents[3] / "src" / "holdfast" / "runtime"
@@ -37,7 +36,7 @@ def test_workspace_belongs_to_image_user(layer):
 
 
 def test_installs_no_dependencies(tmp_path):
-    names = [step.name for step in image_steps(Recipe("sandbox"), None, BuildCache())]
+    names = [step.name for step in image_steps(Recipe("sandbox"), None)]
     assert names == ["build-rootfs-sandbox", "build-layer-sandbox", "load-sandbox"]
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from holdfast.errors import BuildToolNotFoundError, DiskFullError, ImageBuildError, OperationCancelledError
+from holdfast.errors import DiskFullError, ImageBuildError, OperationCancelledError, ToolNotFoundError
 from holdfast.images import build_tools
 
 
@@ -43,9 +43,17 @@ def test_stop_kills_tool_and_children(tmp_path):
     assert subprocess.run(["pgrep", "-f", f"sleep {marker}"], check=False).returncode == 1
 
 
+@pytest.mark.parametrize("argv", ["exec sleep 600", "sleep 600 & wait"], ids=["tool", "child"])
+def test_tool_that_ignores_sigterm_is_killed(tmp_path, argv):
+    stop = threading.Event()
+    runner = build_tools.ToolRunner(tmp_path / "log", lambda message, fraction: None, stop, grace_seconds=0.1)
+    with pytest.raises(OperationCancelledError):
+        runner.run(["sh", "-c", f"trap '' TERM; echo ready; {argv}"], on_line=lambda line: stop.set())
+
+
 def test_missing_tool_names_install_command(monkeypatch):
     monkeypatch.setattr(build_tools.shutil, "which", lambda _: None)
-    with pytest.raises(BuildToolNotFoundError) as caught:
+    with pytest.raises(ToolNotFoundError) as caught:
         build_tools.find_mmdebstrap()
     assert "apt-get install mmdebstrap" in caught.value.hint
 
@@ -60,7 +68,7 @@ def test_old_go_is_skipped(tmp_path, monkeypatch):
     assert found == "1.19.8"
     try:
         _, version = build_tools.find_go()
-    except BuildToolNotFoundError as error:
+    except ToolNotFoundError as error:
         assert "holdfast[build]" in error.hint  # noqa: PT017 (either way is right, by machine)
     else:
         assert version != "1.19.8"

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from holdfast.images.image_archive import ImageArchive, LayerWriter, read_tar_member
-from holdfast.images.sources import ImageConfig
+from holdfast.images.image_toml import ImageConfig
 
 
 def make_layer(folder, name="layer.tar"):

@@ -7,8 +7,8 @@ import tarfile
 import pytest
 
 from holdfast.errors import ImageBuildError
+from holdfast.images.image_toml import PythonPackages
 from holdfast.images.python_layer import pack_dependencies
-from holdfast.images.sources import PythonPackages
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -39,7 +39,7 @@ def packed(installed, **wanted):
 
 
 def test_packages_are_importable_bytecode(installed_packages):
-    assert packed(installed_packages, left_out=("unused",)) == {
+    assert packed(installed_packages, excluded_files=("unused",)) == {
         "opt/used/__init__.pyc",
         "opt/used/part.pyc",
         "opt/used/word.txt",
@@ -56,11 +56,11 @@ def test_other_python_version_gets_sources(installed_packages):
 
 
 def test_files_are_excluded_by_pattern(installed_packages):
-    names = packed(installed_packages, left_out=("used/models/[a-z]*", "unused"))
+    names = packed(installed_packages, excluded_files=("used/models/[a-z]*", "unused"))
     assert "opt/used/models/__init__.pyc" in names
     assert not any("v1_pod" in name or "unused" in name for name in names)
 
 
 def test_unmatched_pattern_is_reported(installed_packages):
     with pytest.raises(ImageBuildError, match=r"pattern gone/\*: no installed file matches"):
-        packed(installed_packages, left_out=("gone/*",))
+        packed(installed_packages, excluded_files=("gone/*",))

@@ -45,7 +45,7 @@ def test_module_probe_sees_loaded_files(loaded_modules):
     assert {"litestar", "uvicorn", "aiohttp", "kubernetes", "msgspec"} <= packages
 
 
-@pytest.mark.parametrize("pattern", Recipe("gateway").source.python.left_out)
+@pytest.mark.parametrize("pattern", Recipe("gateway").source.python.excluded_files)
 def test_no_loaded_file_is_excluded(loaded_modules, pattern):
     assert [
         file for file in loaded_modules if fnmatch.fnmatch(file, pattern) or file.startswith(f"{pattern}/")

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.images import python_layer
 from holdfast.images.image_archive import LayerWriter
-from holdfast.images.sources import PythonPackages
+from holdfast.images.image_toml import PythonPackages
 
 PYTHON = PythonPackages(version="0.0", prefix="/opt")
 

@@ -5,8 +5,8 @@ import pytest
 from holdfast import __version__
 from holdfast.errors import UsageError
 from holdfast.images.go_build import binaries_key
+from holdfast.images.image_toml import load_image_source
 from holdfast.images.recipe import Recipe
-from holdfast.images.sources import load_image_source
 
 
 def test_variant_has_own_name_label_and_flags():

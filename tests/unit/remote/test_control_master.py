@@ -3,8 +3,6 @@
 import os
 import socket
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +10,7 @@ from holdfast.errors import HostUnreachableError, PermanentError
 from holdfast.remote import control_master
 from holdfast.remote.container_engine import SshHost
 from holdfast.remote.control_master import ControlMaster
-from holdfast.remote.ssh import parse_target
+from holdfast.remote.ssh_target import parse_target
 
 HOST = parse_target("me@far")
 
@@ -54,7 +52,8 @@ def test_exited_process_is_not_a_connection(monkeypatch, tmp_path):
     master = ControlMaster(HOST, "engine", persist="60")
     assert not master.is_process_alive()
     with subprocess.Popen(["sleep", "60"]) as child:
-        master._pid = child.pid
+        monkeypatch.setattr(master, "pid", lambda: child.pid)
+        master._remember_process()
         assert master.is_process_alive()
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie
@@ -62,23 +61,19 @@ def test_exited_process_is_not_a_connection(monkeypatch, tmp_path):
     assert not master.is_process_alive()
 
 
-def test_process_of_other_user_is_not_a_connection(monkeypatch, tmp_path):
+def test_reused_process_id_is_not_a_connection_and_not_killed(monkeypatch, tmp_path):
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
-
-    def reject(pid, number):
-        raise PermissionError
-
-    monkeypatch.setattr(os, "kill", reject)
     master = ControlMaster(HOST, "engine", persist="60")
-    master._pid = 1
-    assert not master.is_process_alive()
-
-
-def test_without_ps_no_process_is_killed(monkeypatch, tmp_path):
-    own = Path(sys.executable).name
-    assert control_master._command_line_contains(os.getpid(), own)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert not control_master._command_line_contains(os.getpid(), own)
+    with subprocess.Popen(["sleep", "60"]) as first, subprocess.Popen(["sleep", "60"]) as second:
+        monkeypatch.setattr(master, "pid", lambda: first.pid)
+        master._remember_process()
+        # As after the kernel has given the ID to another process.
+        master._pid, master._start_ticks = second.pid, master._start_ticks - 1
+        assert not master.is_process_alive()
+        master._terminate()
+        assert second.poll() is None
+        first.kill()
+        second.kill()
 
 
 def test_wait_for_other_command_is_reported_after_delay(tmp_path):

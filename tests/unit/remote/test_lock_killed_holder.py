@@ -30,7 +30,7 @@ with open(sys.argv[1], "r+b") as file:
 def orphaned_lock(tmp_path):
     """A session that holds the lock for another process and does not notice when that process is killed."""
     holder = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-    name = msgspec.structs.replace(LockHolder.current_process("up", "run-1"), pid=holder.pid, born=0)
+    name = msgspec.structs.replace(LockHolder.current_process("up", "run-1"), pid=holder.pid, start_ticks=0)
     (tmp_path / "lock").write_bytes(msgspec.json.encode(name))
     session = subprocess.Popen(
         [sys.executable, "-c", SESSION, tmp_path / "lock"],

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from holdfast.errors import HostAccessError, HostUnreachableError, UsageError
-from holdfast.remote.ssh import connection_error, parse_target
+from holdfast.remote.ssh_target import connection_error, parse_target
 
 HOST = parse_target("me@far")
 
@@ -83,7 +83,8 @@ def test_rejected_key_is_permanent_even_if_connection_closes():
     assert isinstance(connection_error(HOST, stderr), HostAccessError)
 
 
-def test_failed_proxy_command_is_reported():
+def test_failed_proxy_command_is_reported_and_retried():
+    """A jump host may be down only briefly."""
     stderr = subprocess.run(
         ["ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "ProxyCommand=false", "nowhere.example", "true"],
         capture_output=True,
@@ -92,6 +93,6 @@ def test_failed_proxy_command_is_reported():
         timeout=30,
     ).stderr
     error = connection_error(HOST, stderr)
-    assert isinstance(error, HostAccessError)
+    assert isinstance(error, HostUnreachableError)
     assert "jump host or proxy command" in error.message
     assert "ssh me@far" in error.hint

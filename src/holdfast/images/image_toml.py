@@ -47,7 +47,7 @@ class DebianRootfs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     suite: str
     packages: tuple[str, ...]
     # Paths (shell patterns) that are removed after the installation.
-    trimmed: tuple[str, ...] = ()
+    removed_paths: tuple[str, ...] = ()
 
 
 class PythonPackages(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -56,9 +56,9 @@ class PythonPackages(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     version: str
     prefix: str
     # Patterns of installed files that nothing in the image imports; they are removed.
-    left_out: tuple[str, ...] = ()
+    excluded_files: tuple[str, ...] = ()
     # The only subpackage of holdfast to copy, without dependencies.
-    only: str = ""
+    only_subpackage: str = ""
 
 
 class EmbeddedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,7 +98,7 @@ class ImageSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     config: ImageConfig
     go: GoModule | None = None
     python: PythonPackages | None = None
-    baked: tuple[EmbeddedImage, ...] = ()
+    embedded_images: tuple[EmbeddedImage, ...] = ()
     files: dict[str, str] = {}
     links: dict[str, str] = {}
     directories: tuple[str, ...] = ()

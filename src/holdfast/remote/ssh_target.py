@@ -9,6 +9,7 @@ import msgspec
 from holdfast.errors import HoldfastError, HostAccessError, HostUnreachableError, UsageError
 
 SSH_SCHEME = "ssh://"
+# Neither may start with `-`: ssh would read the destination as an option.
 _USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.+\\@-]*"
 _HOST_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.%-]*|\[[0-9A-Fa-f:.%]+[A-Za-z0-9]*\]"
 _TARGET_PATTERN = re.compile(
@@ -23,7 +24,10 @@ _TRANSIENT_MESSAGES = re.compile(
     re.IGNORECASE,
 )
 
-# Problem and hint for error messages that a retry cannot change.
+_PROXY_ENDED = f"unknown port {_MAX_PORT}"  # how ssh names the other end of a ProxyCommand
+
+# Problem and hint by error message. A retry can only change that of a jump host.
+# The order matters: for a changed host key, ssh also prints "host key verification failed".
 _REJECTIONS = {
     "identification has changed": (
         "the host key has changed",
@@ -41,7 +45,7 @@ _REJECTIONS = {
         "the host name cannot be resolved",
         "Correct the name, or add it to your ssh configuration.",
     ),
-    f"unknown port {_MAX_PORT}": (  # how ssh names the other end of a ProxyCommand
+    _PROXY_ENDED: (
         "the jump host or proxy command exited before ssh was connected",
         "Check ProxyJump and ProxyCommand in your ssh configuration until `ssh {arguments}` works.",
     ),
@@ -96,7 +100,8 @@ def connection_error(target: SshTarget, stderr: str) -> HoldfastError:
     arguments = f"-p {target.port} {target.destination}" if target.port else target.destination
     for pattern, (problem, hint) in _REJECTIONS.items():
         if re.search(pattern, stderr, re.IGNORECASE | re.DOTALL):
-            return HostAccessError(f"{target}: {problem}", hint=hint.format(arguments=arguments))
+            kind = HostUnreachableError if pattern == _PROXY_ENDED else HostAccessError
+            return kind(f"{target}: {problem}", hint=hint.format(arguments=arguments))
     message = _last_line(stderr)
     if _TRANSIENT_MESSAGES.search(stderr):
         return HostUnreachableError(
