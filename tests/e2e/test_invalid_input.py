@@ -12,7 +12,7 @@ from tests.support.step_interruption import run_and_act_at
 from holdfast.containers import create_network, find_container, find_network, find_volume
 from holdfast.gateway.spec import object_name
 from holdfast.images.image_archive import ImageArchive, LayerWriter
-from holdfast.images.sources import ImageConfig
+from holdfast.images.image_toml import ImageConfig
 from holdfast.remote import connect
 
 pytestmark = pytest.mark.engine

@@ -44,6 +44,16 @@ def test_stop_and_start_restore_pod_and_data(gateway):
     assert gateway.get("pod", "keeper")["metadata"]["uid"] == uid
 
 
+def test_boot_deletes_the_provisioner_of_earlier_nodes(gateway):
+    gateway.kubectl("create", "deployment", "local-path-provisioner", "-n", "kube-system", "--image=none")
+    gateway.kubectl("create", "configmap", "local-path-config", "-n", "kube-system")
+    gateway.holdfast("restart", gateway.name)
+    names = gateway.kubectl("get", "deployments,configmaps", "-n", "kube-system", "-o", "name")
+    assert "coredns" in names
+    assert "local-path" not in names
+    gateway.assert_test_file_intact()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="the node's first process belongs to root")
 def test_killed_node_restarts_automatically(gateway):
     before, since = gateway.inspect()["State"], int(time.time()) - 1

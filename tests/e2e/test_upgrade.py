@@ -120,11 +120,14 @@ def test_hint_of_refused_destroy_finishes_the_upgrade(gateway, images):
     image = images.build("third")
     kill_after_step(gateway, "put-aside", "upgrade", gateway.name, "--image", image)
     ended = gateway.holdfast.run("destroy", gateway.name, "--yes", gateway.name)
-    execute_hint(
-        gateway.holdfast,
+    finish, _ = hint_commands(
         ended.stderr,
-        "Run `holdfast upgrade {}` to finish it, or destroy it with its --data.",
+        "Run `holdfast upgrade {}` to finish it, or run `holdfast destroy {} --data` to remove the gateway "
+        "with its data.",
     )
+    status = gateway.holdfast.run("status", gateway.name).stdout
+    assert finish in status
+    execute_hint(gateway.holdfast, status, "an upgrade is unfinished; run `holdfast upgrade {}` to finish it")
     assert image_of(gateway) == images.id_of(image)
     assert_data_intact(gateway)
 

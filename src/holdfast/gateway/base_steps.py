@@ -62,6 +62,7 @@ class GatewayStep(Step):
         super().__init__()
         self.gateway = gateway
         if self.policy is not None and self.policy.attempts is not None:
+            # Set on the instance: another gateway in the same process may have other settings.
             attempts = getattr(gateway.settings.attempts, self.attempts_setting)
             self.policy = self.policy.replace(attempts=attempts)
 
@@ -79,6 +80,7 @@ class ClusterStep(GatewayStep):
 
     def engine_call(self, ctx: StepContext, call: Callable[[], T]) -> T:
         """Call the container engine, with retries."""
+        # One attempt in a preview: it reports an engine that does not answer instead of waiting for it.
         attempts = 1 if ctx.is_preview else self.gateway.settings.attempts.engine_call
         return ctx.retry(ENGINE_CALL_POLICY.replace(attempts=attempts)).call(call)
 
@@ -86,6 +88,8 @@ class ClusterStep(GatewayStep):
         """The objects of the cluster; retries are reported by this step and end on Ctrl-C."""
         from holdfast.kube import Objects
 
+        # All steps share one client and its connection pool. Only the policy differs: it reports retries as
+        # events of this step.
         timeout = self.gateway.settings.timeouts.request
         return Objects(self.gateway.api_client, self.call_policy(ctx), timeout=timeout)
 
@@ -99,6 +103,7 @@ class ClusterStep(GatewayStep):
     def pod_log(self, namespace: str, pod: str) -> str:
         """The last lines of a pod for an error message, preferably of its previous container."""
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log?tailLines={LOG_LINES}"
+        # For a container that has not restarted, the kubelet answers 400 to `previous`.
         for query in ("&previous=true", ""):
             try:
                 log = kubernetes_get(self.gateway, path + query).body

@@ -55,6 +55,8 @@ def up(
     """Create, resume or repair a gateway; upgrades it if the settings name another image."""
 
     def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
+        # Read before the run takes the lock. If another command parks the container in between, the step
+        # `check-data` refuses to continue.
         if _engine_call(gateway, state_machine.is_upgrade_required):
             return _run_upgrade(gateway, bus, command="up")
         wipe, recreate = gateway.options.wipe, gateway.options.recreate
@@ -91,7 +93,15 @@ def start(name: str, bus: EventBus) -> GatewayResult:
 def upgrade(
     name: str, bus: EventBus, *, resolved: ResolvedSettings | None = None, options: UpOptions | None = None
 ) -> GatewayResult:
-    """Upgrade a gateway to another node image; roll back if it does not become healthy."""
+    """Upgrade a gateway to another node image; roll back if it does not become healthy.
+
+    Raises:
+        GatewayNotFoundError: The gateway has no container.
+        ImageIncompatibleError: The new version cannot use the data of the old one; nothing was changed.
+        UpgradeRolledBackError: The new version was unhealthy; the gateway has its old version.
+        PermanentError: An upgrade to another image is unfinished.
+        LockedError: Another command uses the gateway.
+    """
     return run_with_reconnect(
         lambda: GatewayContext(name, resolved, options),
         lambda gateway, bus: _run_upgrade(gateway, bus, command="upgrade"),
@@ -106,28 +116,39 @@ def plan_upgrade(
     requested = GatewayContext(name, resolved, options)
     gateway, rollback = _engine_call(requested, state_machine.resolve_direction)
     scope, steps = state_machine.select_plan(gateway, rollback)
-    return Workflow(scope, steps, forget_on_success=True).plan(store=SQLiteStore(gateway.files.state))
+    return Workflow(scope, steps).plan(store=SQLiteStore(gateway.files.state))
 
 
 def push(name: str, references: Sequence[str], bus: EventBus) -> GatewayResult:
-    """Push local images into a running gateway; `pushed` names those that the node did not have."""
+    """Push local images into a running gateway; `pushed` names those that the node did not have.
+
+    Raises:
+        GatewayNotFoundError, NodeStoppedError: The gateway does not exist or does not run.
+        ImageNotFoundError, ImageIncompatibleError: The node cannot get or use an image; nothing was sent.
+        LockedError: Another command uses the gateway.
+    """
 
     def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
         check_gateway_running(gateway)
-        ended = _run_workflow("push", gateway, push_steps(gateway, references), bus)
-        pushed = ended.result("push-images") if "push-images" in ended.changed else ()
-        return GatewayResult(name=name, run=ended.run, changed=ended.changed, pushed=tuple(pushed or ()))
+        run_result = _run_workflow("push", gateway, push_steps(gateway, references), bus)
+        pushed = (run_result.result("push-images") or ()) if "push-images" in run_result.changed else ()
+        return GatewayResult(name=name, run=run_result.run, changed=run_result.changed, pushed=tuple(pushed))
 
     return run_with_reconnect(lambda: GatewayContext(name), run, bus)
 
 
 def stop(name: str, bus: EventBus) -> GatewayResult:
-    """Stop a gateway; its data stays."""
+    """Stop a gateway; its data stays.
+
+    Raises:
+        GatewayNotFoundError: The gateway has no container.
+        PermanentError: It has only the old container of an unfinished upgrade.
+    """
 
     def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
         _check_exists(gateway, hint="Run `holdfast list` to see all gateways.")
-        ended = _run_workflow("stop", gateway, stop_steps(gateway), bus)
-        return GatewayResult(name=name, run=ended.run, changed=ended.changed)
+        run_result = _run_workflow("stop", gateway, stop_steps(gateway), bus)
+        return GatewayResult(name=name, run=run_result.run, changed=run_result.changed)
 
     return run_with_reconnect(lambda: GatewayContext(name), run, bus)
 
@@ -139,13 +160,19 @@ def restart(name: str, bus: EventBus) -> GatewayResult:
 
 
 def destroy(name: str, *, with_data: bool, bus: EventBus) -> GatewayResult:
-    """Remove a gateway; its data only if `with_data`."""
+    """Remove a gateway; its data only if `with_data`.
+
+    Raises:
+        PermanentError: An unfinished upgrade needs the containers; only with the data can they be removed.
+        LockedError: Another command uses the gateway.
+    """
 
     def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
+        # Without its data, a gateway needs no rollback: `--data` also removes the containers of an upgrade.
         if not with_data:
             _engine_call(gateway, state_machine.refuse_unfinished_upgrade)
-        ended = _run_workflow("destroy", gateway, destroy_steps(gateway, with_data=with_data), bus)
-        return GatewayResult(name=name, run=ended.run, changed=ended.changed)
+        run_result = _run_workflow("destroy", gateway, destroy_steps(gateway, with_data=with_data), bus)
+        return GatewayResult(name=name, run=run_result.run, changed=run_result.changed)
 
     return run_with_reconnect(lambda: GatewayContext(name), run, bus)
 
@@ -164,6 +191,7 @@ def _engine_call(gateway: GatewayContext, call: Callable[[GatewayContext], T]) -
 
 def _check_exists(gateway: GatewayContext, *, hint: str) -> None:
     if _engine_call(gateway, GatewayContext.container) is None:
+        _engine_call(gateway, state_machine.refuse_unfinished_upgrade)
         raise GatewayNotFoundError(f"gateway {gateway.name}: not found", hint=hint)
 
 
@@ -173,17 +201,18 @@ def _is_retryable(error: Exception) -> bool:
 
 
 def _run_upgrade(requested: GatewayContext, bus: EventBus, *, command: str) -> GatewayResult:
+    # Only the event RunFailed names the failed step; the error of the run does not.
     failed_step = state_machine.FailedStepRecorder()
     recording_bus = EventBus(bus.emit, failed_step)
     gateway, rollback = _engine_call(requested, state_machine.resolve_direction)
-    ended, record = state_machine.run_upgrade(
+    run_result, record = state_machine.run_upgrade(
         gateway,
         rollback,
         lambda scope, gateway, steps: _run_workflow(command, gateway, steps, recording_bus, scope=scope),
         failed_step,
     )
-    result = msgspec.structs.replace(_up_result(gateway, ended), image=gateway.spec.image)
-    if record is None or state_machine.UPGRADING_STEPS.isdisjoint(ended.changed):
+    result = msgspec.structs.replace(_up_result(gateway, run_result), image=gateway.spec.image)
+    if record is None or state_machine.UPGRADING_STEPS.isdisjoint(run_result.changed):
         return result
     old, new = record.kubernetes, record.target_kubernetes
     return msgspec.structs.replace(result, upgraded_from=old, upgraded_to=new, snapshot=record.id)
@@ -214,17 +243,18 @@ def _run_workflow(
             store=SQLiteStore(gateway.files.state), lock=lock, bus=bus, command=command, subject=gateway.name
         )
     except HoldfastError as error:
+        # Only now: a remote lock knows after its release whether its session was lost.
         cut = as_connection_cut(error, lock, gateway)
         if cut is None:
             raise
         raise cut from error
 
 
-def _up_result(gateway: GatewayContext, ended: RunResult) -> GatewayResult:
+def _up_result(gateway: GatewayContext, run_result: RunResult) -> GatewayResult:
     return GatewayResult(
         name=gateway.name,
-        run=ended.run,
-        changed=ended.changed,
+        run=run_result.run,
+        changed=run_result.changed,
         server=_engine_call(gateway, lambda gateway: gateway.api_server_url),
         kubeconfig=str(gateway.files.kubeconfig),
     )

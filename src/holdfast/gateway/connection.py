@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast import home
+from holdfast.api import format_timestamp
 from holdfast.containers import read_file
 from holdfast.errors import ApiUnreachableError, TemporaryError
 from holdfast.gateway.base_steps import GatewayStep
@@ -22,7 +23,7 @@ from holdfast.gateway.registry import (
     write_metadata,
 )
 from holdfast.gateway.teardown import REPLACE_OLD
-from holdfast.gateway.upgrade import container_kubernetes_version
+from holdfast.gateway.versions import container_kubernetes_version
 from holdfast.retry import Policy, exponential
 from holdfast.workflow import ProbeResult, absent, done, partial
 
@@ -82,7 +83,7 @@ class RemoveTunnelState(_TunnelStep):
     """Remove the record of the host. The last step: an earlier failure must still find the host."""
 
     name = "forget-tunnel"
-    title = "Host forgotten"
+    title = "Host record removed"
     needs = ("forget-gateway",)
 
     def probe(self, _ctx: StepContext) -> ProbeResult:
@@ -120,6 +121,7 @@ def refresh_kubeconfig(gateway: GatewayContext) -> None:
     container, path = gateway.container(), gateway.files.kubeconfig
     if container is None or container.state != "running" or not path.exists():
         return
+    # `status` reports a state even if the node has no kubeconfig yet, or the engine fails to read it.
     with suppress(TemporaryError):
         desired = desired_kubeconfig(gateway)
         if path.read_bytes() != desired:
@@ -143,7 +145,7 @@ class WaitApiReady(GatewayStep):
     """Wait until the API server answers through the published port with these credentials."""
 
     name = "wait-api-ready"
-    title = "API from here"
+    title = "API reachable"
     needs = ("write-kubeconfig",)
     repeat = "always"
 
@@ -158,7 +160,9 @@ class WaitApiReady(GatewayStep):
         )
 
     def run(self, ctx: StepContext) -> None:
-        credentials = kubeconfig.parse_credentials(self.gateway.files.kubeconfig.read_bytes())
+        # Read in each attempt: a retry that reopens the tunnel may write another local port into the file.
+        content = self.gateway.files.kubeconfig.read_bytes()
+        credentials = kubeconfig.parse_credentials(content, self.gateway.name)
         kubernetes_get(self.gateway, "/readyz", credentials)
         ctx.note(credentials.server)
 
@@ -168,6 +172,8 @@ class WriteMetadata(GatewayStep):
 
     name = "write-metadata"
     title = "Metadata"
+    # One commit records this step and deletes the record of `replace-old`. After it, `--recreate` is a new
+    # request; before it, a repeated command does not remove the container again.
     forgets = REPLACE_OLD
     needs = ("wait-api-ready",)
 
@@ -182,7 +188,7 @@ class WriteMetadata(GatewayStep):
 
     def run(self, ctx: StepContext) -> None:
         recorded = read_metadata(self.gateway.name)
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = format_timestamp(datetime.now(UTC))
         # The metadata first: a command could not find an active gateway without metadata.
         write_metadata(self._desired_metadata(recorded.created_at if recorded else now))
         set_active_gateway(self.gateway.name)

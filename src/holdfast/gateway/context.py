@@ -24,7 +24,7 @@ from holdfast.containers import (
     reserved_ports,
 )
 from holdfast.errors import ObjectOwnershipError
-from holdfast.gateway.hosts import Host, check_same_engine, resolve_host
+from holdfast.gateway.hosts import Host, LocalHost, check_same_engine, resolve_host
 from holdfast.gateway.registry import GatewayFiles, GatewayMetadata, read_metadata
 from holdfast.gateway.settings import ResolvedSettings, resolve_settings
 from holdfast.gateway.spec import (
@@ -103,17 +103,26 @@ class GatewayContext:
             UsageError: The gateway was created on another engine.
         """
         engine = self.host.engine()
+        # On another engine every probe would find nothing, and `up` would create a second, empty gateway.
         if self.metadata is not None:
             check_same_engine(engine, self.metadata, self.files.metadata)
         return engine
 
     @cached_property
+    def local_engine(self) -> ContainerEngine:
+        """The container engine of this machine, also for a gateway on a remote host."""
+        return LocalHost(self.settings).engine() if self.host.remote else self.engine
+
+    @cached_property
     def api_client(self) -> ApiClient:
-        """The Kubernetes client, for callers with their own retry policy."""
-        from holdfast.gateway.reconnect import ensure_tunnel
+        """The Kubernetes client, for callers with their own retry policy.
+
+        It opens no tunnel, because a preview must not: in a run, the step `open-tunnel` does.
+        """
         from holdfast.kube import api_client
 
-        ensure_tunnel(self)
+        # Since Python 3.12, cached_property takes no lock: steps on two threads may both create a client.
+        # Both clients work.
         return api_client(self.files.kubeconfig)
 
     @cached_property
@@ -123,6 +132,8 @@ class GatewayContext:
     @cached_property
     def spec(self) -> GatewaySpec:
         """The desired gateway: explicit settings, else the existing container, else metadata and defaults."""
+        # An upgrade creates the new container after it parked the old one: until then, the parked container
+        # has the ports and settings to keep.
         container = self.container() or self.parked_container()
         port = self._port(container, "port", self.contract.api_port, ())
         return GatewaySpec(
@@ -138,16 +149,18 @@ class GatewayContext:
         )
 
     def published_spec(self) -> GatewaySpec:
-        """The spec with the ports that the container has now.
+        """The spec with the address and the ports that the container publishes now.
 
-        `start-container` replaces automatic ports that another program has taken since they were chosen.
+        Changed settings apply only when `up` recreates the container. `start-container` replaces automatic
+        ports that another program has taken since they were chosen.
         """
-        container, ports = self.container(), {}
-        for key, inside in (("port", self.contract.api_port), ("gateway_port", self.contract.gateway_port)):
+        current: dict[str, str | int] = {}
+        container = self.container()
+        for key, inside in (("gateway_port", self.contract.gateway_port), ("port", self.contract.api_port)):
             published = _published_port(container, inside)
-            if published is not None and getattr(self.settings, key) == "auto":
-                ports[key] = published[1]
-        return msgspec.structs.replace(self.spec, **ports)
+            if published is not None:
+                current |= {"listen": published[0] or LOOPBACK, key: published[1]}
+        return msgspec.structs.replace(self.spec, **current)
 
     def with_free_ports(self, spec: GatewaySpec, keys: Iterable[str]) -> GatewaySpec:
         """Return the spec with a free port for each of these settings."""
@@ -182,6 +195,7 @@ class GatewayContext:
     def parked_container(self) -> ContainerView | None:
         """The old container of an unfinished upgrade."""
         container = find_container(self.engine, self.parked_name)
+        # Steps remove and rename the parked container, so a container of another program does not count.
         if container is None or container.labels.get(labels.GATEWAY) != self.name:
             return None
         return container
@@ -250,6 +264,7 @@ class GatewayContext:
             return int(configured)
         published = _published_port(container, inside)
         current = published[1] if published is not None else getattr(self.metadata, key, None)
+        # The gateway's own running container listens on its port, which must not count as taken.
         is_ours = container is not None and container.is_running
         may_change = self.resolved.is_explicit(key) and not is_ours
         if not current or (may_change and self.host.is_port_taken(current)):

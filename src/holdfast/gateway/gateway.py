@@ -89,7 +89,7 @@ class Gateway:
         wipe: bool = False,
         **settings: Unpack[GatewayOptions],
     ) -> GatewayResult:
-        """Create, resume or repair the gateway, and wait until it is healthy.
+        """Create, resume or repair the gateway, and wait until it is healthy; another image upgrades it.
 
         Args:
             remote: host of a new gateway as `user@host`; default: this machine.
@@ -102,6 +102,8 @@ class Gateway:
 
         Raises:
             InvalidSettingError: A setting is unknown or invalid.
+            LockedError: Another command uses the gateway.
+            UpgradeRolledBackError: The gateway was unhealthy with the other image and has its old one again.
             HoldfastError: A step failed; call `up` again to continue.
         """
         options = gateway.UpOptions(remote=remote, recreate=recreate, wipe=wipe)
@@ -202,6 +204,10 @@ class Gateway:
 
         Args:
             data: also remove all data of the gateway and its sandboxes, permanently.
+
+        Raises:
+            PermanentError: Without `data`: an unfinished upgrade needs the containers.
+            LockedError: Another command uses the gateway.
         """
         return gateway.commands.destroy(self.name, with_data=data, bus=self._bus())
 

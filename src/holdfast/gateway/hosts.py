@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.containers import (
-    FIRST_AUTO_PORT,
-    LAST_AUTO_PORT,
     engine_address,
     free_port,
     is_port_taken,
     normalize_address,
 )
-from holdfast.errors import LockLostError, PortInUseError, UsageError
+from holdfast.errors import LockLostError, UsageError
 from holdfast.gateway.settings import Settings
 from holdfast.gateway.spec import LOOPBACK, connect_address
 from holdfast.gateway.tunnel import Tunnel, recorded_host
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.containers import ContainerEngine, ImageView
     from holdfast.gateway.registry import GatewayMetadata
     from holdfast.remote import SshTarget
-    from holdfast.workflow import Lock
+    from holdfast.workflow import Lock, LockHolder
 
     CheckImage = Callable[[ImageView], None]
     ReportProgress = Callable[[str, float | None], None]
@@ -72,7 +70,12 @@ class LocalHost:
 
     def lock(self, name: str) -> Lock:
         """The lock of one gateway, held by the kernel of the host."""
+        # Shared (mode 0666): all users of the engine have to exclude each other. The file contains no secret.
         return FileLock(lock_directory() / lock_file_name(name), shared=True)
+
+    def lock_holder(self, name: str) -> LockHolder | None:
+        """The process that the gateway's lock file names; takes no lock and records nothing."""
+        return self.lock(name).holder()
 
     @property
     def has_shared_lock(self) -> bool:
@@ -85,6 +88,7 @@ class LocalHost:
 
     def is_port_taken(self, port: int) -> bool:
         """Whether a program on the host is known to listen on a port."""
+        # An engine at tcp:// publishes ports on its own machine, whose listeners cannot be seen from here.
         return engine_address().startswith("unix://") and is_port_taken(port)
 
     def free_port(self, reserved: set[int]) -> int:
@@ -135,26 +139,35 @@ class RemoteHost:
 
     def _record_host(self) -> None:
         """Record the host of the gateway once its engine has answered and a run has started."""
+        # Otherwise a preview or a mistyped host would bind the name of the gateway to that host.
         if self._is_started and "_engine" in self.__dict__:
             self.tunnel.save_if_new()
 
     def lock(self, name: str) -> Lock:
         self._is_started = True
         self._record_host()
+        self._lock = self._remote_lock(name)
+        return self._lock
+
+    def lock_holder(self, name: str) -> LockHolder | None:
+        return self._remote_lock(name).holder()
+
+    def _remote_lock(self, name: str) -> RemoteLock:
+        # Commands on that host and from other machines lock the same file.
         path = f"{self._host.facts().lock_directory}/{lock_file_name(name)}"
-        self._lock = RemoteLock(
+        return RemoteLock(
             path,
             self._host.control_master.command_prefix,
             timeout=self._timeouts.ssh,
             label=f"{path} on {self.remote}",
         )
-        return self._lock
 
     def _check_lock_held(self) -> None:
         """Raise LockLostError after the lock was lost.
 
         Without this check, an effect could continue over a new connection while another command has the lock.
         """
+        # Step threads call this before each call to the engine. Outside a run, no lock is held.
         if self._lock is None or not self._lock.is_held:
             return
         self._lock.check()
@@ -170,14 +183,7 @@ class RemoteHost:
         return port in self._host.listening_ports()
 
     def free_port(self, reserved: set[int]) -> int:
-        taken = reserved | self._host.listening_ports()
-        for port in range(FIRST_AUTO_PORT, LAST_AUTO_PORT + 1):
-            if port not in taken:
-                return port
-        raise PortInUseError(
-            f"{self.remote}: no free port between {FIRST_AUTO_PORT} and {LAST_AUTO_PORT}",
-            hint="Choose a port with --port.",
-        )
+        return free_port(reserved=reserved, is_taken=self._host.listening_ports().__contains__)
 
     def transfer_image(self, reference: str, check: CheckImage, progress: ReportProgress) -> bool:
         # Older engines pack or unpack the whole archive before they answer.
@@ -209,6 +215,7 @@ def lock_directory() -> Path:
         mode = Path(_LOCK_DIRECTORY).stat().st_mode
     except OSError:
         mode = 0
+    # Without the sticky bit any user could replace the file, and two runs would lock different files.
     is_shared = stat.S_ISDIR(mode) and mode & stat.S_ISVTX and mode & stat.S_IWOTH
     return Path(_LOCK_DIRECTORY if is_shared else _FALLBACK_LOCK_DIRECTORY)
 
@@ -230,6 +237,7 @@ def resolve_host(
     Raises:
         UsageError: The gateway is recorded on another host than the requested one.
     """
+    # Empty means recorded on this machine; None means not recorded at all.
     recorded = metadata.remote if metadata is not None else recorded_host(name)
     wanted = str(parse_target(requested)) if requested is not None else None
     source = "--remote"

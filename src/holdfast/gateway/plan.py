@@ -48,10 +48,12 @@ def up_steps(gateway: GatewayContext, *, check_images: bool = True) -> list[Step
         node.EnsureNetwork(gateway),
         _run_after(node.EnsureVolume(gateway), *check_names),
         node.CheckDataVersion(gateway),
+        node.FinishInterruptedRollback(gateway),
         node.EnsureContainer(gateway),
         # The sources are read while the plan is built: a missing CA file or login fails before any change.
         registries.WriteRegistries(gateway, registries.read_registry_sources(gateway.settings.registries)),
         node.EnableRestart(gateway),
+        # The first pull of the node may already need a mirror, a CA or a login.
         _run_after(node.StartContainer(gateway), "write-registries"),
         *tunnel,
         # The API server, from inside the node and from this machine.
@@ -97,7 +99,7 @@ def _run_after(step: Step, *names: str) -> Step:
 
 def upgrade_steps(gateway: GatewayContext) -> list[Step]:
     """Upgrade: `up` with another image, after the old node was stopped, copied and parked."""
-    steps = _judge_node_first(up_steps(gateway))
+    steps = _delay_workloads_until_node_ready(up_steps(gateway))
     replace, create = _index_of(teardown.ReplaceOldGateway, steps), _index_of(node.EnsureContainer, steps)
     _run_after(steps[replace], upgrade.CheckUpgrade.name)
     _run_after(steps[create], upgrade.ParkOldContainer.name)
@@ -121,7 +123,7 @@ def upgrade_steps(gateway: GatewayContext) -> list[Step]:
 
 def rollback_steps(gateway: GatewayContext, record: UpgradeRecord) -> list[Step]:
     """Roll an upgrade back: old datastore, old container, then `up` until it is healthy."""
-    steps = _judge_node_first(up_steps(gateway, check_images=False))
+    steps = _delay_workloads_until_node_ready(up_steps(gateway, check_images=False))
     first = _index_of(node.EnsureImage, steps)
     _run_after(steps[first], upgrade.RestoreOldContainer.name)
     return [
@@ -135,8 +137,8 @@ def rollback_steps(gateway: GatewayContext, record: UpgradeRecord) -> list[Step]
     ]
 
 
-def _judge_node_first(steps: list[Step]) -> list[Step]:
-    """Delay the workloads until the node is up.
+def _delay_workloads_until_node_ready(steps: list[Step]) -> list[Step]:
+    """Make the steps of the workloads wait for the node.
 
     Only a failed wait for the node proves that a new version is unhealthy and triggers the rollback; a
     failed push or apply on a node that is still starting must not end the run first.
@@ -170,6 +172,7 @@ def stop_steps(gateway: GatewayContext) -> list[Step]:
 
 def destroy_steps(gateway: GatewayContext, *, with_data: bool) -> list[Step]:
     """Remove the gateway; its data only if `with_data`."""
+    # The record of the host is deleted after the volume: a repeated `destroy` must still find the host.
     after = ("remove-volume",) if with_data else ()
     return [
         *stop_steps(gateway),

@@ -8,12 +8,14 @@ failed before that restarts.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast import home
 from holdfast.errors import (
     ConnectionLostError,
     ContainerEngineUnreachableError,
+    CorruptFileError,
     HoldfastError,
     HostAccessError,
     HostUnreachableError,
@@ -44,13 +46,13 @@ def ensure_tunnel(gateway: GatewayContext) -> bool:
         return False
     spec = gateway.published_spec()
     opened = tunnel.open((spec.port, spec.gateway_port), spec.listen)
-    path = gateway.files.kubeconfig
-    if path.exists():
-        current, server = path.read_bytes(), gateway.api_server_url
-        if kubeconfig.parse_credentials(current).server != server:
-            home.write_atomic(
-                path, kubeconfig.build_host_kubeconfig(current, name=gateway.name, server=server)
-            )
+    # After `open`: if another program has taken the recorded local port, `open` has chosen another one.
+    path, name, server = gateway.files.kubeconfig, gateway.name, gateway.api_server_url
+    # A damaged file must not fail the `up` that repairs it: `write-kubeconfig` replaces it.
+    with suppress(FileNotFoundError, CorruptFileError):
+        current = path.read_bytes()
+        if kubeconfig.parse_credentials(current, name).server != server:
+            home.write_atomic(path, kubeconfig.build_host_kubeconfig(current, name=name, server=server))
     return opened
 
 
@@ -93,6 +95,7 @@ def run_with_reconnect(
         run: runs the command once.
         bus: receives the events of all attempts.
     """
+    # A lock file names the run of its holder: by these ids the command recognizes its own lost sessions.
     run_ids: list[str] = []
 
     def record_run(event: Event) -> None:
@@ -178,6 +181,7 @@ def _check_lock_available(gateway: GatewayContext, run_ids: list[str]) -> None:
     """
     lock = gateway.host.lock(gateway.name)
     try:
+        # With the id of the lost run: if this session is lost too, the next attempt recognizes it as its own.
         lock.acquire(LockHolder.current_process("connect", run_ids[-1] if run_ids else ""))
     except LockedError as error:
         # The holder is removed from the file just before the release: an empty file is our lost session.
@@ -187,4 +191,5 @@ def _check_lock_available(gateway: GatewayContext, run_ids: list[str]) -> None:
         raise TemporaryError(
             f"{gateway.host.remote}: still holds the lock of the lost connection: {error.message}"
         ) from error
+    # The next attempt of the command takes the lock itself, and fails if another command took it first.
     lock.release()

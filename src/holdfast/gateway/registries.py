@@ -63,14 +63,19 @@ def read_login(registries: RegistrySettings, host: str) -> Secret | None:
 
 def _read_login_file(host: str, reference: str, path: Path) -> str:
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o077:
-            raise _login_error(host, reference, f"other users can read the file (mode {mode:04o})")
         with path.open("rb") as file:
-            return file.read(_MAX_LOGIN_BYTES).decode()
+            # Of the open file: the path may name another file by now.
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if mode & 0o077:
+                raise _login_error(host, reference, f"other users can read the file (mode {mode:04o})")
+            content = file.read(_MAX_LOGIN_BYTES + 1)
+        if len(content) > _MAX_LOGIN_BYTES:
+            raise _login_error(host, reference, f"it is larger than {_MAX_LOGIN_BYTES} bytes")
+        return content.decode()
     except OSError as error:
         raise _login_error(host, reference, error.strerror or type(error).__name__) from None
     except UnicodeDecodeError:
+        # `from None`: a UnicodeDecodeError contains the bytes of the login and must not reach a traceback.
         raise _login_error(host, reference, "it is not a text file") from None
 
 
@@ -81,11 +86,19 @@ def _login_error(host: str, reference: str, reason: str) -> InvalidSettingError:
     )
 
 
-DOCKER_HUB = "docker.io"
+# Docker Hub has several names: in image references (with a legacy one), on the network, and in login files.
+DOCKER_HUB, LEGACY_DOCKER_HUB = "docker.io", "index.docker.io"
 _DOCKER_HUB_SERVER = "https://registry-1.docker.io"
-_DOCKER_HUB_AUTH_KEY = "https://index.docker.io/v1/"
+_DOCKER_HUB_AUTH_KEY = f"https://{LEGACY_DOCKER_HUB}/v1/"
 EMPTY_AUTH_FILE = b'{"auths": {}}\n'
 _FILE_HEADER = "# Written by holdfast from the setting `registries`; `up` overwrites changes.\n"
+
+
+def registry_host(reference: str) -> str:
+    """The registry host of an image reference, as settings and logins name it."""
+    head, slash, _ = reference.partition("/")
+    is_host = bool(slash) and ("." in head or ":" in head or head == "localhost")
+    return head if is_host and head != LEGACY_DOCKER_HUB else DOCKER_HUB
 
 
 class RegistrySources(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +115,7 @@ class NodeRegistryFiles(msgspec.Struct, frozen=True, kw_only=True):
     hosts: dict[str, bytes]
     auth_file: bytes
 
+    # Without the contents, which include logins: a repr may reach a traceback or a log.
     def __repr__(self) -> str:
         return f"NodeRegistryFiles({', '.join(self.hosts)})"
 
@@ -180,10 +194,11 @@ def _encode_login(login: Secret) -> str:
 
 
 def _toml_string(text: str) -> str:
-    """A TOML basic string; every JSON string is one."""
-    return json.dumps(text)
+    """A TOML basic string: a JSON string without escaped surrogates, which TOML rejects."""
+    return json.dumps(text, ensure_ascii=False)
 
 
+# Reads have a limit, because a setting may name a device such as /dev/zero.
 _MAX_CA_FILE_BYTES = 1 << 20
 _PEM_BEGIN = b"-----BEGIN CERTIFICATE-----"
 
@@ -205,9 +220,12 @@ def read_registry_sources(registries: RegistrySettings) -> RegistrySources:
 def _read_ca_file(host: str, path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(_MAX_CA_FILE_BYTES)
+            content = file.read(_MAX_CA_FILE_BYTES + 1)
     except OSError as error:
         raise _ca_file_error(host, path, error.strerror or type(error).__name__) from None
+    if len(content) > _MAX_CA_FILE_BYTES:
+        raise _ca_file_error(host, path, f"it is larger than {_MAX_CA_FILE_BYTES} bytes")
+    # A combined PEM file is a common mistake; its key must not be copied into the node.
     if b"PRIVATE KEY-----" in content:
         raise _ca_file_error(host, path, "it contains a private key; the node needs only the certificate")
     if _PEM_BEGIN not in content:
@@ -244,9 +262,11 @@ class WriteRegistries(GatewayStep):
         # Before the first write, so that no event, error or record contains a login.
         for login in self.sources.logins.values():
             ctx.secret(login.ref, login.reveal())
+            # The password alone too: a message may quote it without the user name.
             ctx.secret(login.ref, login.text().partition(":")[2])
         engine, name, contract = self.gateway.engine, self.gateway.object_name, self.gateway.contract
         desired, current = self._desired_files(), self._current_files()
+        # Two requests: after a kill between them, the probe finds a difference and the step runs again.
         if current.hosts != desired.hosts:
             directory = PurePosixPath(contract.registries_path)
             replace_directory(engine, name, str(directory.parent), directory.name, desired.hosts)

@@ -122,11 +122,13 @@ def set_active_gateway(name: str | None) -> None:
 def remove_local_files(name: str) -> None:
     """Remove the files of a gateway on this machine; its data on the engine stays."""
     files = GatewayFiles(name)
+    # The metadata after the credentials: while it exists, a repeated `destroy` finds engine and host by it.
     files.client_certificates.remove()
     for path in (files.kubeconfig, files.metadata):
         path.unlink(missing_ok=True)
     with suppress(OSError):
         files.directory.rmdir()  # fails if the user keeps files there
+    # Last: after a kill before this line, `has_local_files` still reports that there is work to do.
     if is_active_gateway(name):
         others = known_gateway_names()
         set_active_gateway(others[0] if len(others) == 1 else None)

@@ -13,8 +13,11 @@ import re
 
 import msgspec
 
+from holdfast import __version__
 from holdfast.errors import InvalidGatewayNameError
 
+# The image of all workloads of a gateway.
+GATEWAY_IMAGE = f"holdfast/gateway:{__version__}"
 NAME_PREFIX = "holdfast-"
 # The node name is also a hostname and a DNS label, which have this limit.
 MAX_NODE_NAME_LENGTH = 63
@@ -34,6 +37,8 @@ def check_name(name: str) -> str:
             f"gateway name: {len(name)} characters, more than {_MAX_NAME_LENGTH}",
             hint="Choose a shorter name.",
         )
+    # The name is part of file paths and arguments: `..` would leave the directory, and a leading `-` would be
+    # read as an option.
     if not _VALID_NAME.fullmatch(name) or name.startswith("-") or not name.strip("-."):
         raise InvalidGatewayNameError(
             f"gateway name {name!r}: invalid",

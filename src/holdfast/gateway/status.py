@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.gateway.cluster import kubernetes_get
 from holdfast.gateway.reconnect import ensure_tunnel
 from holdfast.gateway.spec import kubeconfig_context, node_name
-from holdfast.gateway.upgrade import container_kubernetes_version
+from holdfast.gateway.versions import container_kubernetes_version
 
 if TYPE_CHECKING:
     from holdfast.gateway.context import GatewayContext
@@ -48,7 +48,8 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 def get_status(gateway: GatewayContext) -> GatewayStatus:
     """Query the engine and the API server for the state of a gateway."""
     has_data = find_volume(gateway.engine, gateway.object_name) is not None
-    container = gateway.container()
+    parked = gateway.parked_container()
+    container = gateway.container() or parked
     if container is None:
         return GatewayStatus(
             name=gateway.name,
@@ -60,6 +61,8 @@ def get_status(gateway: GatewayContext) -> GatewayStatus:
     state, problem, notes = _api_state(gateway) if container.state == "running" else ("stopped", "", ())
     if container.state == "restarting":
         state, problem = "failing", f"the node exits repeatedly (exit code {container.exit_code})"
+    if parked is not None:
+        notes = (*notes, f"an upgrade is unfinished; run `holdfast upgrade {gateway.name}` to finish it")
     return GatewayStatus(
         name=gateway.name,
         state=state,

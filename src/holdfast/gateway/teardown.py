@@ -6,11 +6,12 @@ request.
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from holdfast.containers import remove_container, remove_network, remove_volume, stop_container
-from holdfast.errors import CorruptFileError
+from holdfast.errors import HoldfastError
 from holdfast.gateway.base_steps import GatewayStep
 from holdfast.gateway.cluster import kubeconfig
 from holdfast.gateway.node import check_same_version
@@ -51,20 +52,23 @@ class ReplaceOldGateway(GatewayStep):
             self.touches = (f"container and network {gateway.object_name} are recreated; the data stays",)
 
     def probe(self, ctx: StepContext) -> ProbeResult:
-        result = ctx.previous_result or {}
-        if not self.gateway.replaces_container:
-            return done("not requested", result=result)
-        if self._was_done_by_previous_run(ctx):
-            return done("done by the run that this one continues", result=result)
-        return absent("requested, with its data" if self.gateway.options.wipe else "requested")
-
-    def _was_done_by_previous_run(self, ctx: StepContext) -> bool:
         previous: dict[str, Any] = ctx.previous_result or {}
-        if ctx.in_flight or previous.get("wipe") is not self.gateway.options.wipe:
-            return False
+        commands = self._commands_since(previous, ctx)
+        wipe = self.gateway.options.wipe
+        if not self.gateway.replaces_container:
+            # After `destroy`, the gateway is a new one, which does not inherit the image.
+            is_same_gateway = commands and "destroy" not in commands
+            return done("not requested", result=previous if is_same_gateway else {})
+        if not ctx.in_flight and previous.get("wipe") is wipe and len(set(commands)) == 1:
+            return done("done by the run that this one continues", result=previous)
+        return absent("requested, with its data" if wipe else "requested")
+
+    def _commands_since(self, previous: dict[str, Any], ctx: StepContext) -> list[str]:
+        if not previous:
+            return []
         with closing(SQLiteStore(self.gateway.files.state, readonly=True)) as store:
             store.open()
-            return is_latest_command(store.runs(), str(previous.get("run", "")), excluding=ctx.run_id)
+            return commands_since(store.runs(), str(previous.get("run", "")), excluding=ctx.run_id)
 
     def run(self, ctx: StepContext) -> dict[str, Any]:
         if not self.gateway.replaces_container:
@@ -83,7 +87,10 @@ class ReplaceOldGateway(GatewayStep):
             remove_container(engine, name)
         remove_network(engine, name)
         if wipe:
+            # The stop above may have taken long. If the lock was lost meanwhile, another command may
+            # already use the volume.
             ctx.check_lock()
+            # The engine refuses to remove a volume while a container mounts it, even a stopped one.
             remove_leftover_job(self.gateway)
             remove_parked_container(self.gateway)
             remove_volume(engine, name)
@@ -91,16 +98,10 @@ class ReplaceOldGateway(GatewayStep):
         return {"wipe": wipe, "image": self._image, "run": ctx.run_id}
 
 
-def is_latest_command(runs: Sequence[RunRecord], run: str, *, excluding: str) -> bool:
-    """Whether all runs since `run` repeat its command."""
-    first = next((record for record in runs if record.id == run), None)
-    if first is None:
-        return False  # the history is limited: without the record, the command is a new request
-    return all(
-        record.command == first.command
-        for record in runs
-        if record.started >= first.started and record.id not in (run, excluding)
-    )
+def commands_since(runs: Sequence[RunRecord], run: str, *, excluding: str) -> list[str]:
+    """The commands of `run` and of all later runs; empty if the limited history has lost that run."""
+    started = next((record.started for record in runs if record.id == run), math.inf)
+    return [record.command for record in runs if record.started >= started and record.id != excluding]
 
 
 class StopContainer(GatewayStep):
@@ -188,6 +189,6 @@ class RemoveLocalFiles(GatewayStep):
         try:
             if kubeconfig.remove_from(merged, name=self.gateway.name):
                 ctx.note(f"metadata, kubeconfig and client files, and the context in {merged}")
-        except CorruptFileError as error:
+        except HoldfastError as error:
             ctx.note(f"the kubeconfig context stays: {error.message}")
         remove_local_files(self.gateway.name)

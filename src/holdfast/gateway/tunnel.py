@@ -6,12 +6,13 @@ port on loopback per remote port. Local ports are recorded, so that the kubeconf
 
 from __future__ import annotations
 
-import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast import home
+from holdfast.api import format_timestamp
 from holdfast.containers import free_port, is_port_taken
 from holdfast.errors import HostUnreachableError, PortInUseError
 from holdfast.gateway.registry import known_gateways
@@ -33,7 +34,7 @@ class TunnelState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     remote: str
     ports: dict[int, int] = {}
-    ends: dict[int, str] = {}
+    endpoints: dict[int, str] = {}
     pid: int = 0
     since: str = ""
 
@@ -67,7 +68,7 @@ class Tunnel:
     def is_open(self, ports: Iterable[int], listen: str) -> bool:
         """Whether the tunnel responds and forwards exactly these ports."""
         is_open = (
-            self.state.ends == _remote_endpoints(ports, listen)
+            self.state.endpoints == _remote_endpoints(ports, listen)
             and self._is_current_process()
             and self.control_master.is_responsive()
         )
@@ -95,31 +96,29 @@ class Tunnel:
             self.state = _read_state(self.state_file) or self.state
             if self.is_open(wanted, listen):
                 return False
-            had_gone = self.has_exited()
+            had_exited = self.has_exited()
+            # Closed first: a command that was killed here may have left forwards that no record names.
             self.control_master.close()
             self.control_master.ensure_connected()
-            ends = _remote_endpoints(wanted, listen)
-            for port, end in ends.items():
-                self._forward_port(port, end)
+            endpoints = _remote_endpoints(wanted, listen)
+            for port, endpoint in endpoints.items():
+                self._forward_port(port, endpoint)
             # Recorded last: a tunnel that was opened only in part does not count as open.
-            since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            pid, since = self.control_master.pid(), format_timestamp(datetime.now(UTC))
             kept = {port: self.state.ports[port] for port in wanted}
             self._write_state(
-                TunnelState(
-                    remote=str(self.target), ports=kept, ends=ends, pid=self.control_master.pid(), since=since
-                )
+                TunnelState(remote=str(self.target), ports=kept, endpoints=endpoints, pid=pid, since=since)
             )
-            self.was_reopened = self.was_reopened or (self.seen_open and had_gone)
+            self.was_reopened = self.was_reopened or (self.seen_open and had_exited)
             self.seen_open = True
         return True
 
-    def close(self) -> bool:
-        """Close the tunnel and keep its local ports recorded; False if there was none."""
+    def close(self) -> None:
+        """Close the tunnel and keep its local ports recorded."""
         self.seen_open = self.was_reopened = False
-        was_there = self.control_master.close()
+        self.control_master.close()
         if self.state_file.exists():
-            self._write_state(msgspec.structs.replace(self.state, ends={}, pid=0, since=""))
-        return was_there
+            self._write_state(msgspec.structs.replace(self.state, endpoints={}, pid=0, since=""))
 
     def delete(self) -> None:
         """Close the tunnel and delete its record."""
@@ -134,6 +133,7 @@ class Tunnel:
 
     def _is_current_process(self) -> bool:
         """Whether the running ssh process is the recorded one."""
+        # A connection that another command has opened since has another pid, and may forward other ports.
         return self.state.pid != 0 and self.control_master.pid() == self.state.pid
 
     def _forward_port(self, port: int, endpoint: str) -> None:
@@ -143,6 +143,7 @@ class Tunnel:
             local = self.local_port(port)
             if self.control_master.forward(f"{LOOPBACK}:{local}", endpoint):
                 return
+            # `forward` fails for a taken port and for a lost connection; only the former needs another port.
             if not self.control_master.pid():
                 raise HostUnreachableError(
                     f"{self.target}: the ssh connection ended while the tunnel was opened",

@@ -17,7 +17,8 @@ WORKLOADS = (
 
 
 NOTHING_TO_DO = {
-    "ensure-image", "replace-old", "write-registries", "keep-running", "remove-stale-nodes", "repin-volumes",
+    "ensure-image", "replace-old", "finish-interrupted-rollback", "write-registries", "keep-running",
+    "remove-stale-nodes", "repin-volumes",
 }  # fmt: skip
 """The steps of a first `up` that find everything as it should be, and so cannot be killed."""
 

@@ -13,7 +13,8 @@ CHANGED = {
 """The steps that change something when only the volume exists and the settings name another mirror."""
 
 NOTHING_TO_DO = {
-    "ensure-image", "replace-old", "ensure-volume", "keep-running", "remove-stale-nodes", "repin-volumes",
+    "ensure-image", "replace-old", "ensure-volume", "finish-interrupted-rollback", "keep-running",
+    "remove-stale-nodes", "repin-volumes",
 }  # fmt: skip
 """Those that find everything as it should be, and so cannot be killed; the plan has no step besides."""
 

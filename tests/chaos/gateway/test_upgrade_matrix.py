@@ -10,8 +10,8 @@ from tests.support.node_images import NodeImages
 
 from holdfast.containers import find_image, run_in_container
 from holdfast.gateway import GatewayFiles
-from holdfast.gateway.cluster import GATEWAY_IMAGE
 from holdfast.gateway.image_push.containerd import full_image_name
+from holdfast.gateway.spec import GATEWAY_IMAGE
 from holdfast.pki import SECRET_TYPES
 from holdfast.remote import connect
 from holdfast.testing.crash.cases import KILLED_EXIT_CODE, CrashHarness
@@ -25,8 +25,8 @@ CHANGED = {
 """The steps of an upgrade that change something, where all else is as it was."""
 
 NOTHING_TO_DO = {
-    "ensure-image", "replace-old", "ensure-network", "ensure-volume", "write-registries", "keep-running",
-    "write-kubeconfig", "remove-stale-nodes", "repin-volumes",
+    "ensure-image", "replace-old", "ensure-network", "ensure-volume", "finish-interrupted-rollback",
+    "write-registries", "keep-running", "write-kubeconfig", "remove-stale-nodes", "repin-volumes",
 }  # fmt: skip
 """Those that find everything as it should be, and so cannot be killed; a plan has no step besides."""
 

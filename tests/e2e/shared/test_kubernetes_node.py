@@ -3,6 +3,9 @@
 import pytest
 from tests.support.gateway import pod_manifest, pvc_manifest, service_manifest
 
+from holdfast.containers import run_in_container
+from holdfast.remote import connect
+
 pytestmark = pytest.mark.engine
 
 
@@ -52,6 +55,18 @@ def test_pvc_is_bound_by_default_storage_class(bare_gateway):
     assert bound["spec"]["storageClassName"] == "local-path"
 
 
+def test_pvc_is_bound_without_a_pod_and_its_directory_is_deleted_with_it(bare_gateway):
+    bare_gateway.apply(pvc_manifest("unused"))
+    bare_gateway.kubectl("wait", "pvc/unused", "--for=jsonpath={.status.phase}=Bound", "--timeout=30s")
+    volume = bare_gateway.get("pvc", "unused")["spec"]["volumeName"]
+    path = bare_gateway.get("pv", volume)["spec"]["hostPath"]["path"]
+    is_directory = ["test", "-d", path]
+    assert run_in_container(connect(), bare_gateway.container, is_directory).exit_code == 0
+    bare_gateway.kubectl("delete", "pvc/unused")
+    bare_gateway.kubectl("wait", f"pv/{volume}", "--for=delete", "--timeout=30s")
+    assert run_in_container(connect(), bare_gateway.container, is_directory).exit_code == 1
+
+
 def test_node_is_unprivileged_and_listens_on_loopback_only(bare_gateway):
     host = bare_gateway.inspect()["HostConfig"]
     assert not host["Privileged"]
@@ -59,7 +74,4 @@ def test_node_is_unprivileged_and_listens_on_loopback_only(bare_gateway):
 
 
 def test_node_reports_healthy(bare_gateway):
-    from holdfast.containers import run_in_container
-    from holdfast.remote import connect
-
     assert run_in_container(connect(), bare_gateway.container, ["holdfast-node", "health"]).exit_code == 0

@@ -166,7 +166,6 @@ def test_push_ends_with_lost_lock(gateway, monkeypatch):
         gateway.host.send(progress)
         return []
 
-    monkeypatch.setattr(push, "local_engine", lambda _gateway: None)
     monkeypatch.setattr(push, "push_images", push_images)
     assert run(gateway, PushImages(gateway, ())).changed == ("push-images",)
     assert gateway.host.sent == [0, 1, 0, 1, 2, 3]

@@ -21,10 +21,10 @@ ON_PURPOSE = {
     "remote/container_engine.py: timeout=60.0": "default without settings (image builds set their own); "
     "gateway commands pass timeouts.engine",
     "remote/control_master.py: MAX_SILENCE_SECONDS": "bound to how long the remote side keeps a silent lock",
-    "remote/control_master.py: _PS_TIMEOUT": "queries the local process table",
     "remote/lock.py: HEARTBEAT_SECONDS": "protocol between the two sides of a remote lock",
     "remote/lock.py: HEARTBEAT_TIMEOUT_SECONDS": "protocol between the two sides of a remote lock",
     "remote/lock.py: timeout=30.0": "default without settings; gateways pass timeouts.ssh",
+    "gateway/cluster/kubeconfig.py: deadline=5.0": "lock file of a local file; no settings are loaded",
     "gateway/cluster/tls.py: _MAX_SKEW_SECONDS": "tolerated clock skew, not a wait",
     "gateway/doctor/checks/engine_host.py: _SKEW_PROBLEM_SECONDS": "tolerated clock skew, not a wait",
     "gateway/doctor/checks/engine_host.py: _SKEW_WARNING_SECONDS": "tolerated clock skew, not a wait",

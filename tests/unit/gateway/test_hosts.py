@@ -5,7 +5,7 @@ import socket
 import msgspec
 import pytest
 
-from holdfast.containers import FIRST_AUTO_PORT
+from holdfast.containers.networks import AUTO_PORTS
 from holdfast.errors import HostUnreachableError, UsageError
 from holdfast.gateway import hosts
 from holdfast.gateway.context import GatewayContext
@@ -112,7 +112,7 @@ def test_taken_or_reserved_local_port_is_not_chosen():
         port = busy.getsockname()[1]
         chosen = Tunnel("x", FAR).local_port(port)
     assert chosen != port
-    assert chosen >= FIRST_AUTO_PORT
+    assert chosen in AUTO_PORTS
     stopped, tunnelled = free(), free()
     write_metadata(GatewayMetadata(name="stopped", image="i", port=stopped))
     other = Tunnel("other", FAR)
@@ -139,7 +139,7 @@ def test_tunnel_without_process_is_down():
     assert tunnel.describe() == "down"
     assert not tunnel.is_open((1, 2), "127.0.0.1")
     tunnel.state = msgspec.structs.replace(
-        tunnel.state, pid=1, ends={1: "127.0.0.1:1"}, since="2026-01-01T00:00:00Z"
+        tunnel.state, pid=1, endpoints={1: "127.0.0.1:1"}, since="2026-01-01T00:00:00Z"
     )
     assert not tunnel.is_open((1,), "127.0.0.1")
     assert not tunnel.close()

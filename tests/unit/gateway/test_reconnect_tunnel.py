@@ -22,6 +22,7 @@ from holdfast.gateway.base_steps import ClusterStep
 from holdfast.gateway.connection import WaitApiReady
 from holdfast.gateway.pv_migration.stale_nodes import NodesStep
 from holdfast.gateway.settings import Settings
+from holdfast.gateway.spec import GatewaySpec
 from holdfast.gateway.tunnel import Tunnel
 from holdfast.gateway.upgrade import state_machine
 from holdfast.remote import HEARTBEAT_TIMEOUT_SECONDS, RemoteLock, parse_target
@@ -169,6 +170,19 @@ def test_slow_tunnel_is_left_alone(monkeypatch, gateway):
     gateway.host.tunnel.has_exited = lambda: False
     set_tunnel_results(monkeypatch, reconnect)
     reconnect.reopen_tunnel_on_retry(gateway)(None)
+
+
+def test_damaged_kubeconfig_does_not_fail_opening(gateway, tmp_path):
+    """`up` opens the tunnel first, and then writes the kubeconfig again."""
+    spec = GatewaySpec(name="dev", image="i", port=26443, gateway_port=26444)
+    opened = []
+    gateway.host.tunnel.open = lambda ports, listen: opened.append((ports, listen)) or True
+    gateway.published_spec, gateway.api_server_url = lambda: spec, "https://127.0.0.1:26443"
+    gateway.files.kubeconfig = tmp_path / "kubeconfig"
+    gateway.files.kubeconfig.write_bytes(b"damaged: [")
+    assert reconnect.ensure_tunnel(gateway)
+    assert opened == [((26443, 26444), "127.0.0.1")]
+    assert gateway.files.kubeconfig.read_bytes() == b"damaged: ["
 
 
 def test_local_gateway_has_no_tunnel(gateway):

@@ -3,6 +3,7 @@
 import base64
 import json
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,11 @@ def test_mirror_ca_and_login_use_mirror_host():
     assert files(registries, **more).hosts["one.example.org:5000/ca.crt"] == PEM
 
 
+def test_mirror_with_any_character_is_valid_toml():
+    mirror = "https://mirror.example.org/\N{SPOOL OF THREAD}\u00e4"
+    assert mirror in hosts(RegistrySettings(mirrors={"docker.io": (mirror,)}), "docker.io")["host"]
+
+
 def test_insecure_registry_tries_tls_first():
     rendered = hosts(RegistrySettings(insecure=("lan:5000",)), "lan:5000")
     assert rendered["server"] == "http://lan:5000"
@@ -78,6 +84,7 @@ def test_kubelet_uses_legacy_docker_hub_name():
     [
         (None, "No such file"),
         (b"nothing", "no PEM certificate"),
+        (PEM + b" " * (1 << 20), "larger than 1048576 bytes"),
         (PEM + b"-----BEGIN PRIVATE KEY-----\n", "private key"),
     ],
 )
@@ -88,3 +95,27 @@ def test_invalid_ca_file_is_named(tmp_path, content, reason):
     with pytest.raises(InvalidSettingError, match=reason) as caught:
         read_registry_sources(RegistrySettings(ca_files={"example.org": str(path)}))
     assert "example.org" in caught.value.message
+
+
+def test_login_file_larger_than_the_limit_is_not_truncated(tmp_path):
+    path = tmp_path / "login"
+    path.touch(mode=0o600)
+    path.write_text("user:" + "x" * (16 * 1024))
+    with pytest.raises(InvalidSettingError, match="larger than 16384 bytes"):
+        read_registry_sources(RegistrySettings(credentials={"example.org": f"file:{path}"}))
+
+
+def test_mode_of_the_opened_login_file_decides(tmp_path, monkeypatch):
+    """The file is replaced by one that other users can read, just before it is opened."""
+    path, other, open_path = tmp_path / "login", tmp_path / "other", Path.open
+    path.touch(mode=0o600)
+    other.write_text("user:password")
+    other.chmod(0o644)
+
+    def replace_and_open(self, mode):
+        other.replace(path)
+        return open_path(self, mode)
+
+    monkeypatch.setattr(Path, "open", replace_and_open)
+    with pytest.raises(InvalidSettingError, match=r"other users can read the file \(mode 0644\)"):
+        read_registry_sources(RegistrySettings(credentials={"example.org": f"file:{path}"}))

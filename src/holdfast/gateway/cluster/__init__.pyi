@@ -5,7 +5,6 @@ from holdfast.gateway.cluster.kubeconfig import (
     get_gateway_info as get_gateway_info,
     kubernetes_get as kubernetes_get,
 )
-from holdfast.gateway.cluster.manifests import GATEWAY_IMAGE as GATEWAY_IMAGE
 from holdfast.gateway.cluster.rollout import (
     ApplyWorkloads as ApplyWorkloads,
     EnsureNamespace as EnsureNamespace,

@@ -57,6 +57,7 @@ class WaitHealthy(ClusterStep):
 
     def run(self, ctx: StepContext) -> None:
         seconds = self.gateway.settings.timeouts.health
+        # Not `ctx.retry`: a line for each retry would fill the output. Retries appear as progress instead.
         policy = Policy(
             attempts=None,
             deadline=seconds,
@@ -84,6 +85,7 @@ class WaitHealthy(ClusterStep):
 
     def _check_all(self) -> str:
         """Run every check once; raise the error of the first that fails."""
+        # Before the requests: if the node has exited, they would be retried until the timeout.
         self._check_container()
         kubernetes_get(self.gateway, "/readyz")
         if not self.gateway.settings.workloads:
@@ -94,11 +96,7 @@ class WaitHealthy(ClusterStep):
     def _check_container(self) -> None:
         container = self.gateway.container()
         if container is None or container.state != "running":
-            state = (
-                "is missing"
-                if container is None
-                else f"is {container.state} (exit code {container.exit_code})"
-            )
+            state = f"is {container.state} (exit code {container.exit_code})" if container else "is missing"
             raise NodeStoppedError(
                 f"gateway {self.gateway.name}: the container {state}:\n{self._node_log()}",
                 hint=f"See `holdfast logs {self.gateway.name}`, then run the same command again.",
@@ -136,6 +134,7 @@ class WaitHealthy(ClusterStep):
 
     def _confirm_client_files(self, ctx: StepContext) -> None:
         """Delete the previous client files; only now have the new ones been accepted by the server."""
+        # A step with `repeat = "always"` also runs in a preview, which must not change anything.
         if not self.gateway.settings.workloads or ctx.is_preview:
             return
         files = self.gateway.files.client_certificates
@@ -179,7 +178,7 @@ class RunSmokeTest(ClusterStep):
     """
 
     name = "run-probe"
-    title = "Probe pod"
+    title = "Smoke test"
     # The pod is deleted afterwards: after a kill the probe cannot tell whether it ran. A rerun is harmless.
     repeat = "at-least-once"
 
@@ -197,25 +196,30 @@ class RunSmokeTest(ClusterStep):
         return done("it has run since the node started", result=started)
 
     def run(self, ctx: StepContext) -> dict[str, str]:
+        # Before the test: a start during the test is not the tested one.
+        started = self.engine_call(ctx, self._container_start)
         deadline = Deadline.after(self.gateway.settings.timeouts.probe)
         try:
             self._delete_objects(ctx, deadline, wait=True)
             self._run_pod(ctx, deadline)
         except (WaitFailedError, DeadlineExceededError) as error:
+            # Pod and PVC stay for the `kubectl describe` of the hint; the next run deletes them first.
             raise disk_pressure_error(self.gateway) or self.wait_error(
                 error,
-                "probe pod",
+                "smoke test",
                 f"{error.message}\n{self.pod_log(self.namespace, POD_NAME)}",
                 within=f"not finished within {self.gateway.settings.timeouts.probe:g} s",
                 hint=self.describe_hint(self.namespace, f"pod {POD_NAME}"),
             ) from error
+        # The next run waits for leftovers, so this one need not wait until the volume is deleted.
         self._delete_objects(ctx, deadline, wait=False)
         ctx.note("a pod ran a command and wrote its workspace")
-        return self.engine_call(ctx, self._container_start)
+        return started
 
     def _container_start(self) -> dict[str, str]:
         """Identify the current start of the container; empty without a container."""
         container = self.gateway.container()
+        # The id alone does not suffice: a container keeps it when it restarts.
         return {} if container is None else {"container": container.id, "started": container.started_at}
 
     def _run_pod(self, ctx: StepContext, deadline: Deadline) -> None:
@@ -236,6 +240,7 @@ class RunSmokeTest(ClusterStep):
     def _delete_objects(self, ctx: StepContext, deadline: Deadline, *, wait: bool) -> None:
         """Delete pod and PVC, also those of a killed run; their volume is deleted with them."""
         objects = self.objects(ctx)
+        # The pod first: the finalizer `kubernetes.io/pvc-protection` keeps a PVC while a pod uses it.
         for kind in ("Pod", "PersistentVolumeClaim"):
             seconds = remaining_seconds(deadline) if wait else None
             objects.delete(kind, POD_NAME, namespace=self.namespace, wait=seconds)

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import home
-from holdfast.errors import CorruptFileError, TemporaryError
+from holdfast.errors import CorruptFileError, DiskFullError, TemporaryError
 from holdfast.gateway.spec import kubeconfig_context
 from holdfast.kube import https_get
+from holdfast.retry import Policy, constant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 _MAX_RESPONSE_BYTES = 16 << 20  # a page of a hundred objects fits
 _SECTIONS = ("clusters", "users", "contexts")
+# How long another program may hold the lock of the user's kubeconfig.
+_LOCK_POLICY = Policy(attempts=None, deadline=5.0, backoff=constant(0.1), retry_on=FileExistsError)
 
 
 class KubeCredentials(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +44,10 @@ class KubeCredentials(msgspec.Struct, frozen=True, kw_only=True):
     ca: bytes
     certificate: bytes
     key: bytes
+
+    # Without the key: a repr may reach a traceback or a log.
+    def __repr__(self) -> str:
+        return f"KubeCredentials(server={self.server!r})"
 
 
 def build_host_kubeconfig(node_kubeconfig: bytes, *, name: str, server: str) -> bytes:
@@ -71,36 +78,25 @@ def merge_into(path: Path, kubeconfig: bytes, *, name: str) -> None:
 
     Raises:
         CorruptFileError: One of the two files is damaged or not writable; nothing was changed.
+        DiskFullError: The disk is full; nothing was changed.
+        TemporaryError: Another program has locked the file; nothing was changed.
     """
-    ours, context = _parse_own_sections(kubeconfig, name), kubeconfig_context(name)
-    with _translate_file_errors(path, "merged into"):
-        target = _writable_target(path)
-        theirs = _parse_sections(target.read_bytes()) if target.exists() else {}
+    server, context = parse_credentials(kubeconfig, name).server, kubeconfig_context(name)
+    ours = _parse_yaml(build_host_kubeconfig(kubeconfig, name=name, server=server))
+    with _edit_kubeconfig(path, "merged into") as theirs:
         for section in _SECTIONS:
             theirs[section] = _other_entries(theirs, section, context) + ours[section]
         theirs.setdefault("apiVersion", "v1")
         theirs.setdefault("kind", "Config")
         theirs["current-context"] = context
-        # Replaced as a whole: a kill leaves the old or the new file, never a part of one.
-        home.write_atomic(target, _dump_yaml(theirs))
-
-
-def _parse_own_sections(kubeconfig: bytes, name: str) -> dict[str, Any]:
-    try:
-        ours = _parse_sections(kubeconfig)
-        reason = next((f"no {section}" for section in _SECTIONS if not ours.get(section)), "")
-    except ValueError as error:
-        reason = str(error)
-    if reason:
-        raise CorruptFileError(
-            f"kubeconfig of gateway {name}: damaged: {reason}; nothing was merged",
-            hint=f"Run `holdfast up {name}` to write it again.",
-        )
-    return ours
 
 
 def remove_from(path: Path, *, name: str) -> bool:
-    """Remove a gateway's entries from another kubeconfig; False if there are none."""
+    """Remove a gateway's entries from another kubeconfig; False if there are none.
+
+    Raises:
+        HoldfastError: The file cannot be changed, for the same reasons as in `merge_into`.
+    """
     context = kubeconfig_context(name)
     try:
         theirs = _parse_sections(path.read_bytes())
@@ -108,21 +104,38 @@ def remove_from(path: Path, *, name: str) -> bool:
         return False  # not a kubeconfig: nothing was merged into it
     if not any(entry.get("name") == context for section in _SECTIONS for entry in theirs.get(section) or []):
         return False
-    with _translate_file_errors(path, "changed"):
-        target = _writable_target(path)
+    with _edit_kubeconfig(path, "changed") as theirs:
         for section in _SECTIONS:
             theirs[section] = _other_entries(theirs, section, context)
         if theirs.get("current-context") == context:
             theirs["current-context"] = ""
-        home.write_atomic(target, _dump_yaml(theirs))
     return True
 
 
 @contextmanager
-def _translate_file_errors(path: Path, action: str) -> Iterator[None]:
+def _edit_kubeconfig(path: Path, action: str) -> Iterator[dict[str, Any]]:
+    """Yield the content of a kubeconfig, and write it back unless the block raises."""
+    # kubectl and kind create the same file while they change a kubeconfig: no change is lost.
+    lock = path.with_name(f"{path.name}.lock")
     try:
-        yield
+        home.ensure_private_dir(path.parent)
+        _LOCK_POLICY.call(lock.touch, 0, exist_ok=False)
+        try:
+            target = _writable_target(path)
+            content = _parse_sections(target.read_bytes()) if target.exists() else {}
+            yield content
+            # Replaced as a whole: a kill leaves the old or the new file, never a part of one.
+            home.write_atomic(target, _dump_yaml(content))
+        finally:
+            lock.unlink()
+    except FileExistsError as error:
+        raise TemporaryError(
+            f"{path}: another program is changing it: {lock} exists",
+            hint=f"Run the same command again. If no program is changing the file, run `rm {lock}` first.",
+        ) from error
     except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) in home.NO_SPACE_ERRNOS:
+            raise DiskFullError(f"{path}: no space left on its disk; it was not changed") from error
         raise CorruptFileError(
             f"{path}: cannot be {action}: {getattr(error, 'strerror', None) or error}",
             hint="Repair or move that file, or choose another one with KUBECONFIG; it was not changed.",
@@ -130,14 +143,17 @@ def _translate_file_errors(path: Path, action: str) -> Iterator[None]:
 
 
 def _writable_target(path: Path) -> Path:
-    """Resolve links, and reject a file whose owner or mode an atomic replacement would change."""
+    """Resolve links; reject a file of another user and a read-only one. The new file gets mode 0600."""
     if path.is_symlink() and not path.exists():
         raise ValueError("broken symbolic link")
+    # `write_atomic` renames a file onto the path; on a symbolic link that would replace the link itself.
     target = path.resolve()
     if target.exists():
         status = target.stat()
+        # The new file belongs to this user: `sudo holdfast` would take the kubeconfig away from its owner.
         if status.st_uid != os.geteuid():
             raise ValueError("owned by another user")
+        # A rename needs write access to the directory only, so it would replace a read-only file too.
         if not status.st_mode & stat.S_IWUSR:
             raise ValueError("read-only")
     return target
@@ -157,8 +173,8 @@ def _parse_sections(data: bytes) -> dict[str, Any]:
     return parsed
 
 
-def parse_credentials(kubeconfig: bytes) -> KubeCredentials:
-    """Parse a kubeconfig of `build_host_kubeconfig`.
+def parse_credentials(kubeconfig: bytes, name: str) -> KubeCredentials:
+    """Parse a gateway's kubeconfig of `build_host_kubeconfig`.
 
     Raises:
         CorruptFileError: The credentials are missing or damaged.
@@ -174,15 +190,24 @@ def parse_credentials(kubeconfig: bytes) -> KubeCredentials:
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise CorruptFileError(
-            "kubeconfig: no usable credentials", hint="Repeat `up` for this gateway to write it again."
+            f"kubeconfig of gateway {name}: no usable credentials",
+            hint=f"Run `holdfast up {name}` to write it again.",
         ) from error
 
 
 def kubernetes_get(
     gateway: GatewayContext, path: str, credentials: KubeCredentials | None = None
 ) -> HttpsResponse:
-    """GET a path of the gateway's Kubernetes API; by default with the kubeconfig of this machine."""
-    credentials = credentials or parse_credentials(gateway.files.kubeconfig.read_bytes())
+    """GET a path of the gateway's Kubernetes API; by default with the kubeconfig of this machine.
+
+    Raises:
+        ApiUnreachableError: The API server does not answer; a retry may succeed.
+        ApiRefusedError: The credentials or the server certificate are not accepted.
+        CorruptFileError: The kubeconfig of this machine is damaged.
+        FileNotFoundError: This machine has no kubeconfig of the gateway.
+    """
+    # Read for each request: `ensure_tunnel` changes the address, and the node renews its certificates.
+    credentials = credentials or parse_credentials(gateway.files.kubeconfig.read_bytes(), gateway.name)
     return https_get(
         credentials.server,
         path,

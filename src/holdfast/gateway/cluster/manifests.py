@@ -15,10 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast import __version__
-
-# The image of all workloads of a gateway.
-GATEWAY_IMAGE = f"holdfast/gateway:{__version__}"
+from holdfast.gateway.spec import GATEWAY_IMAGE
 
 MANAGED_LABELS = {"app.kubernetes.io/managed-by": "holdfast", "app.kubernetes.io/part-of": "holdfast"}
 # Pod annotation with the hash of the template that the pod was created from.
@@ -86,6 +83,7 @@ def deployments_of(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _load_yaml(file_name: str) -> list[dict[str, Any]]:
     import yaml
 
+    # The cached documents are shared between threads. `_substitute` copies them, so no caller changes them.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return list(yaml.load_all(Path(__file__).with_name(file_name).read_bytes(), Loader=loader))
 

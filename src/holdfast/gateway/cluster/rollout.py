@@ -10,16 +10,15 @@ not become ready: the condition fails immediately.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api import build_crds
-from holdfast.containers import find_image
 from holdfast.errors import DeadlineExceededError, WaitFailedError
 from holdfast.gateway.base_steps import ClusterStep, remaining_seconds
 from holdfast.gateway.cluster.manifests import (
     API_SERVER_NAME,
     BUNDLE_DIGEST_ANNOTATION,
-    GATEWAY_IMAGE,
     IMAGE_DIGEST_ANNOTATION,
     MANAGED_LABELS,
     TEMPLATE_ANNOTATION,
@@ -27,14 +26,15 @@ from holdfast.gateway.cluster.manifests import (
     build_workloads,
     deployments_of,
 )
-from holdfast.gateway.image_push import gateway_image_missing_error, local_engine
+from holdfast.gateway.image_push import find_gateway_image, gateway_image_missing_error
 from holdfast.gateway.node import disk_pressure_error
+from holdfast.gateway.spec import GATEWAY_IMAGE
 from holdfast.kube import WaitResult, differences, namespace_active, object_deleted, rollout_complete
 from holdfast.retry import Deadline
 from holdfast.workflow import ProbeResult, absent, done, partial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from holdfast.workflow import StepContext
 
@@ -65,6 +65,8 @@ class EnsureNamespace(ClusterStep):
         objects = self.objects(ctx)
         live = objects.get("Namespace", name)
         if live is not None and live["metadata"].get("deletionTimestamp"):
+            # A terminating namespace accepts no new objects and cannot be restored. The uid excludes a
+            # namespace that another client creates meanwhile.
             ctx.progress(f"waiting until {name} is deleted")
             objects.wait("Namespace", name, object_deleted(live["metadata"]["uid"]), deadline=seconds)
             live = None
@@ -94,9 +96,10 @@ class _WorkloadStep(ClusterStep):
 
     def _image_digest(self, ctx: StepContext) -> str:
         """The image id of this machine's engine, else the one that was deployed before."""
-        image = self.engine_call(ctx, lambda: find_image(local_engine(self.gateway), GATEWAY_IMAGE))
+        image = self.engine_call(ctx, lambda: find_gateway_image(self.gateway))
         if image is not None:
             return image.id
+        # The deployed digest keeps the pod template: `docker image prune` must not trigger a rollout.
         live = self.objects(ctx).get("Deployment", API_SERVER_NAME, namespace=self.gateway.settings.namespace)
         template = live["spec"]["template"] if live is not None else {}
         if live is not None and template["spec"]["containers"][0].get("image") == GATEWAY_IMAGE:
@@ -122,10 +125,9 @@ class ApplyWorkloads(_WorkloadStep):
             metadata = manifest["metadata"]
             return objects.get(manifest["kind"], metadata["name"], namespace=metadata.get("namespace"))
 
-        with ThreadPoolExecutor(_MAX_CONCURRENT_READS) as pool:
-            live_objects = list(pool.map(read, desired))
         missing, changed = [], []
-        for manifest, live in zip(desired, live_objects, strict=True):
+        # In sequence, each read would cost a round trip, over ssh for a remote gateway.
+        for manifest, live in zip(desired, map_concurrently(read, desired), strict=True):
             if live is None:
                 missing.append(_object_label(manifest))
             elif paths := differences(manifest, live):
@@ -138,9 +140,13 @@ class ApplyWorkloads(_WorkloadStep):
     def run(self, ctx: StepContext) -> None:
         objects = self.objects(ctx)
         names_by_effect: dict[str, list[str]] = {}
+        # In this order: a Namespace precedes the objects in it. A kill leaves the first objects applied; the
+        # probe of the next run finds the others missing or different.
         for manifest in self._desired_objects(ctx):
+            # Before each write: over ssh, the lock can be lost between two of them.
             ctx.check_lock()
             ctx.progress(f"applying {_object_label(manifest)}")
+            # `force` takes over fields that another field manager owns, for example after `kubectl edit`.
             effect = objects.apply(manifest, force=True).effect
             names_by_effect.setdefault(effect, []).append(_object_label(manifest))
         names_by_effect.pop("unchanged", None)
@@ -153,12 +159,19 @@ class ApplyWorkloads(_WorkloadStep):
 
         api, policy = self.gateway.api_client, self.call_policy(ctx)
         seconds = self.gateway.settings.timeouts.request
-        with ThreadPoolExecutor(2) as pool:
-            core, networking = pool.map(
-                lambda version: fetch_openapi(api, version, policy, timeout=seconds),
-                ("v1", "networking.k8s.io/v1"),
-            )
+        core, networking = map_concurrently(
+            lambda version: fetch_openapi(api, version, policy, timeout=seconds),
+            ("v1", "networking.k8s.io/v1"),
+        )
         return [*build_crds(core, networking), *build_workloads(self.manifest_context(ctx))]
+
+
+def map_concurrently(call: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
+    """Call a function for each argument on a few threads; the caller's deadline applies to all calls."""
+    with ThreadPoolExecutor(_MAX_CONCURRENT_READS) as pool:
+        # Deadlines are context variables, which new threads do not inherit.
+        calls = [pool.submit(copy_context().run, call, argument) for argument in arguments]
+        return [each.result() for each in calls]
 
 
 class WaitRollout(_WorkloadStep):
@@ -182,6 +195,8 @@ class WaitRollout(_WorkloadStep):
         match_labels = deployment["spec"]["selector"]["matchLabels"]
         pods = TemplatePods(deployment["spec"]["template"])
         try:
+            # The pods first: they report a missing image or a crash loop within seconds. The Deployment only
+            # reports that its progress deadline has passed, ten minutes later.
             objects.wait_many(
                 "Pod",
                 report_changes(pods, lambda state: ctx.progress(f"{name}: {state}")),
@@ -219,6 +234,7 @@ class TemplatePods:
         matching = [pod for pod in pods if matches_template(self._template, pod)]
         for pod in matching:
             self.last_name = pod["metadata"]["name"]
+        # An evicted or terminating pod still has the hash of the template, but its ReplicaSet replaces it.
         result = self._evaluate([pod for pod in matching if not _is_finished(pod)], len(pods) > len(matching))
         self.last_state = result.failed or result.observed
         return result
@@ -264,6 +280,8 @@ def matches_template(template: dict[str, Any], pod: dict[str, Any]) -> bool:
     """Whether a pod has the hash of this template, and a spec that nothing has changed since."""
     expected = template["metadata"]["annotations"][TEMPLATE_ANNOTATION]
     actual = (pod["metadata"].get("annotations") or {}).get(TEMPLATE_ANNOTATION)
+    # The hash alone does not suffice: Kubernetes lets clients change the image of a running pod, and keeps
+    # the annotation.
     return actual == expected and not differences(template["spec"], pod.get("spec"))
 
 

@@ -59,6 +59,7 @@ def clock_skew_seconds(timestamp: str, before: float, after: float) -> float:
         remote = parse(timestamp).timestamp()
     except (ValueError, TypeError, OverflowError):
         return 0.0
+    # The other clock was read between `before` and `after`: a time in that interval does not prove any skew.
     if remote < before - 1:  # the Date header has a resolution of one second
         return remote - before
     return max(0.0, remote - after)
@@ -121,6 +122,7 @@ class _TlsStep(ClusterStep):
         stored = pki.from_secret_data(
             {name: secret and (secret.get("data") or {}) for name, secret in secrets.items()}
         )
+        # Registered immediately: from here on, no event, error or checkpoint can contain a key.
         if stored.value is not None:
             _redact_keys(ctx, stored.value)
         return stored
@@ -139,6 +141,7 @@ class _TlsStep(ClusterStep):
             renew_below=settings.certificates.renew_below,
         )
         if not validation.is_valid:
+            # Only for an invalid bundle: a valid one is kept in any case, and needs no further request.
             policy = self.call_policy(ctx).replace(retry_on=ApiUnreachableError)
             skew = policy.call(api_server_clock_skew, self.gateway)
             check_clock_skew(self.gateway.name, skew)
@@ -166,6 +169,8 @@ class ReconcileTls(_TlsStep):
         return partial(summarize_reasons(validation))
 
     def run(self, ctx: StepContext) -> dict[str, str]:
+        # Read again: another program may have written a valid bundle since the probe. Replacing it would
+        # disconnect all clients.
         stored = self.read_secrets(ctx)
         validation = self.validate(ctx, stored)
         if validation.is_valid and stored.value is not None:
@@ -194,6 +199,7 @@ class ReconcileTls(_TlsStep):
         # Type and content of an immutable Secret cannot be changed: delete it first.
         if live is not None and (live.get("type") != pki.SECRET_TYPES[name] or live.get("immutable")):
             seconds = self.gateway.settings.timeouts.objects
+            # A kill after the deletion leaves an incomplete bundle, which the next run replaces as a whole.
             objects.delete("Secret", name, namespace=namespace, uid=live["metadata"]["uid"], wait=seconds)
         manifest = {
             "apiVersion": "v1",
@@ -249,11 +255,13 @@ class WriteClientFiles(_TlsStep):
 
 def _share_bundle(ctx: StepContext, bundle: CertificateBundle) -> dict[str, str]:
     """Pass the bundle to later steps in memory, and return its public digest for the store."""
+    # Readers may run on other threads. They need `reconcile-tls`, so they start after this assignment.
     ctx.shared[_BUNDLE_KEY] = bundle
     return {"bundle": bundle.fingerprint}
 
 
 def _redact_keys(ctx: StepContext, bundle: CertificateBundle) -> None:
+    # A bundle does not contain the key of the CA: `issue_bundle` discards it.
     ctx.secret("the server's key", bundle.server.key)
     ctx.secret("the client's key", bundle.client.key)
 

@@ -14,12 +14,15 @@ import sys
 import tarfile
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast import __version__, home
+from holdfast.api import format_timestamp
 from holdfast.containers import translate_errors
 from holdfast.errors import HoldfastError, PermanentError, UsageError
 from holdfast.events import StepFinished, StepProgress, StepStarted
@@ -27,12 +30,10 @@ from holdfast.gateway.doctor.checks import read_store
 from holdfast.gateway.doctor.facts import FactUnavailable
 from holdfast.gateway.doctor.redaction import Redactor
 from holdfast.gateway.node import read_node_logs
-from holdfast.gateway.registries import read_login
 from holdfast.gateway.settings import explain_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from holdfast.events import EventBus
     from holdfast.gateway.doctor.facts import GatewayFacts
@@ -55,7 +56,11 @@ _ENGINE_INFO_KEYS = (
 _METADATA_KEYS = (
     "name", "namespace", "uid", "labels", "creationTimestamp", "deletionTimestamp", "ownerReferences",
 )  # fmt: skip
-_EVENT_KEYS = ("type", "reason", "message", "involvedObject", "count", "firstTimestamp", "lastTimestamp")
+_EVENT_KEYS = (
+    "type", "reason", "message", "involvedObject", "count", "series", "firstTimestamp", "lastTimestamp",
+    "eventTime",
+)  # fmt: skip
+_MAX_SECRET_CHARACTERS = 64 * 1024
 
 
 def _collect_versions(_facts: GatewayFacts) -> dict[str, str]:
@@ -91,7 +96,14 @@ def _summarize(obj: dict[str, Any], spec_keys: tuple[str, ...]) -> dict[str, Any
 
 
 def _collect_events(facts: GatewayFacts) -> list[dict[str, Any]]:
-    return [_select(event, _EVENT_KEYS) for event in facts.list_objects("/api/v1/events")[-_MAX_EVENTS:]]
+    events = sorted(facts.list_objects("/api/v1/events"), key=_last_occurrence)
+    return [_select(event, _EVENT_KEYS) for event in events[-_MAX_EVENTS:]]
+
+
+def _last_occurrence(event: dict[str, Any]) -> str:
+    """The time of the newest occurrence; such times are sorted as text."""
+    last = (event.get("series") or {}).get("lastObservedTime") or event.get("lastTimestamp")
+    return str(last or event.get("eventTime") or event["metadata"].get("creationTimestamp"))
 
 
 def _select(obj: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
@@ -102,7 +114,7 @@ _PV_SPEC_KEYS = (
     "capacity", "claimRef", "hostPath", "local", "nodeAffinity", "persistentVolumeReclaimPolicy",
     "storageClassName",
 )  # fmt: skip
-_PVC_SPEC_KEYS = ("resources", "storageClassName", "volumeName")
+_PVCS, _PVC_SPEC_KEYS = "persistentvolumeclaims", ("resources", "storageClassName", "volumeName")
 
 # The files of a bundle and their collectors, which return a text or a JSON value.
 COLLECTORS: dict[str, Collector] = {
@@ -118,7 +130,7 @@ COLLECTORS: dict[str, Collector] = {
     "cluster/nodes.json": partial(_collect_objects, "nodes", ("taints", "unschedulable")),
     "cluster/pods.json": partial(_collect_objects, "pods", ("nodeName",)),
     "cluster/volumes.json": partial(_collect_objects, "persistentvolumes", _PV_SPEC_KEYS),
-    "cluster/claims.json": partial(_collect_objects, "persistentvolumeclaims", _PVC_SPEC_KEYS),
+    f"cluster/{_PVCS}.json": partial(_collect_objects, _PVCS, _PVC_SPEC_KEYS),
     "cluster/events.json": _collect_events,
 }
 
@@ -149,6 +161,9 @@ def write_bundle(path: Path, facts: GatewayFacts, report: DoctorReport, bus: Eve
 
     Returns:
         The names of the files in the bundle. Parts that cannot be collected are listed in contents.json.
+
+    Raises:
+        PermanentError: The file cannot be written.
     """
     started = time.monotonic()
     bus.emit(StepStarted(step=_STEP, title=_TITLE))
@@ -168,11 +183,13 @@ def write_bundle(path: Path, facts: GatewayFacts, report: DoctorReport, bus: Eve
         except Exception as error:  # noqa: BLE001 (one part that fails must not prevent the others)
             missing[name] = redactor.redact_text(f"{type(error).__name__}: {error}")
     contents = {
-        "gateway": facts.name, "made_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "gateway": facts.name, "created_at": format_timestamp(datetime.now(UTC)),
         "files": sorted(parts), "missing": missing,
     }  # fmt: skip
+    # The contents come first: `_is_holdfast_bundle` reads only the first member.
     archive = _pack_archive({"contents.json": _encode_part(contents, redactor), **parts})
     try:
+        # With mode 0600: redaction cannot recognise every secret.
         home.write_atomic(path, archive)
     except OSError as error:
         raise PermanentError(f"{path}: {error.strerror}", hint="Choose another file.") from error
@@ -209,30 +226,33 @@ def _is_holdfast_bundle(path: Path) -> bool:
 
 def _known_secrets(facts: GatewayFacts) -> Iterator[str]:
     """Yield the secrets stored on this machine; the redactor hides them wherever they occur."""
-    registries = facts.resolved.settings.registries
-    for host in registries.credentials:
-        with suppress(HoldfastError):
-            login = read_login(registries, host)
-            if login is not None:
-                text = login.text()
-                yield from (text, text.partition(":")[2])
+    for reference in facts.resolved.settings.registries.credentials.values():
+        # Not `read_login`, which rejects a file that other users can read: its login has to be hidden too.
+        kind, _, name = reference.partition(":")
+        login = os.environ.get(name, "") if kind == "env" else _read_text(Path(name))
+        yield from (login, login.partition(":")[2])
     if facts.name is None:
         return
     files = facts.gateway.files
-    for path in (files.kubeconfig, *files.mtls.glob("*/*.key")):
-        with suppress(OSError):
-            yield from _extract_secrets(path.read_text(errors="replace"))
-
-
-def _extract_secrets(text: str) -> Iterator[str]:
-    """Yield the lines of a PEM key, or the keys, tokens and passwords of a kubeconfig."""
-    for line in text.splitlines():
-        name, colon, value = line.strip().partition(": ")
-        if not colon:
-            if not line.startswith("-----"):
-                yield line.strip()
-        elif name in ("client-key-data", "token", "password"):
+    # Every generation: a log may quote a key from before a renewal.
+    for path in files.mtls.glob("*/*.key"):
+        yield from _pem_lines(_read_text(path))
+    for line in _read_text(files.kubeconfig).splitlines():
+        name, _, value = line.strip().partition(": ")
+        if name in ("client-key-data", "token", "password"):
             yield value
             with suppress(ValueError):
-                decoded = base64.b64decode(value, validate=True).decode(errors="replace")
-                yield from (row for row in decoded.splitlines() if not row.startswith("-----"))
+                yield from _pem_lines(base64.b64decode(value, validate=True).decode(errors="replace"))
+
+
+def _pem_lines(text: str) -> list[str]:
+    """The lines of a PEM key: a log may quote only some of them."""
+    return [line for line in text.splitlines() if not line.startswith("-----")]
+
+
+def _read_text(path: Path) -> str:
+    """The beginning of a file; empty if it cannot be read."""
+    # With a limit: a setting may name a device such as /dev/zero.
+    with suppress(OSError), path.open(errors="replace") as file:
+        return file.read(_MAX_SECRET_CHARACTERS)
+    return ""

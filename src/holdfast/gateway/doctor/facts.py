@@ -92,6 +92,7 @@ class GatewayFacts:
         try:
             _ = gateway.metadata
         except CorruptFileError:
+            # Replaces the cached property, which would raise again for every check that reads the metadata.
             gateway.metadata = None
         return gateway
 
@@ -171,13 +172,13 @@ class GatewayFacts:
     @property
     def credentials(self) -> KubeCredentials:
         """The API credentials of the node's kubeconfig, not of the copy on this machine."""
-        return kubeconfig.parse_credentials(self.expected_kubeconfig)
+        return kubeconfig.parse_credentials(self.expected_kubeconfig, self.gateway.name)
 
     @cached_fact
     def local_credentials(self) -> KubeCredentials | None:
         """The API credentials of this machine's kubeconfig; None if it is missing or damaged."""
         try:
-            return kubeconfig.parse_credentials(self.gateway.files.kubeconfig.read_bytes())
+            return kubeconfig.parse_credentials(self.gateway.files.kubeconfig.read_bytes(), self.gateway.name)
         except (OSError, CorruptFileError):
             return None
 
@@ -195,8 +196,12 @@ class GatewayFacts:
             HoldfastError: The API server does not answer or rejects the request.
         """
         self.require_connection()
-        policy = _READ_RETRY.replace(deadline=2 * self.gateway.settings.timeouts.glance)
-        return policy.call(kubernetes_get, self.gateway, path, credentials or self.credentials)
+        return self.read_policy.call(kubernetes_get, self.gateway, path, credentials or self.credentials)
+
+    @property
+    def read_policy(self) -> Policy:
+        """The retry policy of one request to an API of the gateway."""
+        return _READ_RETRY.replace(deadline=2 * self.gateway.settings.timeouts.glance)
 
     def require_connection(self) -> None:
         """Raise `FactUnavailable` unless the container runs and the tunnel is open."""
@@ -206,6 +211,7 @@ class GatewayFacts:
 
     def list_objects(self, path: str) -> list[dict[str, Any]]:
         """List Kubernetes objects, page by page, if the API server answers."""
+        # One request decides for all lists: while the API is down, each list would wait for its own timeouts.
         try:
             self.compute_once("readyz", lambda: self.api_get("/readyz"))
         except HoldfastError as error:
@@ -222,6 +228,7 @@ class GatewayFacts:
 
     def compute_once(self, key: str, compute: Callable[[], T]) -> T:
         """Return the value under a key; the first caller computes it, concurrent callers wait for it."""
+        # A fact may read other facts, but never itself: it would wait for its own result.
         future: Future[T] = Future()
         # `setdefault` is atomic: of several threads, only the one that stored its future computes the value.
         stored: Future[T] = self._cache.setdefault(key, future)
@@ -229,6 +236,7 @@ class GatewayFacts:
             try:
                 future.set_result(compute())
             except BaseException as error:  # noqa: BLE001 (every waiting thread gets it)
+                # Errors are kept as well: an engine that is down costs one timeout, not one for each check.
                 future.set_exception(error)
         return stored.result()
 

@@ -49,6 +49,7 @@ def apply_fixes(facts: GatewayFacts, report: DoctorReport, bus: EventBus) -> dic
         if finding.fixed_by in ("command", "person")
     }
     deferred: dict[Finding, str] = {}
+    # Files first: `up` reads the metadata, and would fail on a damaged file.
     for finding in report.findings:
         if finding.fixed_by == "fix":
             action = _try_fix(facts, finding, bus)
@@ -71,6 +72,7 @@ def _try_fix(facts: GatewayFacts, finding: Finding, bus: EventBus) -> str:
     except HoldfastError as error:
         return f"{error.message} [{error.code}]"
     except FactUnavailable:
+        # Without the container, the node's kubeconfig cannot be read; `up` creates both.
         return _DEFERRED_TO_UP
     except OSError as error:
         return f"{error.strerror or error}"
@@ -95,6 +97,7 @@ def _quarantine_store(facts: GatewayFacts, bus: EventBus) -> str:
 
 def _quarantine_metadata(facts: GatewayFacts, _bus: EventBus) -> str:
     path = facts.gateway.files.metadata
+    # `rename` replaces an existing file silently: the random suffix protects an earlier damaged file.
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     with _exclusive_lock(facts):
         path.rename(path.with_name(f"{path.name}.damaged-{stamp}-{os.urandom(2).hex()}"))
@@ -102,6 +105,7 @@ def _quarantine_metadata(facts: GatewayFacts, _bus: EventBus) -> str:
 
 
 def _write_kubeconfig(facts: GatewayFacts, _bus: EventBus) -> str:
+    # Before the lock is taken: the node may answer slowly, and other commands fail while the lock is held.
     content = facts.expected_kubeconfig
     with _exclusive_lock(facts):
         home.write_atomic(facts.gateway.files.kubeconfig, content)
@@ -109,6 +113,7 @@ def _write_kubeconfig(facts: GatewayFacts, _bus: EventBus) -> str:
 
 
 def _reopen_tunnel(facts: GatewayFacts, _bus: EventBus) -> str:
+    # Without the gateway's lock: the tunnel has its own, and another command may be running.
     ensure_tunnel(facts.gateway)
     return "reopened"
 
@@ -143,6 +148,7 @@ def _run_up(facts: GatewayFacts, report: DoctorReport, bus: EventBus) -> str:
     except HoldfastError as error:
         return f"`up` failed: {error.message} [{error.code}]"
     finally:
+        # Also after an error or Ctrl-C; only a kill before this line leaves the repaired gateway active.
         if active is not None and not is_active_gateway(active):
             set_active_gateway(active)  # a repair must not change the active gateway
     return f"`up` was run: {', '.join(result.changed) or 'no changes were necessary'}"

@@ -113,6 +113,7 @@ def _rule(
 
 
 # The rules for texts, in this order; each takes a text and returns it without the secrets it recognises.
+# Blocks come before assignments: an unquoted value ends with its line, and the rest of a key would remain.
 _RULES: tuple[Callable[[str], str], ...] = (
     # Keys and certificates: complete, without their end, and without their beginning.
     _rule(r"-----BEGIN [^-\n]{0,80}-----(?:(?!-----BEGIN ).)*?-----END [^-\n]{0,80}-----", flags=re.DOTALL),
@@ -156,12 +157,14 @@ class Redactor:
     """Hide everything that looks like a secret, and known secrets in every encoding."""
 
     def __init__(self, known_secrets: Iterable[str] = ()) -> None:
+        # Each word of a secret as well: a text may wrap or join its lines.
         parts = {part for secret in known_secrets for part in (secret, secret.strip(), *secret.split())}
         forms = (encoded_forms(part.encode()) for part in parts if len(part) >= MIN_REDACTED_LENGTH)
         self._known_secrets = sorted(set().union(*forms), key=len, reverse=True)
 
     def redact_text(self, text: str) -> str:
         """Return the text with its secrets replaced."""
+        # Known values first, the longest first: replacing a part of a secret would leave the rest of it.
         for secret in self._known_secrets:
             text = text.replace(secret, HIDDEN)
         for rule in _RULES:
@@ -184,6 +187,7 @@ class Redactor:
         clean: dict[str, Any] = {}
         for key, inner in value.items():
             hides = is_secret_name(str(key)) or (named and key == "value")
+            # A key can be a secret itself, as in a map by token.
             clean[self.redact_text(str(key))] = _hide_value(inner) if hides else self.redact_value(inner)
         return clean
 

@@ -62,7 +62,7 @@ CHECKS: dict[str, Check] = {
     "kernel": engine_host.check_kernel_limits,
 }
 
-_STEP, _TITLE = "examine", "Checks"
+_STEP, _TITLE = "checks", "Checks"
 
 
 _Outcome: TypeAlias = tuple[str, list[Finding], str]
@@ -82,6 +82,7 @@ def diagnose(
 
     Raises:
         UsageError: The name or the bundle path is not valid; nothing was checked or changed.
+        PermanentError: The bundle cannot be written.
     """
     from holdfast.gateway.doctor.bundle import check_bundle_path, write_bundle
     from holdfast.gateway.doctor.fixes import apply_fixes
@@ -94,6 +95,7 @@ def diagnose(
     repairs: tuple[Repair, ...] = ()
     if fix:
         actions = apply_fixes(facts, report, bus)
+        # New facts: the first ones are cached and describe the state before the fixes.
         before, facts = report, load_facts(name)
         report = run_checks(facts, bus)
         repairs = verify_repairs(before, report, actions)
@@ -139,6 +141,7 @@ def run_checks(
         # Daemon threads: a check that hangs in a system call must not keep the process from exiting.
         threading.Thread(target=_run_check, args=(facts, name, check, outcomes.put), daemon=True).start()
     findings, skipped, pending = list(facts.initial_findings), dict[str, str](), dict(checks)
+    # The queue is the only connection to the threads: this thread alone collects findings and emits events.
     while pending:
         try:
             name, found, skip_reason = outcomes.get(timeout=max(0.0, started + timeout - time.monotonic()))
@@ -149,6 +152,7 @@ def run_checks(
         if skip_reason:
             skipped[name] = skip_reason
         bus.emit(StepProgress(step=_STEP, message=name, fraction=1 - len(pending) / len(checks)))
+    # Threads of unfinished checks are abandoned; their late outcomes stay in the queue.
     findings += [_check_failure(name, f"did not finish within {timeout:g} s") for name in pending]
     seconds = time.monotonic() - started
     bus.emit(StepFinished(step=_STEP, title=_TITLE, seconds=seconds, note=f"{len(checks)} checks"))
@@ -164,6 +168,7 @@ def run_checks(
 def _run_check(facts: GatewayFacts, name: str, check: Check, report: Callable[[_Outcome], None]) -> None:
     findings, skip_reason = list[Finding](), ""
     try:
+        # `extend` keeps the findings that a check yielded before it raised.
         findings.extend(check(facts))
     except FactUnavailable as reason:
         skip_reason = str(reason)

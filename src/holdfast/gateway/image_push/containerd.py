@@ -20,9 +20,9 @@ from holdfast.errors import (
     DiskFullError,
     HoldfastError,
     ImageIncompatibleError,
-    NodeStoppedError,
     UsageError,
 )
+from holdfast.gateway.registries import DOCKER_HUB, LEGACY_DOCKER_HUB, registry_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.gateway.context import GatewayContext
 
 
+# The containerd namespace of the CRI plugin: the kubelet uses images of no other namespace.
 _K8S_NAMESPACE = ("--namespace", "k8s.io")
 _VERSION_COMMAND = ("ctr", "--connect-timeout", "1s", "--timeout", "10s", "version")
 
@@ -70,6 +71,7 @@ def config_digests(gateway: GatewayContext, expected_digests: Mapping[str, str])
         target = targets.get(name)
         if target is None:
             continue
+        # An engine with the containerd image store uses the digest of the manifest as image id.
         if target in (expected, targets.get(expected)):
             digests[name] = expected
         elif expected in targets:
@@ -78,6 +80,7 @@ def config_digests(gateway: GatewayContext, expected_digests: Mapping[str, str])
 
 
 def _list_images(gateway: GatewayContext, names: Iterable[str]) -> CommandResult:
+    # Neither a validated reference nor a digest contains a quote, so a name cannot change the filter.
     return _ctr(gateway, "images", "ls", *(f'name=="{name}"' for name in names))
 
 
@@ -101,11 +104,13 @@ def import_command(seconds: float) -> tuple[str, ...]:
 def known_config_digests(gateway: GatewayContext, ids: Sequence[str]) -> set[str]:
     """Those of the config digests that the node has an image for, under any name."""
     result = _list_images(gateway, ids)
+    # After a failure the images are sent in full: that is slower, but correct.
     return set(parse_image_list(result.output)) if result.exit_code == 0 else set()
 
 
 def tag_image(gateway: GatewayContext, known: str, name: str) -> None:
     """Give an existing image another name."""
+    # `--force` replaces a name that refers to other content.
     _check(_ctr(gateway, "images", "tag", "--force", known, name))
 
 
@@ -114,7 +119,7 @@ def tag_config_digest(gateway: GatewayContext, name: str, expected: str) -> None
 
     The CRI plugin does that for a new name, but not for a name whose content changed.
     """
-    targets = parse_image_list(_list_images(gateway, (name, expected)).output)
+    targets = parse_image_list(_check(_list_images(gateway, (name, expected))))
     target = targets.get(name)
     if target is not None and expected not in targets and _read_config_digest(gateway, target) == expected:
         tag_image(gateway, name, expected)
@@ -125,6 +130,7 @@ def parse_image_list(listing: str) -> dict[str, str]:
     targets = {}
     for line in listing.splitlines():
         columns = line.split()
+        # By its form, not by its column: a size like `1.9 MiB` takes two columns.
         digest = next((column for column in columns[1:] if _DIGEST_PATTERN.fullmatch(column)), None)
         if digest is not None and _CRI_MANAGED_LABEL in columns[-1].split(","):
             targets[columns[0]] = digest
@@ -133,11 +139,9 @@ def parse_image_list(listing: str) -> dict[str, str]:
 
 def _read_config_digest(gateway: GatewayContext, manifest: str) -> str:
     """Read it from the manifest: one image may have two manifests, with and without compressed layers."""
-    result = _ctr(gateway, "content", "get", manifest)
-    if result.exit_code != 0:
-        return ""
+    content = _check(_ctr(gateway, "content", "get", manifest))
     try:
-        return str(msgspec.json.decode(result.output)["config"]["digest"])
+        return str(msgspec.json.decode(content)["config"]["digest"])
     except (msgspec.MsgspecError, KeyError, TypeError):
         return ""
 
@@ -145,10 +149,12 @@ def _read_config_digest(gateway: GatewayContext, manifest: str) -> str:
 def ctr_error(result: CommandResult) -> HoldfastError:
     """Translate a failed `ctr` command; `is_push_retryable` relies on the texts of transient errors."""
     message = _last_line(result.output)
+    # Before the transient errors: a full disk can also end the stream early, and a retry does not help.
     if is_disk_full(result.output):
         return DiskFullError("gateway's volume: no space left while images were imported")
     if _PLATFORM_MISMATCH_PATTERN.search(result.output):
         return ImageIncompatibleError(f"image: the node cannot use it: {message}")
+    # 128 + SIGKILL: for example, the OOM killer or a stopping node has ended `ctr`.
     if result.exit_code == _SIGKILL_EXIT_CODE:
         return ContainerEngineError(f"{_TRUNCATED} (the import was killed)")
     if _TRUNCATED_PATTERN.search(result.output):
@@ -165,7 +171,7 @@ def is_containerd_not_ready(error: Exception) -> bool:
 
 def is_push_retryable(error: Exception) -> bool:
     """Whether another attempt of a failed push may succeed."""
-    if isinstance(error, NodeStoppedError) or not isinstance(error, ContainerEngineError):
+    if not isinstance(error, ContainerEngineError):
         return False
     return error.message.startswith((_NOT_READY, _TRUNCATED)) or is_transient(error)
 
@@ -175,18 +181,7 @@ def _last_line(output: str) -> str:
     return lines[-1].removeprefix("ctr: ") if lines else "no output"
 
 
-_DEFAULT_REGISTRY = "docker.io"
-_LEGACY_REGISTRY = "index.docker.io"
 _OFFICIAL_PREFIX = "library/"
-
-
-def registry_host(reference: str) -> str:
-    """The registry host of a reference, as settings and logins name it."""
-    head, slash, _ = reference.partition("/")
-    is_host = bool(slash) and ("." in head or ":" in head or head == "localhost")
-    if not is_host or head == _LEGACY_REGISTRY:
-        return _DEFAULT_REGISTRY
-    return head
 
 
 def with_tag(reference: str) -> str:
@@ -203,7 +198,9 @@ def with_tag(reference: str) -> str:
 def full_image_name(reference: str) -> str:
     """The name of an image in containerd."""
     tagged, registry = with_tag(reference), registry_host(reference)
-    path = tagged.partition("/")[2] if tagged.startswith((f"{registry}/", f"{_LEGACY_REGISTRY}/")) else tagged
-    if registry == _DEFAULT_REGISTRY and "/" not in path:
+    path = (
+        tagged.partition("/")[2] if tagged.startswith((f"{registry}/", f"{LEGACY_DOCKER_HUB}/")) else tagged
+    )
+    if registry == DOCKER_HUB and "/" not in path:
         path = _OFFICIAL_PREFIX + path
     return f"{registry}/{path}"

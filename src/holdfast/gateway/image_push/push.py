@@ -22,6 +22,8 @@ from holdfast.containers import (
 )
 from holdfast.errors import (
     ContainerEngineError,
+    ContainerEnginePermissionError,
+    ContainerEngineUnreachableError,
     GatewayNotFoundError,
     HoldfastError,
     ImageIncompatibleError,
@@ -31,11 +33,10 @@ from holdfast.errors import (
     WaitTimeoutError,
 )
 from holdfast.gateway.base_steps import GatewayStep, progress_reporter
-from holdfast.gateway.cluster import GATEWAY_IMAGE
-from holdfast.gateway.hosts import LocalHost
 from holdfast.gateway.image_push import containerd
 from holdfast.gateway.image_push.containerd import full_image_name, with_tag
 from holdfast.gateway.node import NodeProgress, explain_node_failure
+from holdfast.gateway.spec import GATEWAY_IMAGE
 from holdfast.retry import Policy, constant, exponential
 from holdfast.workflow import ProbeResult, absent, done, partial
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    from holdfast.containers import ContainerEngine
+    from holdfast.containers import ImageView
     from holdfast.gateway.context import GatewayContext
     from holdfast.workflow import StepContext
 
@@ -80,19 +81,26 @@ def push_images(
 
     Returns:
         The images that the node did not have.
+
+    Raises:
+        UsageError, ImageNotFoundError, ImageIncompatibleError: As `find_local_image`; nothing was sent.
+        GatewayNotFoundError, NodeStoppedError: The gateway does not exist or does not run.
+        WaitTimeoutError: The import did not finish, or the node does not list an image in time.
+        DiskFullError: The gateway's volume is full.
+        ContainerEngineError: A call to an engine or to containerd failed; `is_push_retryable` classifies it.
+        OperationCancelledError: `stop` is set.
     """
-    source = local_engine(gateway)
-    images = [find_local_image(source, reference, gateway) for reference in dict.fromkeys(references)]
+    images = [find_local_image(gateway, reference) for reference in dict.fromkeys(references)]
     try:
         missing = missing_images(gateway, images)
         # An image that the node has under another name needs only a tag, not a transfer.
         unknown = _tag_existing(gateway, missing) if missing else []
         if unknown:
-            _stream_images(gateway, source, unknown, progress, stop)
+            _stream_images(gateway, unknown, progress, stop)
             for image in unknown:
                 containerd.tag_config_digest(gateway, image.name, image.id)
         if missing:
-            _verify_images(gateway, missing)
+            _verify_images(gateway, missing, stop)
     except ContainerEngineError as error:
         # A node that was just killed may take a moment to exit; its error is the one to report.
         if containerd.is_containerd_not_ready(error) or wait_for_exit(
@@ -103,14 +111,20 @@ def push_images(
     return missing
 
 
-def local_engine(gateway: GatewayContext) -> ContainerEngine:
-    """This machine's container engine, also for a gateway on a remote host."""
-    if not gateway.host.remote:
-        return gateway.engine
-    return LocalHost(gateway.settings).engine()
+def find_gateway_image(gateway: GatewayContext) -> ImageView | None:
+    """The image of the workloads on this machine's engine, or None.
+
+    A machine that manages a remote gateway needs no usable engine: the node has the image already.
+    """
+    try:
+        return find_image(gateway.local_engine, GATEWAY_IMAGE)
+    except (ContainerEngineUnreachableError, ContainerEnginePermissionError):
+        if gateway.host.remote:
+            return None
+        raise
 
 
-def find_local_image(source: ContainerEngine, reference: str, gateway: GatewayContext) -> PushedImage:
+def find_local_image(gateway: GatewayContext, reference: str) -> PushedImage:
     """Find an image on this machine's engine.
 
     Raises:
@@ -119,9 +133,9 @@ def find_local_image(source: ContainerEngine, reference: str, gateway: GatewayCo
         UsageError: The reference is a digest or an image id.
     """
     tagged = with_tag(validate_reference(reference))
-    image = find_image(source, tagged)
+    image = find_image(gateway.local_engine, tagged)
     if image is None:
-        raise _image_missing_error(source, reference)
+        raise _image_missing_error(gateway, reference)
     architecture = gateway.engine.architecture
     if architecture and image.architecture and image.architecture != architecture:
         raise ImageIncompatibleError(
@@ -131,8 +145,8 @@ def find_local_image(source: ContainerEngine, reference: str, gateway: GatewayCo
     return PushedImage(reference=reference, name=full_image_name(tagged), id=image.id, size=image.size)
 
 
-def _image_missing_error(source: ContainerEngine, reference: str) -> HoldfastError:
-    if find_image(source, reference) is not None:
+def _image_missing_error(gateway: GatewayContext, reference: str) -> HoldfastError:
+    if find_image(gateway.local_engine, reference) is not None:
         return UsageError(
             f"{reference}: an image in the node needs a name, not an image id",
             hint="Give it a name with docker tag, and push that name.",
@@ -161,17 +175,17 @@ def _tag_existing(gateway: GatewayContext, missing: Sequence[PushedImage]) -> li
 
 def _stream_images(
     gateway: GatewayContext,
-    source: ContainerEngine,
     missing: Sequence[PushedImage],
     progress: Callable[[str, float | None], None],
     stop: threading.Event | None,
 ) -> None:
     names = ", ".join(image.reference for image in missing)
+    # By id: the archive contains an image with several names only once.
     meter = TransferProgress(max(1, sum({image.id: image.size for image in missing}.values())), progress)
     progress(f"saving {names}", None)
     timeouts, started = gateway.settings.timeouts, time.monotonic()
     result = transfer_images(
-        source,
+        gateway.local_engine,
         [with_tag(image.reference) for image in missing],
         gateway.engine,
         gateway.object_name,
@@ -182,6 +196,8 @@ def _stream_images(
     )
     if result.exit_code == 0:
         return
+    # `ctr` reports its timeout as "context deadline exceeded", which counts as transient: without this check,
+    # a retry would send everything again.
     if time.monotonic() - started >= timeouts.push:
         raise WaitTimeoutError(
             f"{names}: not imported within {timeouts.push:g} s",
@@ -190,17 +206,22 @@ def _stream_images(
     raise containerd.ctr_error(result)
 
 
-def _verify_images(gateway: GatewayContext, sent: Sequence[PushedImage]) -> None:
+def _verify_images(
+    gateway: GatewayContext, sent: Sequence[PushedImage], stop: threading.Event | None
+) -> None:
     """Wait until the CRI plugin lists the images; containerd notifies it of an import asynchronously."""
 
     def verify() -> None:
-        missing = missing_images(gateway, sent)
-        if missing:
-            image = missing[0]
-            raise ContainerEngineError(f"{image.reference} was sent, but the node does not list {image.id}")
+        if missing := missing_images(gateway, sent):
+            raise WaitTimeoutError(
+                f"{missing[0].reference}: sent, but the node does not list {missing[0].id}"
+            )
 
-    timeout = gateway.settings.timeouts.runtime
-    policy = Policy(attempts=None, deadline=timeout, backoff=constant(0.1), retry_on=ContainerEngineError)
+    def is_retryable(error: Exception) -> bool:
+        return isinstance(error, WaitTimeoutError) or containerd.is_push_retryable(error)
+
+    seconds = gateway.settings.timeouts.runtime
+    policy = Policy(attempts=None, deadline=seconds, backoff=constant(0.1), retry_on=is_retryable, stop=stop)
     policy.call(verify)
 
 
@@ -228,9 +249,10 @@ class CheckLocalImages(GatewayStep):
     repeat = "always"
 
     def run(self, ctx: StepContext) -> None:
-        gateway, source = self.gateway, local_engine(self.gateway)
-        images = [find_local_image(source, reference, gateway) for reference in gateway.settings.push_images]
-        if gateway.settings.workloads and find_image(source, GATEWAY_IMAGE) is None:
+        gateway = self.gateway
+        images = [find_local_image(gateway, reference) for reference in gateway.settings.push_images]
+        if gateway.settings.workloads and find_gateway_image(gateway) is None:
+            # containerd stores its images on the volume: without one, the node cannot have the image.
             if find_volume(gateway.engine, gateway.object_name) is None:
                 raise gateway_image_missing_error()
             ctx.note("the gateway image has to be in the node already")
@@ -251,8 +273,7 @@ class PushImages(GatewayStep):
         self.references = references
 
     def probe(self, _ctx: StepContext) -> ProbeResult:
-        source = local_engine(self.gateway)
-        images = [find_local_image(source, reference, self.gateway) for reference in self.references]
+        images = [find_local_image(self.gateway, reference) for reference in self.references]
         container = self.gateway.container()
         if container is None or container.state != "running":
             return absent("the node does not run yet")
@@ -280,9 +301,9 @@ class PushGatewayImage(PushImages):
         super().__init__(gateway, (GATEWAY_IMAGE,))
 
     def probe(self, ctx: StepContext) -> ProbeResult:
-        if find_image(local_engine(self.gateway), GATEWAY_IMAGE) is None:
+        if find_gateway_image(self.gateway) is None:
             # The engine may have lost it (`docker image prune`) while the node still has it.
-            return done("not on the engine; the node keeps the image it has")
+            return done("not on this machine's engine; the node keeps the image it has")
         return super().probe(ctx)
 
     def run(self, ctx: StepContext) -> list[str]:

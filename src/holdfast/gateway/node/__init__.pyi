@@ -6,7 +6,8 @@ from holdfast.gateway.node.container import (
     EnsureNetwork as EnsureNetwork,
     check_engine as check_engine,
     check_same_version as check_same_version,
-    settings_fingerprint as settings_fingerprint,
+    is_detached as is_detached,
+    recreate_reason as recreate_reason,
 )
 from holdfast.gateway.node.image import EnsureImage as EnsureImage
 from holdfast.gateway.node.readiness import (
@@ -27,5 +28,5 @@ from holdfast.gateway.node.start import (
 from holdfast.gateway.node.volume import (
     CheckDataVersion as CheckDataVersion,
     EnsureVolume as EnsureVolume,
-    check_version_skew as check_version_skew,
+    FinishInterruptedRollback as FinishInterruptedRollback,
 )

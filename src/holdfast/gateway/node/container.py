@@ -26,11 +26,11 @@ from holdfast.containers import (
 from holdfast.errors import ContainerEngineError, ContainerEngineUnsupportedError, ImageIncompatibleError
 from holdfast.gateway.base_steps import GatewayStep
 from holdfast.gateway.spec import LOOPBACK, connect_address, node_name, object_name
-from holdfast.gateway.upgrade import container_kubernetes_version, target_kubernetes_version
+from holdfast.gateway.versions import container_kubernetes_version, target_kubernetes_version
 from holdfast.workflow import ProbeResult, absent, done, partial
 
 if TYPE_CHECKING:
-    from holdfast.containers import EngineFacts
+    from holdfast.containers import EngineFacts, NetworkView
     from holdfast.gateway.context import GatewayContext
     from holdfast.gateway.spec import GatewaySpec, NodeContract
     from holdfast.workflow import StepContext
@@ -93,6 +93,8 @@ def host_config(spec: GatewaySpec, contract: NodeContract) -> dict[str, Any]:
     return {
         "CapDrop": ["ALL"],
         "CapAdd": list(contract.capabilities),
+        # The default AppArmor profile denies the mounts of containerd, and a read-only /proc/sys denies the
+        # sysctls that the node sets.
         "SecurityOpt": ["seccomp=unconfined", "apparmor=unconfined", "label=disable"],
         "MaskedPaths": [],
         "ReadonlyPaths": [],
@@ -109,6 +111,7 @@ def host_config(spec: GatewaySpec, contract: NodeContract) -> dict[str, Any]:
             for inside, outside in published.items()
         },
         "RestartPolicy": {"Name": RESTART_ALWAYS},
+        # The engine's default log driver may keep nothing to read, and errors quote the log of the node.
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "2"}},
         # Omitted without GPUs: an empty list would change the fingerprint of existing containers.
         **({"DeviceRequests": device_requests(spec.gpus)} if spec.gpus else {}),
@@ -123,9 +126,10 @@ def networking_config(spec: GatewaySpec) -> dict[str, Any]:
 def settings_fingerprint(spec: GatewaySpec, contract: NodeContract) -> str:
     """Return a hash that changes exactly when the container must be recreated.
 
-    The restart policy of an existing container can be changed, so its first value counts.
+    The restart policy is not part of it, because it can be changed in place.
     """
-    host = {**host_config(spec, contract), "RestartPolicy": {"Name": "unless-stopped"}}
+    host = host_config(spec, contract)
+    del host["RestartPolicy"]
     parts = (_process_config(spec, contract), host)
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]
 
@@ -199,7 +203,7 @@ class EnsureContainer(GatewayStep):
 
     name = "ensure-container"
     title = "Container"
-    needs = ("ensure-image", "ensure-network", "check-data")
+    needs = ("ensure-image", "ensure-network", "finish-interrupted-rollback")
 
     def __init__(self, gateway: GatewayContext) -> None:
         super().__init__(gateway)
@@ -209,16 +213,18 @@ class EnsureContainer(GatewayStep):
         container = self.gateway.container()
         if container is None:
             return absent("no container yet")
-        if reason := self._recreate_reason(container):
+        if reason := recreate_reason(self.gateway, container):
             return partial(reason)
-        if self._is_detached(container):
+        if is_detached(container, self.gateway.network()):
             return partial("its network was recreated")
         return done(f"{container.name}, {container.state}")
 
     def run(self, ctx: StepContext) -> None:
         gateway = self.gateway
         container = gateway.container()  # again: the last attempt may have succeeded without an answer
-        if container is not None and self._recreate_reason(container):
+        if container is not None and recreate_reason(gateway, container):
+            # After a kill between removal and creation, the next run finds no container and creates it on
+            # the same volume.
             ctx.progress("stopping the old container; its data stays on the volume")
             self._removed_image = container.image_id
             stop_container(gateway.engine, gateway.object_name, grace_seconds=gateway.stop_seconds)
@@ -230,7 +236,7 @@ class EnsureContainer(GatewayStep):
             old_image_id = self._removed_image or replaced.get("image", "")
             create_node_container(gateway, gateway.spec, image_for_new_container(gateway, old_image_id))
             ctx.note(gateway.object_name)
-        elif self._is_detached(container):
+        elif is_detached(container, gateway.network()):
             # The node's processes listen on the lost address, so the node must restart.
             ctx.progress("stopping the node: its network was recreated")
             stop_container(gateway.engine, gateway.object_name, grace_seconds=gateway.stop_seconds)
@@ -239,31 +245,38 @@ class EnsureContainer(GatewayStep):
             )
             ctx.note("attached to its network again")
 
-    def _recreate_reason(self, container: ContainerView) -> str:
-        # First: whatever the reason, a container with another version must never be created on the data.
-        image_reason = self._image_mismatch(container)
-        gateway = self.gateway
-        names = (container.environment.get(gateway.contract.node_name_variable), container.hostname)
-        if names != (gateway.node_name, gateway.node_name):
-            return f"its node is not named {gateway.node_name}"
-        if container.labels.get(labels.SETTINGS) != settings_fingerprint(gateway.spec, gateway.contract):
-            return "its settings differ"
-        return image_reason
 
-    def _image_mismatch(self, container: ContainerView) -> str:
-        if self.gateway.settings.image is None:
-            return ""
-        image = find_image(self.gateway.engine, self.gateway.spec.image)
-        if image is None or image.id == container.image_id:
-            return ""
-        check_same_version(self.gateway, container)
-        return f"its image is not {self.gateway.spec.image}"
+def recreate_reason(gateway: GatewayContext, container: ContainerView) -> str:
+    """Why the container has to be recreated on its volume; empty if it can stay.
 
-    def _is_detached(self, container: ContainerView) -> bool:
-        network = find_network(self.gateway.engine, self.gateway.object_name)
-        attached_id = container.networks.get(self.gateway.object_name)
-        # The id is empty until the container has run: it then knows its network by name only.
-        return network is None or attached_id is None or attached_id not in ("", network.id)
+    Raises:
+        ImageIncompatibleError: The configured image has another Kubernetes version.
+    """
+    # First: whatever the reason, a container with another version must never be created on the data.
+    image_reason = _image_mismatch(gateway, container)
+    names = (container.environment.get(gateway.contract.node_name_variable), container.hostname)
+    if names != (gateway.node_name, gateway.node_name):
+        return f"its node is not named {gateway.node_name}"
+    if container.labels.get(labels.SETTINGS) != settings_fingerprint(gateway.spec, gateway.contract):
+        return "its settings differ"
+    return image_reason
+
+
+def _image_mismatch(gateway: GatewayContext, container: ContainerView) -> str:
+    if gateway.settings.image is None:
+        return ""
+    image = find_image(gateway.engine, gateway.spec.image)
+    if image is None or image.id == container.image_id:
+        return ""
+    check_same_version(gateway, container)
+    return f"its image is not {gateway.spec.image}"
+
+
+def is_detached(container: ContainerView, network: NetworkView | None) -> bool:
+    """Whether the container is not attached to this network of the gateway, which has the same name."""
+    attached_id = container.networks.get(container.name)
+    # The id is empty until the container has run: it then knows its network by name only.
+    return network is None or attached_id is None or attached_id not in ("", network.id)
 
 
 def check_same_version(gateway: GatewayContext, container: ContainerView) -> None:

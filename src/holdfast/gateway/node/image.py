@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.containers import ImageView, find_image, is_transient, labels, pull_image
 from holdfast.errors import ContainerEngineError, HoldfastError, ImageIncompatibleError, ImageNotFoundError
 from holdfast.gateway.base_steps import GatewayStep, progress_reporter
-from holdfast.gateway.image_push import registry_host
-from holdfast.gateway.registries import read_login
+from holdfast.gateway.registries import read_login, registry_host
 from holdfast.gateway.spec import CONTRACT_VERSION
 from holdfast.workflow import ProbeResult, absent, done
 
@@ -33,6 +32,7 @@ class EnsureImage(GatewayStep):
         gateway = self.gateway
         container, reference = gateway.container(), gateway.spec.image
         if container is not None and gateway.settings.image is None:
+            # `replace-old` removes the container next; without its image no container could be created again.
             if gateway.replaces_container and find_image(gateway.engine, container.image_id) is None:
                 raise ImageNotFoundError(
                     f"gateway {gateway.name}: its image was removed from the engine; nothing was changed",
@@ -46,7 +46,7 @@ class EnsureImage(GatewayStep):
         return done(f"{reference} is on the engine")
 
     def run(self, ctx: StepContext) -> None:
-        gateway, reference, unfit = self.gateway, self.gateway.spec.image, None
+        gateway, reference, incompatible_error = self.gateway, self.gateway.spec.image, None
 
         def check(image: ImageView) -> None:
             check_node_image(reference, image, gateway.engine.architecture)
@@ -56,16 +56,18 @@ class EnsureImage(GatewayStep):
                 ctx.note(f"copied {reference} from this machine")
                 return
         except ImageIncompatibleError as error:
-            unfit = error  # a registry may have the image for the architecture of the remote host
+            # A registry may have the image for the architecture of the remote host.
+            incompatible_error = error
         try:
             self._pull(ctx, reference)
         except (ImageNotFoundError, ContainerEngineError) as error:
-            raise _image_unavailable_error(reference, error, unfit) from error
+            raise _image_unavailable_error(reference, error, incompatible_error) from error
         image = find_image(gateway.engine, reference)
         if image is not None:
             check(image)
 
     def _pull(self, ctx: StepContext, reference: str) -> None:
+        # Registered before the pull: an error of the registry may quote the login, or the password alone.
         secret = read_login(self.gateway.settings.registries, registry_host(reference))
         login = None
         if secret is not None:
@@ -75,13 +77,14 @@ class EnsureImage(GatewayStep):
 
 
 def _image_unavailable_error(
-    reference: str, error: HoldfastError, unfit: ImageIncompatibleError | None
+    reference: str, error: HoldfastError, incompatible_error: ImageIncompatibleError | None
 ) -> HoldfastError:
     """The error for an image that cannot be pulled, with the alternatives as its hint."""
-    if unfit is not None:
+    if incompatible_error is not None:
         return ImageIncompatibleError(
-            f"{unfit.message}; the remote engine has no other image and cannot pull one: {error.message}",
-            hint=unfit.hint,
+            f"{incompatible_error.message}; the remote engine has no other image and cannot pull one: "
+            f"{error.message}",
+            hint=incompatible_error.hint,
         )
     problem = f"image {reference}: not on the engine, and cannot be pulled: {error.message}"
     alternative = "build it with `holdfast image build`, or choose another one with --image."

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 DISK_PRESSURE = "DiskPressure"
 # The exit code of a node that cannot run with its settings.
 NODE_EXIT_MANUAL_ACTION = 3
+# The engine does not end a command when its client disconnects, but it closes the command's stdin.
+# -F, because the node rotates its logs by renaming them.
+_FOLLOW_SCRIPT = 'tail -n "$1" -F "$0" & cat > /dev/null; kill $!'
 
 
 class NodeProgress(msgspec.Struct, frozen=True):
@@ -96,6 +99,7 @@ class _WaitStep(GatewayStep):
                 raise explain_node_failure(self.gateway, NodeProgress()) from error
             raise
         last = NodeProgress()
+        # The stream ends with the command, but also when Ctrl-C closes it or when the connection is cut.
         for line in command.lines(ctx.stop):
             last = _parse_progress(line)
             if last.component:
@@ -105,8 +109,11 @@ class _WaitStep(GatewayStep):
         if code == 0:
             ctx.note(self.ready_note)
             return
+        # The engine reports no exit code while a command runs: the connection failed, not the node.
         if code is None and last.state != "timeout" and not has_container_exited(self.gateway):
-            raise ContainerEngineError("connection to the engine broke during the wait for the node")
+            raise ContainerEngineError(
+                f"gateway {self.gateway.name}: connection broken before the wait for the node ended"
+            )
         raise explain_node_failure(self.gateway, last)
 
 
@@ -163,6 +170,7 @@ def explain_node_failure(gateway: GatewayContext, last: NodeProgress) -> Holdfas
     container = gateway.container()
     log = indent_log(container_logs(gateway.engine, gateway.object_name, tail=LOG_LINES) if container else "")
     hint = f"See `holdfast logs {gateway.name}`"
+    # First: a full disk also causes timeouts and exits, and an upgrade does not roll back because of it.
     if container is not None and _has_disk_full_message(gateway, container, last):
         return DiskFullError(f"gateway {gateway.name}: no space left on the engine's host:\n{log}")
     if last.state == "timeout":
@@ -244,26 +252,17 @@ def read_node_logs(
             f"gateway {gateway.name}: no container", hint=f"Run `holdfast up {gateway.name}`."
         )
     if component is None:
-        return _container_log_lines(gateway, tail, follow=follow)
+        if follow:
+            return follow_logs(gateway.engine, gateway.object_name, tail=tail)
+        return iter(container_logs(gateway.engine, gateway.object_name, tail=tail).splitlines())
     if component not in gateway.contract.components:
         raise UsageError(
             f"component {component}: unknown", hint=f"Use one of: {', '.join(gateway.contract.components)}."
         )
     path = f"{gateway.contract.log_directory}/{component}.log"
     if follow and container.state == "running":
-        argv = ["tail", "-n", str(tail), "-F", path]
-        return RunningCommand(gateway.engine, gateway.object_name, argv).lines()
+        argv = ["sh", "-c", _FOLLOW_SCRIPT, path, str(tail)]
+        return RunningCommand(gateway.engine, gateway.object_name, argv, stdin=True).lines()
     content = read_file(gateway.engine, gateway.object_name, path) or b""
     lines = content.decode(errors="replace").splitlines()
     return iter(lines[-tail:] if tail else [])
-
-
-def _container_log_lines(gateway: GatewayContext, tail: int, *, follow: bool) -> Iterator[str]:
-    if not follow:
-        yield from container_logs(gateway.engine, gateway.object_name, tail=tail).splitlines()
-        return
-    rest = b""
-    for chunk in follow_logs(gateway.engine, gateway.object_name, tail=tail):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.decode(errors="replace")

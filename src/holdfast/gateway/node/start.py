@@ -134,6 +134,7 @@ class StartContainer(GatewayStep):
         """Whether the ports are automatic, and either still unknown to clients or explicitly `auto`."""
         gateway = self.gateway
         container = gateway.container()
+        # During an upgrade the ports stay: a rollback restores the parked container with the old ones.
         if container is None or gateway.parked_container() is not None:
             return False
         is_unknown = gateway.metadata is None and container.never_started
@@ -146,6 +147,7 @@ class StartContainer(GatewayStep):
         """Recreate the container with other ports; its data is on the volume."""
         # Nothing is removed after the lock was lost: another command may own the container now.
         ctx.check_lock()
+        # Image and ports are chosen before the removal: if that fails, the old container still exists.
         container = self.gateway.container()
         image = image_for_new_container(self.gateway, container.image_id if container else "")
         new_spec = self.gateway.with_free_ports(spec, taken)

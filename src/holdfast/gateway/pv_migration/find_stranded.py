@@ -112,6 +112,7 @@ def replacement_volume(old: _Object, hostname: str) -> _Object:
     """The manifest of the same volume on another node: same path and PVC, reclaim policy Retain."""
     spec = copy.deepcopy(old["spec"])
     spec["claimRef"].pop("resourceVersion", None)
+    # Until its PVC is bound again, a volume with the policy Delete could be released and its files deleted.
     spec["persistentVolumeReclaimPolicy"] = RETAIN
     expression = {"key": HOSTNAME_LABEL, "operator": "In", "values": [hostname]}
     spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
@@ -152,6 +153,7 @@ def _term_node_names(term: _Object) -> frozenset[str]:
 
 def _is_inside(path: str, directory: str) -> bool:
     """Whether a path is below a directory; a path with `..` never is."""
+    # Clients that may create PersistentVolumes control the path: `..` could leave the gateway's volume.
     if ".." in path.split("/"):
         return False
     return posixpath.normpath(path).startswith(posixpath.normpath(directory) + "/")
@@ -206,16 +208,18 @@ def plan_migration(
     others = {name: volume for name, volume in volumes.items() if name not in intents}
     stranded = {name: volume for name, volume in others.items() if is_stranded(volume, node_names)}
     skipped = _skipped_volumes(cluster, stranded, directory, filter_existing)
+    to_migrate = tuple(name for name in stranded if name not in skipped)
     return MigrationPlan(
         node_names=frozenset(node_names),
         intents=intents,
-        stranded=tuple(name for name in stranded if name not in skipped),
+        stranded=to_migrate,
         to_restore=tuple(
             name
             for name, volume in others.items()
             if RESTORE_POLICY_ANNOTATION in object_annotations(volume) and name not in stranded
         ),
-        unused_intents=tuple(name for name in all_intents if name not in intents and name not in stranded),
+        # Also of skipped volumes: if an administrator deletes such a volume, `up` must not recreate it.
+        unused_intents=tuple(name for name in all_intents if name not in intents and name not in to_migrate),
         skipped=skipped,
     )
 
@@ -234,6 +238,7 @@ def is_untouched(intent: _Object, live: _Object | None) -> bool:
     """Whether the migration of a volume never began, so that it is planned again from its current state."""
     if live is None:
         return False
+    # Kubernetes cannot undo a deletion: once it is requested, the migration has to be finished.
     return metadata(live)["uid"] == metadata(intent)["uid"] and not metadata(live).get("deletionTimestamp")
 
 
@@ -258,4 +263,5 @@ def has_matching_pvc(cluster: Objects, volume: _Object) -> bool:
     claim = cluster.get("PersistentVolumeClaim", name, namespace=namespace)
     if claim is None:
         return False
+    # A PVC that was deleted and created again has another uid; the files are not its own.
     return bool(metadata(claim)["uid"] == uid and claim["spec"].get("volumeName") == metadata(volume)["name"])

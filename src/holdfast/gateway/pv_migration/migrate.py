@@ -57,6 +57,7 @@ MigrationAction: TypeAlias = Literal[
 
 # The directory below the node's state in which its storage provisioner creates volumes.
 LOCAL_PATH_DIR = "local-path"
+# A migration takes six actions. More mean that another client changes the volume meanwhile.
 _MAX_ACTIONS = 20
 _INTENTS = f"ConfigMap {INTENTS_NAMESPACE}/{INTENTS_CONFIG_MAP}"
 _UNPINNED: dict[str, Any] = {"spec": {}}
@@ -114,6 +115,7 @@ def delete_intent(cluster: Objects, name: str) -> None:
     if config_map is None:
         return
     if set(config_map.get("data") or {}) <= {name}:
+        # The lock of the gateway excludes other migrations: no run adds an entry after the read above.
         uid = config_map["metadata"]["uid"]
         cluster.delete("ConfigMap", INTENTS_CONFIG_MAP, namespace=INTENTS_NAMESPACE, uid=uid)
     else:
@@ -205,6 +207,7 @@ class VolumeMigrator:
 
     def _replace_volume(self, name: str, intent: dict[str, Any] | None) -> str:
         for _ in range(_MAX_ACTIONS):
+            # Read before each action: after a lost response or a crash, the cluster decides the next action.
             live = self._get_volume(name)
             action = next_action(intent, live)
             if action == "write-intent" and live is not None:
@@ -225,6 +228,7 @@ class VolumeMigrator:
     def _apply_action(self, action: MigrationAction, live: dict[str, Any]) -> None:
         name, uid = metadata(live)["name"], metadata(live)["uid"]
         if action == "retain":
+            # One patch for policy and annotation: no crash can lose the policy that has to be restored.
             annotations = {RESTORE_POLICY_ANNOTATION: live["spec"]["persistentVolumeReclaimPolicy"]}
             self._set_reclaim_policy(live, RETAIN, annotations)
         elif action == "delete":
@@ -304,10 +308,10 @@ class MigrateVolumes(NodesStep):
             return partial(f"to be pinned to {hostname}: {', '.join(plan.pending or plan.unused_intents)}")
         return done(plan.describe_skipped() or "no stranded volumes")
 
-    def run(self, ctx: StepContext) -> dict[str, object]:
+    def run(self, ctx: StepContext) -> None:
         plan, hostname = self._plan(ctx)
         if hostname is None:
-            return {}
+            return
         report = progress_reporter(ctx)
         migrator = VolumeMigrator(
             self.objects(ctx),
@@ -315,9 +319,7 @@ class MigrateVolumes(NodesStep):
             lambda name: report(f"pinning {name} to {hostname}", None),
             timeout=self.gateway.settings.timeouts.objects,
         )
-        result = migrator.run(plan)
-        ctx.note(result.summary())
-        return {"repinned": list(result.volumes), "left": result.skipped}
+        ctx.note(migrator.run(plan).summary())
 
     def _plan(self, ctx: StepContext) -> tuple[MigrationPlan, str | None]:
         """The plan and the hostname to pin to; None while the gateway's node is not listed."""
@@ -330,6 +332,7 @@ class MigrateVolumes(NodesStep):
 
     def _existing_paths(self, paths: Sequence[str]) -> list[str]:
         """Those of the directories that exist in the node."""
+        # The paths are arguments, never part of the script: clients of the cluster control them.
         script = 'for path; do if test -d "$path"; then echo yes; else echo no; fi; done'
         container, command = self.gateway.object_name, ["sh", "-c", script, "sh", *paths]
         result = run_in_container(self.gateway.engine, container, command)

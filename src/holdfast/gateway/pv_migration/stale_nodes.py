@@ -134,6 +134,7 @@ def remove_nodes(
     failed: list[str] = []
     pods = 0
     for node in stale:
+        # Outside the `try`: a lost lock is a TemporaryError and must end the loop.
         before_each(node.name)
         try:
             # Under this uid only: the node may have been registered again.
@@ -180,7 +181,7 @@ class NodesStep(ClusterStep):
 
 
 class RemoveStaleNodes(NodesStep):
-    """Remove nodes that are not members, and the pods stuck on them; the result is their number.
+    """Remove nodes that are not members, and the pods stuck on them.
 
     Never fails the run: a stale node delays some pods, but does not make the gateway unusable. The note says
     why a node was not removed.
@@ -199,20 +200,19 @@ class RemoveStaleNodes(NodesStep):
         except (TemporaryError, PermanentError) as error:
             return partial(f"the nodes cannot be listed: {error.message}")
         if nodes.control_plane is None:
-            return done(f"no node is removed: {self.node_not_listed_text()}", result=0)
+            return done(f"no node is removed: {self.node_not_listed_text()}")
         if nodes.stale:
             return partial(f"not members: {', '.join(node.name for node in nodes.stale)}")
         count = len(nodes.workers)
         workers = f" and {count} worker{'s' if count > 1 else ''}" if count else ""
-        return done(f"{nodes.control_plane.name}{workers}, no stale nodes", result=0)
+        return done(f"{nodes.control_plane.name}{workers}, no stale nodes")
 
-    def run(self, ctx: StepContext) -> int:
+    def run(self, ctx: StepContext) -> None:
         try:
             stale = self.membership(ctx).stale
         except (TemporaryError, PermanentError) as error:
             ctx.note(f"no node could be removed; the next `up` retries: {error.message}")
-            return 0
+            return
         report = progress_reporter(ctx)
         result = remove_nodes(self.objects(ctx), stale, lambda name: report(f"removing {name}", None))
         ctx.note(result.summary())
-        return len(result.nodes)

@@ -94,6 +94,7 @@ def _parse_path(raw: Any, base: Path) -> str:
 
 
 def _parse_login_reference(raw: Any, base: Path) -> str:
+    # A login that a user pastes here by mistake fails. LOGINS is not quotable, so the error does not show it.
     scheme, _, name = raw.partition(":") if isinstance(raw, str) else ("", "", "")
     if scheme == "file" and name.strip():
         return f"file:{_parse_path(name, base)}"
@@ -118,6 +119,7 @@ def _parse_mirror(raw: Any) -> str:
         is_plain = False
     if not is_plain or url.query or url.fragment:
         raise ValueError("not a URL like https://host:port")
+    # A bundle of `doctor` contains all settings, so they must not contain a login.
     if url.username is not None or url.password is not None:
         raise ValueError("a URL with a login; logins belong in registries.credentials")
     return text.rstrip("/")
@@ -210,6 +212,7 @@ COUNT = ValueType("a whole number from 1 to 100", bounds={"ge": 1, "le": 100})
 DAYS = ValueType("a whole number of days from 1 to 3650", bounds={"ge": 1, "le": 3650})
 FRACTION = ValueType("a number from 0 to less than 1", bounds={"ge": 0, "lt": 1})
 BOOLEAN = ValueType("true or false")
+# Patterns end with `\Z`: `$` would also match before a final newline.
 NAMESPACE = ValueType(
     "a namespace name: a-z, 0-9 and -, at most 63 characters",
     bounds={"pattern": r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z"},

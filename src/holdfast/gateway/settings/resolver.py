@@ -107,7 +107,7 @@ def resolve_settings(
     cwd = _current_directory() if cwd is None else cwd
     files = find_files(environ, cwd)
     base = cwd or Path("/")
-    raw_settings = [raw for path in reversed(files) for raw in _from_file(path)]
+    raw_settings = [raw for path in reversed(files) for raw in _from_file(path, environ)]
     raw_settings += [*_from_environment(environ, base), *_from_flags(flags or {}, base)]
     values: dict[str, Any] = {}
     for raw in raw_settings:  # weakest source first
@@ -178,6 +178,7 @@ def _from_flags(flags: Mapping[str, object], cwd: Path) -> Iterator[RawSetting]:
 def _from_environment(environ: Mapping[str, str], cwd: Path) -> Iterator[RawSetting]:
     for field in setting_fields().values():
         raw = environ.get(field.variable, "")
+        # In a namespace with a Service `holdfast`, Kubernetes sets HOLDFAST_PORT=tcp://ADDRESS:PORT in pods.
         if raw.strip() and not _SERVICE_ADDRESS.match(raw):
             yield RawSetting(key=field.key, raw=raw, kind="environment", where=field.variable, base=cwd)
 
@@ -186,6 +187,7 @@ def _reject_unknown_variables(environ: Mapping[str, str], logins: Mapping[str, s
     """Reject a `HOLDFAST_*` variable that is not a setting, not a login and not for another program."""
     variables = {field.variable for field in setting_fields().values()}
     known = variables | _OTHER_VARIABLES | {login.removeprefix("env:") for login in logins.values()}
+    # The error quotes the name only: the value of a mistyped variable may be a login.
     for name, value in environ.items():
         if (
             name.startswith(ENV_PREFIX)
@@ -197,9 +199,9 @@ def _reject_unknown_variables(environ: Mapping[str, str], logins: Mapping[str, s
             raise _unknown_key_error(name, "the environment", variables)
 
 
-def _from_file(path: Path) -> Iterator[RawSetting]:
+def _from_file(path: Path, environ: Mapping[str, str]) -> Iterator[RawSetting]:
     where = str(path)
-    for name, value in _parse_file(path).items():
+    for name, value in _parse_file(path, environ).items():
         pairs = {name: value}
         if name in setting_tables():
             if not isinstance(value, dict):
@@ -217,7 +219,7 @@ def find_files(environ: Mapping[str, str], cwd: Path | None) -> list[Path]:
     """The settings files to read, the strongest first."""
     named = environ.get(FILE_VARIABLE, "").strip()
     if named:
-        nearest: Path | None = (cwd or Path("/")) / Path(named).expanduser()
+        nearest: Path | None = (cwd or Path("/")) / os.path.expanduser(named)  # noqa: PTH111 (never raises)
     else:
         nearest = _find_nearest_file(cwd, environ) if cwd is not None else None
     files = [nearest] if nearest is not None else []
@@ -232,17 +234,17 @@ def _find_nearest_file(cwd: Path, environ: Mapping[str, str]) -> Path | None:
     for directory in (cwd, *cwd.parents):
         path = directory / FILE_NAME
         if os.path.isfile(path):  # noqa: PTH113 (never raises)
-            _check_file_trusted(path, environ)
             return path
+        # The search ends here: directories above the home directory do not belong to this user.
         if user_home is not None and directory in (user_home, user_home.resolve()):
             break
     return None
 
 
-def _check_file_trusted(path: Path, environ: Mapping[str, str]) -> None:
+def _check_file_trusted(path: Path, status: os.stat_result, environ: Mapping[str, str]) -> None:
     """Reject a found file that another user may have written: it could choose the node image."""
-    status = path.stat()
     trusted = {0, os.geteuid()}
+    # `sudo` sets SUDO_UID and ignores the caller's value, so root can trust the files of that user.
     if os.geteuid() == 0 and environ.get("SUDO_UID", "").isdigit():
         trusted.add(int(environ["SUDO_UID"]))
     if status.st_uid in trusted and not status.st_mode & stat.S_IWOTH:
@@ -253,11 +255,15 @@ def _check_file_trusted(path: Path, environ: Mapping[str, str]) -> None:
     )
 
 
-def _parse_file(path: Path) -> dict[str, Any]:
+def _parse_file(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     import tomllib
 
+    is_found = not environ.get(FILE_VARIABLE, "").strip() and path != home.config_dir() / FILE_NAME
     try:
         with path.open("rb") as file:
+            if is_found:
+                # The open file, not its path: another user could replace the file after the check.
+                _check_file_trusted(path, os.fstat(file.fileno()), environ)
             return tomllib.load(file)
     except OSError as error:
         reason = error.strerror or type(error).__name__

@@ -1,4 +1,4 @@
-"""Upgrades of a gateway's node image: version rules, datastore snapshot, steps, and automatic rollback."""
+"""Upgrades of a gateway's node image: datastore snapshot, steps, and automatic rollback."""
 
 from holdfast import lazy_exports
 

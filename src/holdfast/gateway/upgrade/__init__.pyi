@@ -4,10 +4,8 @@ from holdfast.gateway.upgrade import (
 )
 from holdfast.gateway.upgrade.datastore import (
     UpgradeRecord as UpgradeRecord,
-    container_kubernetes_version as container_kubernetes_version,
     read_record as read_record,
     remove_leftover_job as remove_leftover_job,
-    target_kubernetes_version as target_kubernetes_version,
 )
 from holdfast.gateway.upgrade.upgrade_steps import (
     CheckSpace as CheckSpace,

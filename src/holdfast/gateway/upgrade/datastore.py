@@ -4,20 +4,22 @@ The record is on the volume, next to the data it describes, so that every machin
 parked old container holds the old image and settings; the record says which snapshot belongs to it and
 whether the upgrade goes forward or back (state_machine.py decides).
 
-No node runs while a script changes files. Each script may be killed at any point and run again: data is
-renamed into place only after it is on disk.
+No node runs while a script changes the datastore. Each script may be killed at any point and run again: data
+is renamed into place only after it is on disk.
 """
 
 from __future__ import annotations
 
-import time
 import uuid
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.containers import VolumeJob, find_image, labels, read_file, run_in_container
+from holdfast.api import format_timestamp
+from holdfast.containers import VolumeJob, find_image, read_file, run_in_container
 from holdfast.errors import ContainerEngineError, CorruptFileError, WaitTimeoutError
+from holdfast.gateway.versions import container_kubernetes_version, target_kubernetes_version
 
 if TYPE_CHECKING:
     from holdfast.containers import ContainerView
@@ -63,10 +65,10 @@ class UpgradeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def new_record(gateway: GatewayContext, old: ContainerView) -> UpgradeRecord:
     """The record of an upgrade from this container to the image in the gateway's spec."""
-    now = time.gmtime()
+    now = datetime.now(UTC)
     return UpgradeRecord(
-        id=f"{time.strftime('%Y%m%dT%H%M%SZ', now)}-{uuid.uuid4().hex[:6]}",
-        taken_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", now),
+        id=f"{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}",
+        taken_at=format_timestamp(now),
         image=old.image,
         image_id=old.image_id,
         kubernetes=container_kubernetes_version(gateway, old),
@@ -101,18 +103,6 @@ def decode_record(gateway: GatewayContext, raw: bytes | None) -> UpgradeRecord |
         ) from error
 
 
-def container_kubernetes_version(gateway: GatewayContext, container: ContainerView) -> str:
-    """The Kubernetes version in the label of the container's image, else of the container."""
-    image = find_image(gateway.engine, container.image_id)
-    return (image.labels if image else container.labels).get(labels.KUBERNETES, "")
-
-
-def target_kubernetes_version(gateway: GatewayContext) -> str:
-    """The Kubernetes version of the image in the gateway's spec; empty if it is not on the engine."""
-    image = find_image(gateway.engine, gateway.spec.image)
-    return image.labels.get(labels.KUBERNETES, "") if image is not None else ""
-
-
 def is_at_target(gateway: GatewayContext) -> bool:
     """Whether the gateway runs the image in its spec and no upgrade is unfinished."""
     container = gateway.container()
@@ -125,6 +115,8 @@ def is_at_target(gateway: GatewayContext) -> bool:
 # `_run_script` passes these arguments to every script below.
 _BEGIN = "set -eu\ndata=$1 id=$2 record=$3\n"
 
+# The content is on disk before the rename: after a power failure the record is the old or the new one,
+# never an empty file.
 _WRITE_RECORD_COMMANDS = f"""
 printf %s "$record" > {RECORD_FILE}.new
 sync -f .
@@ -133,6 +125,8 @@ sync -f .
 """
 
 # Everything that needs space is written before the first rename; the trap removes a copy that did not fit.
+# The snapshot is renamed before the record: a record never names a snapshot that is not complete.
+# Mode 700, because the datastore contains every Secret of the cluster.
 _TAKE_SCRIPT = f"""{_BEGIN}
 trap 'rm -rf "{SNAPSHOTS_DIR}/$id.partial"' EXIT
 rm -rf {SNAPSHOTS_DIR}/*.partial "$data.new" "$data.new.partial" "$data.failed"
@@ -158,6 +152,8 @@ df -Pk . | tail -n 1
 
 # `$data.failed` exists once the swap has begun: the failed files are moved away only once.
 # One command per line: with `set -e`, a failing `a` in `a && b` does not stop the shell.
+# The marker is written last. Once it exists, a repeated script changes nothing: the old node may have
+# written to the restored datastore since.
 _RESTORE_SCRIPT = f"""{_BEGIN}
 if [ -e "{SNAPSHOTS_DIR}/$id/{_RESTORED_MARKER}" ]; then exit 0; fi
 trap 'rm -rf "$data.new.partial"' EXIT
@@ -187,6 +183,7 @@ if [ ! -d "{SNAPSHOTS_DIR}/$id/data" ]; then echo "no snapshot $id: rollback is 
 {_WRITE_RECORD_COMMANDS}
 """
 
+# Ids start with the time of the snapshot, so a reverse sort lists the newest first.
 _FINISH_UPGRADE_SCRIPT = f"""{_BEGIN}
 {_WRITE_RECORD_COMMANDS}
 ls -1 {SNAPSHOTS_DIR} | sort -r | tail -n +{KEPT_SNAPSHOTS + 1} | while read -r old; do
@@ -195,6 +192,7 @@ done
 """
 
 # Snapshots of successful upgrades are kept; of restored ones, only the last.
+# The record is written last: after a kill it still has the phase `back`, and the next command continues.
 _FINISH_ROLLBACK_SCRIPT = f"""{_BEGIN}
 rm -rf "$data.failed"
 for old in {SNAPSHOTS_DIR}/*; do
@@ -218,6 +216,7 @@ def volume_job_for(gateway: GatewayContext, image: str) -> VolumeJob:
 
 def _run_script(gateway: GatewayContext, record: UpgradeRecord, script: str, image: str = "") -> str:
     """Run a script for one upgrade on the volume, by default with the old image; return its output."""
+    # Arguments, never part of the script: the reason in the record quotes error messages and log lines.
     arguments = (gateway.contract.datastore, record.id, msgspec.json.encode(record).decode())
     return _run_job(gateway, image or record.image_id, script, *arguments)
 

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from holdfast import errors
-from holdfast.containers import container_logs, find_image, is_transient, set_restart_policy, start_container
+from holdfast.containers import container_logs, find_image, is_transient
 from holdfast.events import RunFailed
-from holdfast.gateway.base_steps import indent_log
+from holdfast.gateway.base_steps import LOG_LINES, indent_log
 from holdfast.gateway.context import DEFAULT_IMAGE, GatewayContext, UpOptions
-from holdfast.gateway.node import RESTART_ALWAYS
+from holdfast.gateway.node import EnableRestart, StartContainer
 from holdfast.gateway.plan import rollback_steps, up_steps, upgrade_steps
 from holdfast.gateway.settings import TimeoutSettings
 from holdfast.gateway.upgrade.datastore import UpgradeRecord, is_at_target, read_record
 from holdfast.gateway.upgrade.upgrade_steps import no_container_error
+from holdfast.workflow import Workflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +59,7 @@ _UNRELATED_ERRORS = (
 # Errors after which no other plan runs: the old node is started without waiting for it.
 _TERMINAL_ERRORS = (errors.OperationCancelledError, errors.StoreError, errors.DiskFullError)
 
-_LOG_LINES, _MAX_REASON_CHARS = 15, 4000
+_MAX_REASON_CHARS = 4000
 
 
 class FailedStepRecorder:
@@ -104,7 +105,8 @@ def refuse_unfinished_upgrade(gateway: GatewayContext) -> None:
     if gateway.parked_container() is not None or _is_rolling_back(read_record(gateway)):
         raise errors.PermanentError(
             f"gateway {gateway.name}: an unfinished upgrade needs its containers; nothing was changed",
-            hint=f"Run `holdfast upgrade {gateway.name}` to finish it, or destroy it with its --data.",
+            hint=f"Run `holdfast upgrade {gateway.name}` to finish it, or run "
+            f"`holdfast destroy {gateway.name} --data` to remove the gateway with its data.",
         )
 
 
@@ -124,10 +126,11 @@ def resolve_direction(gateway: GatewayContext) -> tuple[GatewayContext, UpgradeR
         raise no_container_error(gateway)
     record = read_record(gateway)
     if old is not None and (record is None or record.phase == "rolled-back"):
+        new = gateway.object_name
         raise errors.CorruptFileError(
             f"container {old.name}: the volume has no record of its upgrade",
-            hint=f"If {gateway.object_name} is healthy, remove {old.name}; else rename it to "
-            f"{gateway.object_name}.",
+            hint=f"If {new} is healthy, run `docker rm {old.name}`. Otherwise run `docker rm --force {new}` "
+            f"and `docker rename {old.name} {new}`.",
         )
     if _is_rolling_back(record):
         return _with_image(gateway, None), record
@@ -168,6 +171,7 @@ def run_upgrade(
     """
     if rollback is not None:
         _roll_back(gateway, rollback, run)
+    # Read before the run: afterwards a stopped node may have been stopped by the user or by this run.
     was_running = (container := gateway.container()) is not None and container.is_running
     try:
         scope, steps = select_plan(gateway, None)
@@ -175,6 +179,7 @@ def run_upgrade(
     except _UNREACHABLE_ERRORS:
         raise
     except errors.HoldfastError as error:
+        # Without a parked container there is nothing to roll back; a node that this run stopped starts again.
         if gateway.parked_container() is None:
             with suppress(
                 errors.HoldfastError
@@ -205,6 +210,7 @@ def _roll_back(
     """Run the rollback; its success is an `UpgradeRolledBackError` too, because the upgrade failed."""
     try:
         run(ROLLBACK_SCOPE, gateway, rollback_steps(gateway, record))
+    # Not wrapped: these errors keep their exit codes, 130 and 4.
     except (errors.OperationCancelledError, errors.LockedError):
         raise
     except errors.HoldfastError as error:
@@ -229,13 +235,13 @@ def _restart_old_container(gateway: GatewayContext, run: Run, *, was_running: bo
     container = gateway.container()
     if not was_running or container is None:
         return
-    if container.restart_policy != RESTART_ALWAYS:
-        set_restart_policy(gateway.engine, gateway.object_name, RESTART_ALWAYS)
-    if container.is_running:
-        return
-    start_container(gateway.engine, gateway.object_name)
-    if wait:
-        old = _with_image(gateway, None)
+    old = _with_image(gateway, None)
+    # The policy before the start: after a kill in between, the engine starts the node when it restarts.
+    restart = [EnableRestart(old), StartContainer(old)]
+    restart[0].needs = ()
+    # Under the lock again, because the failed run has released it. Without the store, which may be damaged.
+    Workflow("restart", restart).run(lock=old.host.lock(old.name))
+    if wait and not container.is_running:
         run("up", old, up_steps(old))
 
 
@@ -249,6 +255,7 @@ def _with_image(gateway: GatewayContext, image: str | None) -> GatewayContext:
         node_ready = max(settings.timeouts.node_ready, TimeoutSettings().node_ready)
         timeouts = msgspec.structs.replace(settings.timeouts, node_ready=node_ready)
         settings = msgspec.structs.replace(settings, timeouts=timeouts)
+    # A new context: cached values such as `spec` were resolved for the other image.
     resolved = msgspec.structs.replace(gateway.resolved, settings=settings)
     options = UpOptions(remote=gateway.options.remote)
     return GatewayContext(gateway.name, resolved, options, is_upgrade=True)
@@ -260,7 +267,7 @@ def _failure_reason(gateway: GatewayContext, error: errors.HoldfastError) -> str
     with suppress(errors.HoldfastError):
         if isinstance(error, errors.ContainerEngineError) and "is restarting" in text:
             text = "its node exits repeatedly"
-        log = container_logs(gateway.engine, gateway.object_name, tail=_LOG_LINES).strip()
+        log = container_logs(gateway.engine, gateway.object_name, tail=LOG_LINES).strip()
         if log and log.splitlines()[-1] not in text:
             text += f"\n{indent_log(log)}"
     return text[-_MAX_REASON_CHARS:]

@@ -20,13 +20,12 @@ from holdfast.containers import (
 )
 from holdfast.errors import DiskFullError, GatewayNotFoundError, ImageNotFoundError, TemporaryError
 from holdfast.gateway.base_steps import GatewayStep, progress_reporter
-from holdfast.gateway.node import RESTART_NEVER, check_version_skew
+from holdfast.gateway.node import RESTART_NEVER
 from holdfast.gateway.upgrade import datastore
-from holdfast.gateway.upgrade.datastore import (
+from holdfast.gateway.upgrade.datastore import is_at_target, new_record, read_record
+from holdfast.gateway.versions import (
+    check_version_skew,
     container_kubernetes_version,
-    is_at_target,
-    new_record,
-    read_record,
     target_kubernetes_version,
 )
 from holdfast.workflow import ProbeResult, absent, done
@@ -84,6 +83,7 @@ class StopOldNode(GatewayStep):
         if is_at_target(self.gateway):
             return done(_AT_TARGET)
         old = self.gateway.container()
+        # A stopped node with another policy would start again with the engine, in the middle of the copy.
         if old is None or (not old.is_running and old.restart_policy == RESTART_NEVER):
             return done("it is stopped")
         return absent("it runs" if old.is_running else "the engine would restart it")
@@ -109,6 +109,10 @@ class ParkOldContainer(GatewayStep):
 
     def run(self, ctx: StepContext) -> None:
         if self.gateway.parked_container() is None:
+            # A node that was started since would use the volume together with the new one, and a rollback
+            # would lose what it wrote.
+            if _current_snapshot(self.gateway) is None:
+                raise TemporaryError(f"gateway {self.gateway.name}: its node was started after the snapshot")
             # From here on the parked container marks an unfinished upgrade: every later command finds it.
             rename_container(self.gateway.engine, self.gateway.object_name, self.gateway.parked_name)
             ctx.note(f"as {self.gateway.parked_name}")
@@ -118,7 +122,7 @@ class CommitUpgrade(GatewayStep):
     """Record that the new version was healthy: from here on it is not rolled back automatically."""
 
     name = "mark-proved"
-    title = "New version proved"
+    title = "New version healthy"
     needs = ("wait-healthy", "run-probe")
 
     def probe(self, _ctx: StepContext) -> ProbeResult:
@@ -202,8 +206,8 @@ class CheckSpace(GatewayStep):
             ctx.note("checked by the run")  # measuring a stopped node needs a helper, and that needs the lock
             return
         space = datastore.measure_space(gateway, old)
-        record = read_record(gateway)
-        copies = 1 if record is not None and _is_snapshot_current(gateway, record) else 2
+        # A current snapshot is already on the disk: then only the copy of a rollback needs space.
+        copies = 2 if _current_snapshot(gateway) is None else 1
         check_free_space(gateway.object_name, space, copies)
         ctx.note(f"{_megabytes(copies * space.data)} MB of {_megabytes(space.free)} MB")
 
@@ -240,9 +244,9 @@ class TakeSnapshot(GatewayStep):
             return done("taken before the old container was parked")
         if is_at_target(self.gateway):
             return done(_AT_TARGET)
-        old, record = self.gateway.container(), read_record(self.gateway)
-        if old is not None and record is not None and _is_snapshot_current(self.gateway, record):
+        if record := _current_snapshot(self.gateway):
             return done(f"taken at {record.taken_at}")
+        old = self.gateway.container()
         current = container_kubernetes_version(self.gateway, old) if old else "?"
         return absent(f"Kubernetes {current} → {target_kubernetes_version(self.gateway) or '?'}")
 
@@ -259,16 +263,19 @@ class TakeSnapshot(GatewayStep):
         ctx.note(f"{record.id}, {megabytes:.0f} MB")
 
 
-def _is_snapshot_current(gateway: GatewayContext, record: UpgradeRecord) -> bool:
-    """Whether the record is of this upgrade, and the old node has not run since its snapshot."""
-    old = gateway.container()
-    return (
+def _current_snapshot(gateway: GatewayContext) -> UpgradeRecord | None:
+    """The record of this upgrade, if the old node has not run since its snapshot; else None."""
+    old, record = gateway.container(), read_record(gateway)
+    is_current = (
         old is not None
+        and record is not None
         and not old.is_running
         and record.phase == "forward"
         and (record.target, record.image_id) == (gateway.spec.image, old.image_id)
+        # The engine sets this time at each start: if it is equal, nothing was written since the snapshot.
         and record.node_started_at == old.started_at
     )
+    return record if is_current else None
 
 
 class _RollbackStep(GatewayStep):
@@ -343,6 +350,7 @@ class RestoreOldContainer(GatewayStep):
 
     name = "take-back"
     title = "Old container restored"
+    # Only after the restore: without a parked container, `restore-snapshot` has no effect.
     needs = ("restore-snapshot",)
 
     def probe(self, _ctx: StepContext) -> ProbeResult:

@@ -1,4 +1,4 @@
-"""When the probe pod runs, and what it may do."""
+"""When the smoke test runs, and what its pod may do."""
 
 from __future__ import annotations
 
@@ -53,6 +53,19 @@ def container(id_="c1", started="2026-01-01"):
 def test_smoke_test_runs_once_per_container_start(monkeypatch, previous, now, state):
     found = step(monkeypatch, now).probe(asked_with(previous))
     assert found.state == state
+
+
+def test_restart_during_the_smoke_test_is_not_the_tested_start(monkeypatch):
+    tested = step(monkeypatch, container())
+    monkeypatch.setattr(tested, "_delete_objects", lambda ctx, deadline, *, wait: None)
+
+    def restart_node(ctx, deadline):
+        monkeypatch.setattr(tested.gateway, "container", lambda: container(started="2026-01-02"))
+
+    monkeypatch.setattr(tested, "_run_pod", restart_node)
+    result = tested.run(asked_with())
+    assert result == {"container": "c1", "started": "2026-01-01"}
+    assert tested.probe(asked_with(result)).state == "absent"
 
 
 def test_smoke_test_reruns_under_disk_pressure(monkeypatch):

@@ -1,13 +1,18 @@
 """The host's kubeconfig: pointed at the published port, merged without touching foreign entries."""
 
+import errno
 import os
+import shlex
 import stat
+import subprocess
 
 import pytest
 import yaml
 
-from holdfast.errors import CorruptFileError, TemporaryError
+from holdfast import home
+from holdfast.errors import CorruptFileError, DiskFullError, TemporaryError
 from holdfast.gateway.cluster import kubeconfig
+from holdfast.retry import testing_mode
 
 NODE = yaml.safe_dump(
     {
@@ -34,10 +39,17 @@ def test_host_kubeconfig_has_published_port_and_gateway_name():
 
 def test_credentials_round_trip():
     found = kubeconfig.parse_credentials(
-        kubeconfig.build_host_kubeconfig(NODE, name="dev", server="https://h:1")
+        kubeconfig.build_host_kubeconfig(NODE, name="dev", server="https://h:1"), "dev"
     )
     assert (found.ca, found.certificate, found.key) == (b"ca", b"cert", b"key")
     assert found.server == "https://h:1"
+    assert repr(found) == "KubeCredentials(server='https://h:1')"
+
+
+def test_missing_credentials_name_gateway_and_command():
+    with pytest.raises(CorruptFileError, match="kubeconfig of gateway dev: no usable credentials") as caught:
+        kubeconfig.parse_credentials(b"clusters: []", "dev")
+    assert caught.value.hint == "Run `holdfast up dev` to write it again."
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"clusters: []", b"\xff\xfe", b"{"])
@@ -173,7 +185,54 @@ def test_file_without_our_entry_is_not_opened_for_writing(tmp_path):
 def test_corrupted_own_kubeconfig_is_not_merged(tmp_path, own):
     target = tmp_path / "config"
     target.write_text("apiVersion: v1\nkind: Config\n")
-    with pytest.raises(CorruptFileError, match="kubeconfig of gateway dev: damaged") as told:
+    with pytest.raises(CorruptFileError, match="kubeconfig of gateway dev: no usable credentials") as told:
         kubeconfig.merge_into(target, own, name="dev")
     assert "holdfast up dev" in told.value.hint
     assert target.read_text() == "apiVersion: v1\nkind: Config\n"
+
+
+@pytest.mark.parametrize("change", ["merge", "removal"])
+def test_change_by_another_program_is_not_lost(tmp_path, change):
+    """kubectl and kind hold this lock file from their read until their write."""
+    target, lock = tmp_path / "config", tmp_path / "config.lock"
+    kubeconfig.merge_into(target, OURS, name="dev")
+    lock.touch(exist_ok=False)
+    content = yaml.safe_load(target.read_text())
+
+    def finish_other_program(_seconds):
+        content["contexts"].append({"name": "new", "context": {}})
+        target.write_text(yaml.safe_dump(content))
+        lock.unlink()
+
+    with testing_mode() as clock:
+        clock.sleep = finish_other_program
+        if change == "merge":
+            kubeconfig.merge_into(target, OURS, name="dev")
+        else:
+            assert kubeconfig.remove_from(target, name="dev")
+    names = [entry["name"] for entry in yaml.safe_load(target.read_text())["contexts"]]
+    assert names == (["new", "holdfast-dev"] if change == "merge" else ["new"])
+    assert not lock.exists()
+
+
+def test_locked_file_is_reported_with_the_file_to_remove(tmp_path):
+    target, lock = tmp_path / "config", tmp_path / "config.lock"
+    kubeconfig.merge_into(target, OURS, name="dev")
+    before = target.read_bytes()
+    lock.touch()
+    with testing_mode(), pytest.raises(TemporaryError, match="config: another program is chang") as caught:
+        kubeconfig.remove_from(target, name="dev")
+    assert target.read_bytes() == before
+    command = caught.value.hint.split("`")[1]
+    subprocess.run(shlex.split(command), check=True)
+    assert kubeconfig.remove_from(target, name="dev")
+
+
+def test_full_disk_is_not_a_damaged_file(tmp_path, monkeypatch):
+    def fail(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(home, "write_atomic", fail)
+    with pytest.raises(DiskFullError, match=f"{tmp_path}/config: no space left"):
+        kubeconfig.merge_into(tmp_path / "config", OURS, name="dev")
+    assert list(tmp_path.iterdir()) == []

@@ -13,12 +13,12 @@ from tests.support.workload_manifests import (
 
 from holdfast.controller.informer import CRD_NAMES
 from holdfast.gateway.cluster.manifests import (
-    GATEWAY_IMAGE,
     TEMPLATE_ANNOTATION,
     build_workloads,
     deployments_of,
     service_dns_names,
 )
+from holdfast.gateway.spec import GATEWAY_IMAGE
 from holdfast.kube import differences
 from holdfast.pki import CLIENT_CA_SECRET, SERVER_SECRET
 

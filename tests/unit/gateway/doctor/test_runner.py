@@ -38,6 +38,7 @@ def test_failing_check_becomes_finding():
     assert any("RuntimeError: unexpected" in finding.cause for finding in report.findings)
     assert report.skipped == {"none": "there is none"}
     assert isinstance(events[-1], StepFinished)
+    assert {event.step for event in events} == {"checks"}
 
 
 def test_hanging_check_is_abandoned():

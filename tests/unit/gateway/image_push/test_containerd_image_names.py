@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.gateway.image_push import registry_host
 from holdfast.gateway.image_push.containerd import full_image_name, with_tag
+from holdfast.gateway.registries import registry_host
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import pytest
 
 from holdfast.containers import EngineFacts
 from holdfast.errors import ContainerEngineUnsupportedError
-from holdfast.gateway.node import check_engine, settings_fingerprint
-from holdfast.gateway.node.container import container_config, host_config
+from holdfast.gateway.node import check_engine
+from holdfast.gateway.node.container import container_config, host_config, settings_fingerprint
 from holdfast.gateway.spec import HOLDFAST_NODE, GatewaySpec
 
 SPEC = GatewaySpec(name="Team_Blue", image="holdfast/node:1", port=26443, gateway_port=26444)

@@ -1,20 +1,18 @@
 """GPUs of the node's container: the device requests, and which source decides."""
 
-from types import SimpleNamespace
-
-import docker.errors
 import docker.types
 import msgspec
 import pytest
 from click.testing import CliRunner
+from tests.support.inspected_containers import engine_with, inspected
 
 from holdfast.cli.up import up
 from holdfast.containers import device_requests, find_container, labels
 from holdfast.containers.containers import requested_gpus
 from holdfast.errors import InvalidSettingError
 from holdfast.gateway.context import GatewayContext, UpOptions
-from holdfast.gateway.node import EnsureContainer, settings_fingerprint
-from holdfast.gateway.node.container import container_config, host_config
+from holdfast.gateway.node import recreate_reason
+from holdfast.gateway.node.container import host_config, settings_fingerprint
 from holdfast.gateway.registry import GatewayMetadata, write_metadata
 from holdfast.gateway.settings import resolve_settings
 from holdfast.gateway.spec import HOLDFAST_NODE, GatewaySpec
@@ -31,35 +29,6 @@ def own_home(tmp_path, monkeypatch):
 
 def with_gpus(*gpus):
     return msgspec.structs.replace(SPEC, gpus=gpus)
-
-
-def inspected(spec, name="holdfast-dev"):
-    """A container of this spec, as an engine shows it."""
-    host = host_config(spec, HOLDFAST_NODE)
-    filled = [
-        {"Count": 0, "DeviceIDs": None, "Options": {}, **request}
-        for request in host.get("DeviceRequests", ())
-    ]
-    return {
-        "Id": "c" * 64,
-        "Name": f"/{name}",
-        "Image": "sha256:" + "1" * 64,
-        "State": {"Status": "exited", "ExitCode": 0},
-        "Config": {**container_config(spec, HOLDFAST_NODE), "Image": spec.image},
-        "HostConfig": {**host, "DeviceRequests": filled or None},
-        "NetworkSettings": {"Networks": {}},
-    }
-
-
-def engine_with(*containers):
-    by_name = {container["Name"].lstrip("/"): container for container in containers}
-
-    def inspect_container(name):
-        if name not in by_name:
-            raise docker.errors.NotFound(f"No such container: {name}")
-        return by_name[name]
-
-    return SimpleNamespace(client=SimpleNamespace(inspect_container=inspect_container), address="")
 
 
 def context_for(*containers, remembered=None, asked=None, **settings):
@@ -89,14 +58,8 @@ def test_count_and_ids_are_mutually_exclusive():
     assert "Count" not in device_requests(["0"])[0]
 
 
-def test_fingerprint_without_gpus_is_unchanged():
-    """The values of a release without GPUs: another fingerprint would recreate every container."""
-    before = GatewaySpec(name="Team_Blue", image="holdfast/node:1", port=26443, gateway_port=26444)
-    assert settings_fingerprint(before, HOLDFAST_NODE) == "578177d77d900478"
-    named = msgspec.structs.replace(before, name="a", port=1, gateway_port=2, listen="10.0.0.1")
-    named = msgspec.structs.replace(named, api_names=("x",))
-    assert settings_fingerprint(named, HOLDFAST_NODE) == "63a4e1f2117a74ad"
-    assert "DeviceRequests" not in host_config(before, HOLDFAST_NODE)
+def test_container_without_gpus_requests_no_devices():
+    assert "DeviceRequests" not in host_config(with_gpus(), HOLDFAST_NODE)
 
 
 def test_changed_gpus_change_fingerprint_and_order_does_not():
@@ -153,7 +116,7 @@ def test_none_removes_gpus():
 )
 def test_container_is_recreated_only_for_changed_gpus(has, settings, why):
     gateway = context_for(inspected(with_gpus(*has)), **settings)
-    assert EnsureContainer(gateway)._recreate_reason(gateway.container()) == why
+    assert recreate_reason(gateway, gateway.container()) == why
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """How a wait for the node ends; the text of the node's log never decides whether it is retried."""
 
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -15,8 +16,9 @@ from holdfast.errors import (
 from holdfast.gateway.base_steps import is_retryable_engine_error
 from holdfast.gateway.context import GatewayContext
 from holdfast.gateway.image_push import containerd
-from holdfast.gateway.node import WaitRuntime, readiness
+from holdfast.gateway.node import WaitNodeReady, WaitRuntime, read_node_logs, readiness
 from holdfast.gateway.settings import resolve_settings
+from holdfast.gateway.upgrade.state_machine import is_health_failure
 
 NOT_YET = 'ctr: failed to dial "/run/containerd/containerd.sock": context deadline exceeded'
 LOG = "dial tcp 127.0.0.1:6443: connection refused"
@@ -32,6 +34,31 @@ class FakeStepContext:
 
     def note(self, text):
         self.notes.append(text)
+
+    def progress(self, message):
+        self.notes.append(message)
+
+    def check_stop(self):
+        """Not stopped."""
+
+
+class FakeCommand:
+    """The engine's part of a command in a container; its connection is cut after the output."""
+
+    def __init__(self, *chunks):
+        self.chunks, self.argv, self.stdin = chunks, [], False
+        self.client, self.address = self, ""
+
+    def exec_create(self, _container, argv, *, stdin):
+        self.argv, self.stdin = argv, stdin
+        return {"Id": "e"}
+
+    def exec_start(self, _exec_id, *, stream):
+        assert stream
+        return (chunk for chunk in self.chunks)
+
+    def exec_inspect(self, _exec_id):
+        return {"ExitCode": None}
 
 
 @pytest.fixture
@@ -99,3 +126,33 @@ def test_cut_connection_is_transient(node):
     with pytest.raises(ContainerEngineError) as raised:
         run_wait_runtime()
     assert is_retryable_engine_error(raised.value)
+
+
+def test_cut_wait_is_retried_and_causes_no_rollback(node, monkeypatch):
+    del node
+    monkeypatch.setattr(GatewayContext, "engine", FakeCommand(b'{"component": "etcd", "state": "ready"}\n'))
+    with pytest.raises(ContainerEngineError, match="gateway dev: connection broken") as raised:
+        WaitNodeReady(GatewayContext("dev", resolve_settings({}))).run(FakeStepContext())
+    assert is_retryable_engine_error(raised.value)
+    assert not is_health_failure(raised.value, "wait-node-ready")
+
+
+def test_followed_component_log_ends_with_its_client(node, monkeypatch, tmp_path):
+    """The engine closes the stdin of a command whose client disconnects, but does not end the command."""
+    del node
+    command = FakeCommand(b"last li", b"ne")
+    monkeypatch.setattr(GatewayContext, "engine", command)
+    lines = read_node_logs(GatewayContext("dev"), component="kubelet", tail=2, follow=True)
+    assert list(lines) == ["last line"]
+    assert command.stdin
+    log = tmp_path / "kubelet.log"
+    log.write_text("one\ntwo\nthree\n")
+    argv = [str(log) if argument.endswith("/kubelet.log") else argument for argument in command.argv]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert [process.stdout.readline(), process.stdout.readline()] == ["two\n", "three\n"]
+        with log.open("a") as file:
+            file.write("four\n")
+        assert process.stdout.readline() == "four\n"
+        process.stdin.close()
+        # The pipe ends with its last writer: both the shell and `tail` have ended.
+        assert process.stdout.read() == ""

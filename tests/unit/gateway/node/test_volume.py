@@ -1,10 +1,17 @@
-"""Only the run that created the volume may assume that it is empty; any other checks the data on it."""
+"""Only the run that created the volume may assume that it is empty; any other checks the data on it.
 
+An interrupted rollback without containers is finished before a node opens the data.
+"""
+
+import msgspec
 import pytest
+from tests.support.stubs import stub
+from tests.support.upgrade_record import UPGRADE_RECORD
 
 from holdfast.containers import VolumeView
+from holdfast.errors import ImageIncompatibleError
 from holdfast.gateway.context import GatewayContext
-from holdfast.gateway.node import CheckDataVersion, EnsureVolume, volume
+from holdfast.gateway.node import CheckDataVersion, EnsureVolume, FinishInterruptedRollback, volume
 from holdfast.gateway.settings import resolve_settings
 from holdfast.workflow import MemoryStore, Step, Workflow
 
@@ -33,9 +40,10 @@ def run_steps(store, *, killed_after_volume=False):
     gateway = GatewayContext("dev", resolve_settings(ports, environ={}))
     ensure, check = EnsureVolume(gateway), CheckDataVersion(gateway)
     ensure.needs, check.needs = (), ("ensure-volume",)
+    finish = FinishInterruptedRollback(gateway)
     if killed_after_volume:
         check = Step("check-data", run=lambda _ctx: None, needs=["ensure-volume"], repeat="always")
-    return Workflow("up", [ensure, check]).run(store=store)
+    return Workflow("up", [ensure, check, finish]).run(store=store)
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +68,41 @@ def test_rerun_after_kill_between_volume_and_check_reads_the_volume(engine):
     run_steps(store, killed_after_volume=True)
     run_steps(store)
     assert engine == ["record"]
+
+
+@pytest.fixture
+def rollback(engine, monkeypatch):
+    """The records that the next runs find on the volume, and what they do with them."""
+    records, calls, store = [], [], MemoryStore()
+
+    def restore(*_args, image):
+        state = store.load("up")["finish-interrupted-rollback"].state
+        calls.append(("restore", image, state))
+
+    def finish(_gateway, record, image):
+        calls.append((record.phase, image))
+
+    monkeypatch.setattr(volume.datastore, "read_orphaned_record", lambda _gateway: records.pop(0))
+    stub(monkeypatch, volume.datastore, "restore_snapshot", restore)
+    stub(monkeypatch, volume.datastore, "finish_rollback", finish)
+    run_steps(store)  # creates the volume
+    return records, calls, store
+
+
+def test_interrupted_rollback_is_a_recorded_effect(rollback):
+    records, calls, store = rollback
+    back = msgspec.structs.replace(UPGRADE_RECORD, phase="back")
+    records += [back, msgspec.structs.replace(back, phase="rolled-back")]
+    assert run_steps(store).changed == ("finish-interrupted-rollback",)
+    assert calls == [("restore", "node:1", "intent"), ("rolled-back", "node:1")]
+    assert run_steps(store).changed == ()
+    assert len(calls) == 2
+
+
+def test_rollback_to_an_incompatible_version_is_not_finished(rollback, monkeypatch):
+    records, calls, store = rollback
+    records.append(msgspec.structs.replace(UPGRADE_RECORD, phase="back"))
+    monkeypatch.setattr(volume, "target_kubernetes_version", lambda _gateway: "v1.35.0")
+    with pytest.raises(ImageIncompatibleError):
+        run_steps(store)
+    assert calls == []

@@ -1,6 +1,8 @@
 """Which volumes are stranded, which can be migrated, and the manifest of the replacement."""
 
 import copy
+import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, strategies as st
@@ -8,11 +10,14 @@ from tests.support.persistent_volumes import LOCAL_PATH_DIRECTORY, hostname_term
 
 from holdfast.gateway.pv_migration import is_stranded, migration_blocker, pinned_node_names
 from holdfast.gateway.pv_migration.find_stranded import (
+    INTENTS_CONFIG_MAP,
+    INTENTS_NAMESPACE,
     PV_PROTECTION_FINALIZER,
     REPLACES_ANNOTATION,
     RESTORE_POLICY_ANNOTATION,
     is_replacement_of,
     original_reclaim_policy,
+    plan_migration,
     pvc_reference,
     replacement_volume,
     volume_path,
@@ -139,6 +144,38 @@ def test_second_migration_keeps_original_reclaim_policy():
     assert original_reclaim_policy(twice) == "Delete"
     assert is_replacement_of(twice, once)
     assert not is_replacement_of(twice, persistent_volume())
+
+
+class FakeCluster:
+    """One volume, its PVC, and the write-ahead list."""
+
+    def __init__(self, volume, *intents):
+        self.volume = volume
+        self.intents = {intent["metadata"]["name"]: json.dumps(intent) for intent in intents}
+
+    def list(self, kind):
+        assert kind == "PersistentVolume"
+        return SimpleNamespace(items=[self.volume])
+
+    def get(self, kind, name, namespace):
+        if (kind, name, namespace) == ("ConfigMap", INTENTS_CONFIG_MAP, INTENTS_NAMESPACE):
+            return {"data": self.intents}
+        assert (kind, name, namespace) == ("PersistentVolumeClaim", "work", "default")
+        return {"metadata": {"uid": "uid-claim"}, "spec": {"volumeName": "pvc-1"}}
+
+
+@pytest.mark.parametrize(
+    ("node_names", "existing", "unused"),
+    [({"new"}, True, ()), ({"new"}, False, ("pvc-1",)), ({"old"}, True, ("pvc-1",))],
+    ids=["migrated", "skipped", "not stranded"],
+)
+def test_intent_of_volume_that_is_not_migrated_is_unused(node_names, existing, unused):
+    """If an administrator deletes such a volume later, `up` must not recreate it."""
+    cluster = FakeCluster(persistent_volume(), persistent_volume())
+    filter_existing = list if existing else lambda _paths: []
+    plan = plan_migration(cluster, node_names, LOCAL_PATH_DIRECTORY, filter_existing)
+    assert plan.unused_intents == unused
+    assert plan.stranded == (("pvc-1",) if not unused else ())
 
 
 _hosts = st.sets(st.sampled_from("abcd"), max_size=4)

@@ -113,8 +113,9 @@ def test_explicit_file(project, tmp_path):
     (tmp_path / "other.toml").write_text("port = 2")
     environ = {"HOLDFAST_SETTINGS": "../other.toml"}
     assert resolve_settings(environ=environ, cwd=project).settings.port == 2
-    with pytest.raises(InvalidSettingError, match=r"gone\.toml: cannot read"):
-        resolve_settings(environ={"HOLDFAST_SETTINGS": "gone.toml"}, cwd=project)
+    for missing in ("gone.toml", "~nosuchuser/gone.toml"):
+        with pytest.raises(InvalidSettingError, match=r"gone\.toml: cannot read"):
+            resolve_settings(environ={"HOLDFAST_SETTINGS": missing}, cwd=project)
 
 
 def test_world_writable_file_is_ignored_unless_explicit(project):
@@ -126,6 +127,20 @@ def test_world_writable_file_is_ignored_unless_explicit(project):
     assert (
         resolve_settings(environ={"HOLDFAST_SETTINGS": str(path)}, cwd=project).settings.image == "planted:1"
     )
+
+
+def test_file_replaced_before_it_is_read_is_rejected(project, monkeypatch):
+    """Another user replaces the file after the search has found it."""
+    path = write(project, "port = 1")
+    open_file = Path.open
+
+    def replace_and_open(self, mode):
+        self.chmod(0o666)
+        return open_file(self, mode)
+
+    monkeypatch.setattr(Path, "open", replace_and_open)
+    with pytest.raises(InvalidSettingError, match=f"{path}: owned by another user, or writable"):
+        resolve_settings(environ={}, cwd=project)
 
 
 def test_file_of_other_user_is_ignored(project, monkeypatch):

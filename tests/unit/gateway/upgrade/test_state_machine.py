@@ -33,13 +33,14 @@ from holdfast.errors import (
     WorkflowError,
 )
 from holdfast.events import EventBus, RunFailed
-from holdfast.gateway import commands
+from holdfast.gateway import commands, hosts, versions
 from holdfast.gateway.context import GatewayContext, UpOptions
-from holdfast.gateway.node import container as container_steps, volume
+from holdfast.gateway.node import container as container_steps, start, volume
 from holdfast.gateway.registry import GatewayMetadata
 from holdfast.gateway.settings import resolve_settings
 from holdfast.gateway.teardown import ReplaceOldGateway
-from holdfast.gateway.upgrade import datastore, state_machine
+from holdfast.gateway.upgrade import state_machine
+from holdfast.workflow import LockHolder
 
 
 def record(phase):
@@ -49,30 +50,42 @@ def record(phase):
 def container(**more):
     fields = {
         "is_running": True,
+        "state": "running",
+        "started_at": "2026-01-01T00:00:00Z",
         "restart_policy": "always",
         "image_id": "sha256:1",
         "labels": {},
         "image": "node:1",
         "gpus": (),
+        "environment": {},
+        "ports": {"6443/tcp": ("127.0.0.1", 16443), "8443/tcp": ("127.0.0.1", 16444)},
     }
     return SimpleNamespace(**fields | more)
 
 
 @pytest.fixture
-def gateway(monkeypatch):
-    """The containers and record that the gateway has; no container engine is used."""
-    state = SimpleNamespace(container=container(), parked_container=None, record=None, calls=[])
+def gateway(monkeypatch, tmp_path):
+    """The containers, record and lock that the gateway has; no container engine is used."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    monkeypatch.setattr(hosts, "lock_directory", lambda: tmp_path)
+    lock = hosts.LocalHost().lock("dev")
+    state = SimpleNamespace(container=container(), parked_container=None, record=None, lock=lock, calls=[])
+
+    def record_call(*call):
+        with pytest.raises(LockedError):
+            lock.acquire(LockHolder.current_process())
+        state.calls.append(call)
+
     monkeypatch.setattr(GatewayContext, "container", lambda _: state.container)
     monkeypatch.setattr(GatewayContext, "parked_container", lambda _: state.parked_container)
     monkeypatch.setattr(GatewayContext, "engine", None)
     monkeypatch.setattr(state_machine, "read_record", lambda _: state.record)
     stub(monkeypatch, state_machine, "container_logs", lambda *_, **__: "last line")
     stub(monkeypatch, state_machine, "select_plan", lambda *_: (state_machine.UPGRADE_SCOPE, []))
-    monkeypatch.setattr(
-        state_machine, "set_restart_policy", lambda *args: state.calls.append(("restart", args[-1]))
-    )
-    stub(monkeypatch, state_machine, "start_container", lambda *_: state.calls.append(("start",)))
-    return state
+    stub(monkeypatch, start, "set_restart_policy", lambda *args: record_call("restart", args[-1]))
+    stub(monkeypatch, start, "start_container", lambda *_: record_call("start"))
+    yield state
+    lock.release()
 
 
 def upgrade(gateway, error, step):
@@ -182,7 +195,7 @@ def test_committed_version_is_never_rolled_back(gateway, phase):
     ],
 )
 def test_old_node_is_restarted_before_it_is_parked(gateway, error, waits):
-    gateway.after = container(is_running=False, restart_policy="no")
+    gateway.after = container(is_running=False, state="exited", restart_policy="no")
     raised, scopes = upgrade(gateway, error, "take-snapshot")
     assert raised is error
     assert gateway.calls == [("restart", "always"), ("start",)]
@@ -191,13 +204,21 @@ def test_old_node_is_restarted_before_it_is_parked(gateway, error, waits):
 
 @pytest.mark.parametrize("error", [LockLostError("lost"), ContainerEngineUnreachableError("gone")])
 def test_changed_container_is_not_started(gateway, error):
-    gateway.after = container(is_running=False, restart_policy="no")
+    gateway.after = container(is_running=False, state="exited", restart_policy="no")
     upgrade(gateway, error, "take-snapshot")
     assert gateway.calls == []
 
 
+def test_container_of_another_command_is_not_started(gateway):
+    gateway.after = container(is_running=False, state="exited", restart_policy="no")
+    gateway.lock.acquire(LockHolder.current_process("stop"))
+    error = DiskFullError("full")
+    assert upgrade(gateway, error, "take-snapshot")[0] is error
+    assert gateway.calls == []
+
+
 def test_stopped_gateway_stays_stopped(gateway):
-    gateway.container = container(is_running=False, restart_policy="no")
+    gateway.container = container(is_running=False, state="exited", restart_policy="no")
     upgrade(gateway, DiskFullError("full"), "take-snapshot")
     assert gateway.calls == []
 
@@ -240,8 +261,14 @@ def test_containers_needed_by_data_are_not_removed(gateway, parked_container, ph
     with pytest.raises(PermanentError, match="unfinished upgrade") as raised:
         commands.destroy("dev", with_data=False, bus=EventBus())
     assert raised.value.exit_code == 3
-    assert "holdfast upgrade dev" in raised.value.hint
-    assert "--data" in raised.value.hint
+    assert "`holdfast upgrade dev`" in raised.value.hint
+    assert "`holdfast destroy dev --data`" in raised.value.hint
+
+
+def test_stop_between_parking_and_creation_reports_upgrade(gateway):
+    gateway.container, gateway.parked_container = None, container(is_running=False)
+    with pytest.raises(PermanentError, match="unfinished upgrade"):
+        commands.stop("dev", EventBus())
 
 
 def images(**versions):
@@ -255,7 +282,7 @@ def images(**versions):
 @pytest.mark.parametrize("old_image_exists", [True, False])
 def test_changed_settings_do_not_bypass_version_check(gateway, monkeypatch, old_image_exists):
     find_image = images(new="v1.35.0", **({"old": "v1.34.4"} if old_image_exists else {}))
-    for module in (container_steps, datastore):
+    for module in (container_steps, versions):
         monkeypatch.setattr(module, "find_image", find_image)
     old = container(
         image_id="sha256:old",
@@ -278,39 +305,13 @@ def test_unrequested_replacement_removes_nothing(gateway):
 
 
 class FakeStepContext:
-    """The part of a step context that `CheckDataVersion` uses."""
+    """The part of the context of a preview that `CheckDataVersion` uses."""
 
-    def __init__(self, *, is_preview=False):
-        self.is_preview = is_preview
+    is_preview = True
+
+    def __init__(self):
         self.notes = []
         self.note = self.notes.append
-        self.check_lock = lambda: None
-        self.run_id = "this-run"
-
-    def result(self, name):
-        assert name == "ensure-volume"
-        return {"created_by": ""}
-
-
-def test_interrupted_restore_is_finished_before_node_starts(gateway, monkeypatch):
-    gateway.container, calls, expected = None, [], ["restore", "rolled-back"]
-    monkeypatch.setattr(volume, "target_kubernetes_version", lambda _: "v1.34.4")
-    monkeypatch.setattr(volume.datastore, "read_orphaned_record", lambda _: record("back"))
-    stub(
-        monkeypatch, volume.datastore, "restore_snapshot", lambda *_, image: calls.append("restore") or image
-    )
-    monkeypatch.setattr(
-        volume.datastore, "finish_rollback", lambda _, record, image: calls.append(record.phase) or image
-    )
-    context = GatewayContext(
-        "dev", resolve_settings({"image": "node:1", "port": "16443", "gateway_port": "16444"})
-    )
-    volume.CheckDataVersion(context).run(FakeStepContext())
-    assert calls == expected
-    monkeypatch.setattr(volume, "target_kubernetes_version", lambda _: "v1.35.0")
-    with pytest.raises(ImageIncompatibleError):
-        volume.CheckDataVersion(context).run(FakeStepContext())
-    assert calls == expected
 
 
 def test_preview_creates_no_helper_on_data_in_use(gateway, monkeypatch):
@@ -322,7 +323,7 @@ def test_preview_creates_no_helper_on_data_in_use(gateway, monkeypatch):
         "dev", resolve_settings({"image": "node:1", "port": "16443", "gateway_port": "16444"})
     )
     context.metadata = GatewayMetadata(name="dev", image="node:1", port=16443, kubernetes="v1.34.4")
-    ctx = FakeStepContext(is_preview=True)
+    ctx = FakeStepContext()
     volume.CheckDataVersion(context).run(ctx)
     assert ctx.notes == ["checked during the run"]
     context.metadata = msgspec.structs.replace(context.metadata, kubernetes="v1.35.0")

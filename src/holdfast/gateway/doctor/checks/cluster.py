@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from holdfast import pki  # its exports are imported on first use
 from holdfast.api import parse_optional_timestamp
-from holdfast.errors import HoldfastError
+from holdfast.errors import ApiUnreachableError, HoldfastError
 from holdfast.gateway.cluster import get_gateway_info, permanent_failure
 from holdfast.gateway.doctor.facts import FactUnavailable
 from holdfast.gateway.doctor.findings import Finding, FixedBy, Severity, new_finding, note, problem, warning
@@ -50,13 +50,17 @@ def check_tunnel(facts: GatewayFacts) -> Iterator[Finding]:
 
 def check_kubernetes_api(facts: GatewayFacts) -> Iterator[Finding]:
     """The API server answers requests with the node's credentials and with this machine's kubeconfig."""
+    # The node's credentials first: an outdated kubeconfig here must not appear as a server that is down.
     try:
         facts.api_get("/readyz")
     except HoldfastError as error:
-        cause = f"The node runs, but {error.message}."
-        logs = f"holdfast logs {facts.name} --component kube-apiserver"
-        repair = f"--fix waits until the API server is ready. Its log: `{logs}`"
-        yield problem(error.code, facts.credentials.server, cause, fixed_by="fix", repair=repair)
+        server, cause = facts.credentials.server, f"The node runs, but {error.message}."
+        logs = f"Its log: `holdfast logs {facts.name} --component kube-apiserver`"
+        if isinstance(error, ApiUnreachableError):
+            repair = f"--fix waits until the API server is ready. {logs}"
+            yield problem(error.code, server, cause, fixed_by="fix", repair=repair)
+        else:  # `up` cannot repair it: the credentials are the node's own
+            yield problem("api-untrusted", server, cause, fixed_by="person", repair=error.hint or logs)
         return
     if facts.local_credentials in (None, facts.credentials):
         return  # the kubeconfig check reports a missing or damaged file
@@ -82,7 +86,7 @@ def check_gateway_api(facts: GatewayFacts) -> Iterator[Finding]:
         yield problem("client-files-bad", str(files.mtls), cause, fixed_by="fix", repair=repair)
         return
     try:
-        get_gateway_info(facts.gateway, identity)
+        facts.read_policy.call(get_gateway_info, facts.gateway, identity)
     except HoldfastError as error:
         url, cause = facts.gateway.gateway_api_url, f"The gateway's holdfast API: {error.message}."
         repair = f"--fix applies its workloads and waits for them, as `holdfast up {facts.name}` does."
@@ -117,6 +121,7 @@ def check_certificates(facts: GatewayFacts) -> Iterator[Finding]:
     server = urlsplit(facts.credentials.server)
     address = (server.hostname or "", server.port or 443)
     try:
+        # Without verification, which would reject an expired certificate before its date is known.
         pem = ssl.get_server_certificate(address, timeout=facts.gateway.settings.timeouts.glance).encode()
     except OSError:
         return  # reported by the API check
@@ -226,6 +231,7 @@ def pod_problem(pod: dict[str, Any], now: dt.datetime) -> str:
     """Describe why a pod will not recover without a change; empty for all other pods."""
     status, metadata = pod.get("status") or {}, pod["metadata"]
     if metadata.get("deletionTimestamp"):
+        # The deletion timestamp of a pod is the end of its grace period, not the time of the request.
         is_stuck = _age_seconds(metadata["deletionTimestamp"], now) > _STUCK_AFTER_SECONDS
         return "was deleted, but does not terminate" if is_stuck else ""
     if status.get("phase") == "Failed":

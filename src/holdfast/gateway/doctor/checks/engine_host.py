@@ -62,6 +62,7 @@ def check_container_engine(facts: GatewayFacts) -> Iterator[Finding]:
 def check_foreign_objects(facts: GatewayFacts) -> Iterator[Finding]:
     """No container, network or volume of another program has the gateway's name."""
     name = facts.gateway.object_name
+    # Not `facts.container` and the like: these raise for an object of another owner.
     for kind in OBJECT_FINDERS:
         if facts.is_foreign(facts.find_object(kind)):
             cause = f"holdfast did not create the {kind} {name} and does not change it."
@@ -142,6 +143,7 @@ def _skew_findings(owner: str, seconds: float) -> Iterator[Finding]:
 def check_kernel_limits(facts: GatewayFacts) -> Iterator[Finding]:
     """The host's inotify limits, which all nodes and pods share, are high enough."""
     paths = [f"{_INOTIFY_SYSCTL_DIR}/max_user_{limit}" for limit in ("instances", "watches")]
+    # Read in the node: it has the kernel of the engine's host, which may not be this machine.
     output = facts.run_in_node("cat", *paths)
     if not output:
         return

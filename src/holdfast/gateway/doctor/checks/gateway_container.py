@@ -7,13 +7,14 @@ import os
 from typing import TYPE_CHECKING
 
 from holdfast.api import parse_optional_timestamp
-from holdfast.containers import find_image, labels, port_owner
+from holdfast.containers import find_image, port_owner
 from holdfast.gateway.doctor.findings import Finding, problem, warning
 from holdfast.gateway.node import (
     NODE_EXIT_MANUAL_ACTION,
     RESTART_ALWAYS,
     RESTART_NEVER,
-    settings_fingerprint,
+    is_detached,
+    recreate_reason,
 )
 
 if TYPE_CHECKING:
@@ -52,17 +53,14 @@ def check_container(facts: GatewayFacts) -> Iterator[Finding]:
 def check_network(facts: GatewayFacts) -> Iterator[Finding]:
     """The gateway's network exists, and the container is attached to it."""
     network, container, name = facts.network, facts.container, facts.gateway.object_name
-    if container is None:
+    if container is None or not is_detached(container, network):
         return
-    attached_id = container.networks.get(name)
     if network is None:
         cause = "The gateway's network does not exist."
-    elif attached_id is None:
+    elif name not in container.networks:
         cause = "The container is not attached to the gateway's network."
-    elif attached_id not in ("", network.id):
-        cause = "The network was recreated, and the container is attached to the old one."
     else:
-        return
+        cause = "The network was recreated, and the container is attached to the old one."
     repair = "--fix attaches the container to the network."
     yield problem("network-stale", name, cause, fixed_by="fix", repair=repair)
 
@@ -128,15 +126,14 @@ def check_settings(facts: GatewayFacts) -> Iterator[Finding]:
     container, gateway = facts.container, facts.gateway
     if container is None:
         return
-    fingerprint = settings_fingerprint(gateway.spec, gateway.contract)
     expected = gateway.settings.image
     image = find_image(facts.engine, expected) if expected is not None else None
     if expected is not None and (image is None or image.id != container.image_id):
         cause = f"The container runs {container.image}, but the settings say {expected}."
         repair = f"`holdfast up {facts.name} --plan` shows the changes; --fix does not make them."
         yield warning("image-differs", container.name, cause, fixed_by="command", repair=repair)
-    elif container.labels.get(labels.SETTINGS) != fingerprint or container.hostname != gateway.node_name:
-        cause = "The container was created with other settings or another node name than the current ones."
+    elif reason := recreate_reason(gateway, container):
+        cause = f"The container has to be recreated: {reason}."
         repair = (
             f"`holdfast up {facts.name}` recreates it on the same volume; --fix does not, because that stops"
             " the gateway for a moment."
@@ -162,6 +159,7 @@ def _stopped_container(facts: GatewayFacts, container: ContainerView, logs: str)
     if container.exit_code == NODE_EXIT_MANUAL_ACTION:
         cause = f"The node cannot run with its settings (exit code {container.exit_code})."
         return problem(code, name, cause, fixed_by="person", repair=logs)
+    # `stop` sets this policy before it stops the container, and `start` resets it.
     if container.restart_policy == RESTART_NEVER:
         return warning(code, name, "A user stopped the gateway.", fixed_by="command", repair=start)
     is_new = container.state == "created"

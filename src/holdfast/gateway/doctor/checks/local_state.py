@@ -53,7 +53,7 @@ def check_kubeconfig(facts: GatewayFacts) -> Iterator[Finding]:
     yield from _check_mode("kubeconfig-mode", path, 0o600, "problem")
     content = path.read_bytes()
     try:
-        kubeconfig.parse_credentials(content)
+        kubeconfig.parse_credentials(content, facts.gateway.name)
     except CorruptFileError as error:
         yield problem("kubeconfig-damaged", str(path), f"{error.message}.", fixed_by="fix", repair=repair)
         return
@@ -97,9 +97,7 @@ def check_store(facts: GatewayFacts) -> Iterator[Finding]:
     except StoreError as error:
         cause = f"{error.message}."
         if isinstance(error.__cause__, CorruptStoreError):
-            repair = (
-                "--fix renames it and lists the lost checkpoints; the next command continues from the probes."
-            )
+            repair = "--fix renames it; the next command probes every step again."
             yield problem("store-damaged", str(path), cause, fixed_by="fix", repair=repair)
         else:
             yield problem("store-unusable", str(path), cause, fixed_by="person", repair=error.hint)
@@ -115,7 +113,7 @@ def check_lock(facts: GatewayFacts) -> Iterator[Finding]:
     if facts.gateway.host.remote:
         _ = facts.engine  # the lock of a remote gateway is on its host
     # Read the holder only: acquiring the lock, even briefly, could make another command fail.
-    holder = facts.gateway.host.lock(facts.gateway.name).holder()
+    holder = facts.gateway.host.lock_holder(facts.gateway.name)
     if holder is None or holder.pid == os.getpid() or not holder.is_alive():
         return
     cause = f"Another command is running: {holder.describe()}. Other findings may be temporary."
@@ -137,6 +135,7 @@ def read_store(
     """
     from holdfast.workflow import SQLiteStore, list_runs
 
+    # A check opens the store read-only: otherwise it could migrate or replace the file of a running command.
     with closing(SQLiteStore(facts.gateway.files.state, readonly=repair_listener is None)) as store:
         store.open(repair_listener)
         runs = list_runs(store)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from holdfast.errors import ImageIncompatibleError
-from holdfast.gateway.node.volume import (
+from holdfast.gateway.versions import (
     KubernetesVersion,
     check_data_version,
     check_version_skew,

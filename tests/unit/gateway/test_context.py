@@ -1,0 +1,60 @@
+"""The context of a command: the published address of the container, and a client that opens no tunnel."""
+
+import msgspec
+import pytest
+import yaml
+from tests.support.inspected_containers import engine_with, inspected
+
+from holdfast.gateway.cluster import EnsureNamespace, kubeconfig
+from holdfast.gateway.context import GatewayContext, UpOptions
+from holdfast.gateway.settings import resolve_settings
+from holdfast.gateway.spec import GatewaySpec
+from holdfast.gateway.tunnel import Tunnel
+from holdfast.workflow import Workflow
+
+SPEC = GatewaySpec(name="dev", image="holdfast/node:1", port=26443, gateway_port=26444, listen="10.0.0.1")
+NODE_KUBECONFIG = yaml.safe_dump(
+    {
+        "clusters": [{"name": "n", "cluster": {"server": "https://127.0.0.1:6443"}}],
+        "users": [{"name": "n", "user": {"token": "t"}}],
+        "contexts": [],
+    }
+).encode()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"port": 7000, "gateway_port": 7001}, {"port": "auto"}, {"listen": "127.0.0.1"}, {}]
+)
+def test_container_decides_published_address(settings):
+    gateway = GatewayContext("dev", resolve_settings(settings, environ={}))
+    gateway.engine = engine_with(inspected(SPEC, Status="running"))
+    published = gateway.published_spec()
+    assert (published.listen, published.port, published.gateway_port) == ("10.0.0.1", 26443, 26444)
+    assert gateway.api_server_url == "https://10.0.0.1:26443"
+
+
+def test_settings_decide_address_of_missing_container():
+    gateway = GatewayContext("dev", resolve_settings({"port": 7000, "gateway_port": 7001}, environ={}))
+    gateway.engine = engine_with()
+    assert gateway.published_spec() == msgspec.structs.replace(
+        gateway.spec, listen="127.0.0.1", port=7000, gateway_port=7001
+    )
+
+
+def test_preview_of_cluster_steps_opens_no_tunnel(monkeypatch):
+    monkeypatch.setattr(Tunnel, "open", lambda *_: pytest.fail("the preview opened the tunnel"))
+    gateway = GatewayContext("dev", resolve_settings({}, environ={}), UpOptions(remote="me@far"))
+    gateway.engine = engine_with(inspected(SPEC, Status="running"))
+    content = kubeconfig.build_host_kubeconfig(NODE_KUBECONFIG, name="dev", server="https://127.0.0.1:1")
+    gateway.files.kubeconfig.parent.mkdir(parents=True)
+    gateway.files.kubeconfig.write_bytes(content)
+    step = EnsureNamespace(gateway)
+    step.needs = ()
+    (planned,) = Workflow("up", [step]).plan()
+    assert (planned.action, planned.unsure) == ("verify", True)
+    assert gateway.files.kubeconfig.read_bytes() == content
