@@ -5,6 +5,7 @@ Imports click only: `holdfast --help` must not load the modules of the commands.
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_PORT = 65535
-_JSON_KEY = "holdfast.json"
+JSON_KEY = "json"
 
 
 class LazyGroup(click.Group):
@@ -63,8 +64,9 @@ def flag_option(*names: str, text: str) -> Callable[[Any], Any]:
 
 
 def _store_json_flag(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    # Not reset by a subcommand without the flag: `runs --json show last` prints JSON too.
-    ctx.meta[_JSON_KEY] = value or is_json_requested()
+    # Not reset by a subcommand without the flag: `runs --json show last` prints JSON too. All commands share
+    # the object, and `run_command` reads it after they have failed.
+    ctx.ensure_object(dict)[JSON_KEY] = value or is_json_requested()
 
 
 json_option = click.option(
@@ -79,7 +81,7 @@ json_option = click.option(
 def is_json_requested() -> bool:
     """Whether the current command was called with `--json`."""
     ctx = click.get_current_context(silent=True)
-    return ctx is not None and bool(ctx.meta.get(_JSON_KEY))
+    return ctx is not None and bool((ctx.obj or {}).get(JSON_KEY))
 
 
 name_argument = click.argument("name", required=False)
@@ -94,7 +96,7 @@ class PortType(click.ParamType["int | str"]):
         text = str(value).strip().lower()
         if text == "auto":
             return text
-        if not text.isdigit() or not 1 <= int(text) <= MAX_PORT:
+        if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= MAX_PORT:
             self.fail(f"{value!r} is not a port. Use a number from 1 to {MAX_PORT}, or auto.", param, ctx)
         return int(text)
 

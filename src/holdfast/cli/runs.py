@@ -102,13 +102,17 @@ def show_run(run_id: str) -> None:
 @json_option
 def clean(keep: int, damaged: bool) -> None:
     """Delete the records of old runs; keep the checkpoints."""
+    from holdfast.gateway import LocalHost
+
     run_ids: list[str] = []
     deleted: list[str] = []
     events: list[Event] = []
     for path in _store_paths():
         # Listed before the store is opened: a store that is set aside now must be kept.
         copies = damaged_copies(path) if damaged else []
-        with open_exclusive(path, "runs clean", events.append) as opened:
+        is_gateway = path.parent.parent == state_dir() / "gateways"
+        lock = LocalHost().lock(path.parent.name) if is_gateway else None
+        with open_exclusive(path, "runs clean", events.append, lock=lock) as opened:
             run_ids += delete_old_runs(opened, keep)
         for copy in copies:
             copy.unlink(missing_ok=True)
@@ -160,6 +164,7 @@ def _load_runs() -> list[tuple[RunRecord, Path]]:
 
 
 def _read_runs(path: Path) -> list[RunRecord]:
+    # Read-only: a run may be writing to this store.
     with closing(SQLiteStore(path, readonly=True)) as store:
         store.open()
         runs = list_runs(store)

@@ -48,6 +48,7 @@ def restart(name: str | None) -> None:
 def destroy(name: str | None, data: bool, yes: str | None) -> None:
     """Remove the container and the network of gateway NAME; keep its data unless --data is given."""
     name = gateway.resolve_gateway_name(name)
+    # Read first: `destroy` removes the metadata.
     metadata = gateway.read_metadata(name)
     scope = "with ALL its data" if data else "(its data is kept)"
     confirm_by_name(name, f"destroying gateway {name} {scope}", yes=yes)

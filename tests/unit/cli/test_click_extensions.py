@@ -80,7 +80,7 @@ def test_reference_describes_every_command_and_option(path):
             assert re.search(rf"(?<![\w-]){option}(?![\w-])", introduction + section), option
 
 
-@pytest.mark.parametrize("port", ["0", "-1", "65536", "many", "80.5"])
+@pytest.mark.parametrize("port", ["0", "-1", "65536", "many", "80.5", "²", "9" * 5000])
 def test_invalid_port_is_rejected(port, capsys):
     assert run_command(cli, ["up", "x", "--port", port]) == 2
     assert "1 to 65535" in capsys.readouterr().err

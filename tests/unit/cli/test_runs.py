@@ -16,6 +16,7 @@ from holdfast.cli.output import run_command
 from holdfast.cli.runs import runs
 from holdfast.errors import HoldfastError, TemporaryError
 from holdfast.events import EventBus
+from holdfast.gateway import hosts
 from holdfast.retry import Policy, constant, testing_mode
 from holdfast.workflow import (
     FileLock,
@@ -32,6 +33,7 @@ from holdfast.workflow import (
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    monkeypatch.setattr(hosts, "lock_directory", lambda: tmp_path)
     from holdfast.home import state_dir
 
     return state_dir() / "gateways"
@@ -191,14 +193,16 @@ def test_running_run_has_all_json_fields(home):
 
 
 @pytest.mark.parametrize(
-    "other", [{"born": 1}, {"boot": "00000000-0000-0000-0000-000000000000"}], ids=["reused pid", "reboot"]
+    "other",
+    [{"start_ticks": 1}, {"boot": "00000000-0000-0000-0000-000000000000"}],
+    ids=["reused pid", "reboot"],
 )
 def test_reused_pid_is_not_the_same_process(home, other):
     path = home / "blue" / "state.db"
     store, me = SQLiteStore(path), LockHolder.current_process()
     run = RunRecord(
         id="20260101-000000-dead00", workflow="up", command="up", pid=me.pid, host=me.host, boot=me.boot,
-        born=me.born,
+        start_ticks=me.start_ticks,
     )  # fmt: skip
     store.open()
     store.begin(run)
@@ -305,6 +309,16 @@ def test_clean_does_not_wait_for_or_disturb_runs(home, capsys, locked):
     assert codes == [4]
     assert "another run is in progress" in capsys.readouterr().err
     assert run_command(runs, ["clean"]) == 0
+
+
+def test_clean_takes_the_lock_of_the_gateway(finished_run, capsys):
+    """A run that has just started holds the lock and is not in the store yet."""
+    lock = hosts.LocalHost().lock("blue")
+    lock.acquire(LockHolder.current_process("up"))
+    assert run_command(runs, ["clean", "--keep", "0"]) == 4
+    assert "holdfast-blue.lock" in capsys.readouterr().err
+    lock.release()
+    assert "Deleted 2 runs" in call("clean", "--keep", "0").output
 
 
 def test_only_restarted_steps_may_have_repeated(home, tmp_path):

@@ -6,8 +6,8 @@ see the hint; 4 another run holds the gateway; 5 `--plan` found changes; 130 int
 
 from __future__ import annotations
 
-import errno
 import os
+import select
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast import home
+from holdfast.cli.click_extensions import JSON_KEY
 from holdfast.errors import DiskFullError, HoldfastError, OperationCancelledError, PermanentError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-_DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def run_command(command: click.Command, args: Sequence[str] | None = None) -> int:
@@ -31,17 +30,27 @@ def run_command(command: click.Command, args: Sequence[str] | None = None) -> in
         args: the arguments; default: those of the process.
     """
     arguments = list(sys.argv[1:] if args is None else args)
-    as_json = "--json" in arguments
+    flags: dict[str, bool] = {}
     try:
-        result = command.main(arguments, prog_name="holdfast", standalone_mode=False)
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+        result = command.main(arguments, prog_name="holdfast", standalone_mode=False, obj=flags)
+    except SystemExit:
+        # click exits after EPIPE. With `... | head -1` that is not a failure of the command.
+        if _is_stdout_closed():
+            return 0
+        raise
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (users get a message, not a traceback)
-        return _handle_error(error, as_json=as_json)
+        # click may have rejected the arguments before it processed the flag.
+        ours = arguments[: [*arguments, "--"].index("--")]
+        is_unprocessed = isinstance(error, click.ClickException) and "--json" in ours
+        return _handle_error(error, as_json=is_unprocessed or flags.get(JSON_KEY, False))
     return result if isinstance(result, int) else 0
+
+
+def _is_stdout_closed() -> bool:
+    """Whether stdout is a pipe that no process reads."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return bool(poll.poll(0))
 
 
 def _handle_error(error: BaseException, *, as_json: bool) -> int:
@@ -62,7 +71,7 @@ def _handle_error(error: BaseException, *, as_json: bool) -> int:
 
 def _translate_os_error(error: OSError) -> HoldfastError | None:
     """Recognize a full disk and an unusable holdfast directory; other OS errors are defects."""
-    if error.errno in _DISK_FULL_ERRNOS:
+    if error.errno in home.NO_SPACE_ERRNOS:
         return DiskFullError(f"{error.filename or 'file system'}: no space left on this machine")
     if not isinstance(error.filename, str | bytes):
         return None
@@ -94,6 +103,7 @@ def _internal_error(error: BaseException) -> HoldfastError:
     import tempfile
     import traceback
 
+    # The file has mode 0600: the messages in a traceback may quote private data.
     with tempfile.NamedTemporaryFile("w", prefix="holdfast-", suffix=".trace", delete=False) as file:
         traceback.print_exception(error, file=file)
     hint = f"Report this defect of holdfast and attach {file.name}. It is safe to run the command again."

@@ -61,6 +61,7 @@ class LiveRenderer(ProgressRenderer):
                     self._remove_task(step)
         line = event_line(event)
         if line:
+            # `from_ansi` keeps the colours of click and interprets no markup.
             self._console.print(Text.from_ansi(line))
 
     def _remove_task(self, step: str) -> None:

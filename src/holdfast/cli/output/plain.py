@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -60,9 +61,9 @@ class ProgressRenderer:
     def __call__(self, event: Event) -> None:
         raise NotImplementedError
 
-    @property
+    @cached_property
     def bus(self) -> EventBus:
-        """An event bus with this renderer as its only subscriber."""
+        """The event bus of the command; it delivers the events of all threads one after another."""
         return EventBus(self)
 
 

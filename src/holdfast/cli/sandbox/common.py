@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.click_extensions import json_option
+from holdfast.cli.click_extensions import is_json_requested, json_option
 from holdfast.errors import ApiRefusedError, ApiUnreachableError, GatewayNotFoundError, HoldfastError
 from holdfast.events import StepFailed, StepFinished, StepProgress, StepStarted
 
@@ -56,6 +56,19 @@ def open_gateway(gateway: str | None, listener: Callable[[Event], None]) -> Gate
     return Gateway(resolve_gateway_name(gateway), listener=listener)
 
 
+def event_printer() -> Callable[[Event], None]:
+    """Print retries as lines, without a live display, and load the renderers with the first event."""
+    # Read now: the thread of the client, which reports events, has no click context.
+    as_json = is_json_requested()
+
+    def print_event(event: Event) -> None:
+        from holdfast.cli.output import JsonRenderer, PlainRenderer
+
+        (JsonRenderer() if as_json else PlainRenderer())(event)
+
+    return print_event
+
+
 @contextmanager
 def open_sandbox(name: str, gateway: str | None) -> Iterator[tuple[Sandbox, ProgressRenderer]]:
     """Yield a sandbox of an existing gateway, and the renderer of its events."""
@@ -63,7 +76,7 @@ def open_sandbox(name: str, gateway: str | None) -> Iterator[tuple[Sandbox, Prog
 
     with (
         progress_renderer() as renderer,
-        open_gateway(gateway, renderer).sandbox(name) as sandbox,
+        open_gateway(gateway, renderer.bus.emit).sandbox(name) as sandbox,
     ):
         yield sandbox, renderer
 
@@ -83,7 +96,7 @@ def ensure_gateway_up(gateway: str | None, renderer: ProgressRenderer, *, bootst
                 f"gateway {name}: not up", hint=f"Run `holdfast up {name}`, or omit --no-bootstrap."
             )
         commands.up(name, renderer.bus)
-    return Gateway(name, listener=renderer)
+    return Gateway(name, listener=renderer.bus.emit)
 
 
 def _is_gateway_api_reachable(name: str) -> bool:
@@ -97,6 +110,7 @@ def _is_gateway_api_reachable(name: str) -> bool:
             timeout=_API_CHECK_TIMEOUT,
         )  # fmt: skip
     except (GatewayNotFoundError, ApiUnreachableError, ApiRefusedError):
+        # Rejected certificates count as well: `up` issues and writes new ones.
         return False
     return True
 
@@ -112,6 +126,7 @@ class ProgressStep:
 
     def progress(self, message: str, fraction: float | None = None) -> None:
         """Report progress, at most four times per second."""
+        # The client calls this on its own threads; the event bus serializes the events.
         now = time.monotonic()
         if now - self._last_report_at >= _REPORT_INTERVAL:
             self._last_report_at = now
@@ -128,6 +143,7 @@ def progress_step(renderer: ProgressRenderer, name: str, title: str) -> Iterator
     try:
         yield step
     except BaseException as error:
+        # For Ctrl-C too: without an end event, the live display would keep the step.
         code, message = "interrupted", type(error).__name__
         if isinstance(error, HoldfastError):
             code, message = error.code, error.message

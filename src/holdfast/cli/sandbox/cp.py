@@ -51,10 +51,10 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> N
             result = sandbox.upload(source, path, progress=_progress_callback(step, _local_size(source)))
         entries = "1 entry" if result.entries == 1 else f"{result.entries} entries"
         step.note = f"{entries}, {_format_bytes(result.bytes)}"
-    for entry in result.left_out:
+    for entry in result.skipped:
         click.echo(f"skipped: {entry}", err=True)
     print_result(result, [f"Copied {entries} to {result.target}."])
-    ctx.exit(1 if result.left_out else 0)
+    ctx.exit(1 if result.skipped else 0)
 
 
 def _progress_callback(step: ProgressStep, total: int) -> Callable[[int], None]:

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.click_extensions import flag_option, is_json_requested
-from holdfast.cli.sandbox.common import container_option, open_gateway, sandbox_argument, sandbox_options
+from holdfast.cli.sandbox.common import (
+    container_option,
+    event_printer,
+    open_gateway,
+    sandbox_argument,
+    sandbox_options,
+)
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.client import Sandbox
-    from holdfast.events import Event
 
+# `exec` replaces `/bin/sh`, so that signals and the exit code are those of the user's shell.
 _SHELL_COMMAND = 'exec "$(command -v bash || command -v sh)"'
 _MAX_INPUT_BYTES = 64 << 20
 
@@ -81,7 +85,7 @@ def exec_command(
     if tty and is_json_requested():
         raise UsageError("--tty: cannot be combined with --json", hint="Omit one of them.")
     send_stdin = stdin if stdin is not None else tty or has_piped_input()
-    sandbox = open_gateway(gateway, _event_printer()).sandbox(name)
+    sandbox = open_gateway(gateway, event_printer()).sandbox(name)
     if is_json_requested():
         ctx.exit(_run_as_json(sandbox, command, send_stdin=send_stdin, container=container))
     ctx.exit(_run_attached(sandbox, command, tty=tty, stdin=send_stdin, container=container))
@@ -103,22 +107,9 @@ def connect(
 ) -> None:
     """Open a shell in sandbox NAME; --json applies to errors only."""
     command = (shell,) if shell else ("/bin/sh", "-c", _SHELL_COMMAND)
-    sandbox = open_gateway(gateway, _event_printer()).sandbox(name)
+    sandbox = open_gateway(gateway, event_printer()).sandbox(name)
     tty = os.isatty(0) and os.isatty(1)
     ctx.exit(_run_attached(sandbox, command, tty=tty, stdin=True, container=container))
-
-
-def _event_printer() -> Callable[[Event], None]:
-    """Print retries; the renderers load with the first event, because the start-up time of `exec` matters."""
-    # Read now: the thread of the client, which reports events, has no click context.
-    as_json = is_json_requested()
-
-    def print_event(event: Event) -> None:
-        from holdfast.cli.output import JsonRenderer, PlainRenderer
-
-        (JsonRenderer() if as_json else PlainRenderer())(event)
-
-    return print_event
 
 
 def _run_attached(
@@ -135,6 +126,7 @@ def _run_attached(
         ):
             return await attach(session, tty=tty, stdin=stdin)
 
+    # On the main thread, not on the client's loop thread: only there can a loop handle signals.
     return asyncio.run(run())
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.click_extensions import MAX_PORT, is_json_requested
-from holdfast.cli.output import print_error, print_result, progress_renderer
-from holdfast.cli.sandbox.common import open_gateway, sandbox_argument, sandbox_options
+from holdfast.cli.output import print_error, print_result
+from holdfast.cli.sandbox.common import event_printer, open_gateway, sandbox_argument, sandbox_options
 
 if TYPE_CHECKING:
     from holdfast.client import Sandbox
@@ -26,7 +27,7 @@ class PortMappingType(click.ParamType["tuple[int, int]"]):
             return value
         local, colon, remote = str(value).partition(":")
         parts = (local, remote if colon else local)
-        if not all(part.isascii() and part.isdigit() and int(part) <= MAX_PORT for part in parts):
+        if not all(re.fullmatch("[0-9]{1,5}", part) and int(part) <= MAX_PORT for part in parts):
             self.fail(f"{value!r} is not a port mapping: write LOCAL:REMOTE, such as 8080:80.", param, ctx)
         if not int(parts[1]):
             self.fail(f"{value!r}: the port in the sandbox cannot be 0.", param, ctx)
@@ -45,8 +46,7 @@ def forward(ctx: click.Context, name: str, ports: tuple[tuple[int, int], ...], g
     """
     import asyncio
 
-    with progress_renderer() as renderer:
-        sandbox = open_gateway(gateway, renderer).sandbox(name)
+    sandbox = open_gateway(gateway, event_printer()).sandbox(name)
     try:
         asyncio.run(_forward_ports(sandbox, ports))
     except KeyboardInterrupt:
@@ -70,4 +70,5 @@ async def _forward_ports(sandbox: Sandbox, ports: tuple[tuple[int, int], ...]) -
             print_result(body, [line])
             forwards.append(opened)
         click.echo("Press Ctrl-C to stop.", err=True)
+        # Ctrl-C cancels this task; the exit stack then closes all listeners and their connections.
         await asyncio.gather(*(opened.serve() for opened in forwards))

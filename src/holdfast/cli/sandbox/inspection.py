@@ -34,7 +34,7 @@ def list_sandboxes(label: str | None, gateway: str | None) -> None:
     """List the sandboxes of a gateway."""
     with (
         progress_renderer() as renderer,
-        open_gateway(gateway, renderer).sandboxes() as sandboxes,
+        open_gateway(gateway, renderer.bus.emit).sandboxes() as sandboxes,
     ):
         views = list(sandboxes.list(label=label))
     rows = [("NAME", "PHASE", "REASON", "IMAGE", "POD IP", "AGE")]
@@ -93,6 +93,7 @@ def _print_chunk(chunk: bytes) -> None:
     if is_json_requested():
         print_result({"line": chunk.decode(errors="replace")}, [])
         return
+    # Bytes: a chunk can end inside a character, and a program may write any encoding.
     sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()
 

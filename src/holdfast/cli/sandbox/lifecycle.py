@@ -105,7 +105,7 @@ def create(  # noqa: PLR0913 (one for each option)
     }
     workspace = {key: value for key, value in workspace.items() if value is not None}
     if (no_workspace := more.pop("no_workspace")) and workspace:
-        raise UsageError("--no-workspace and other workspace options exclude each other")
+        raise UsageError("--no-workspace: cannot be combined with other workspace options")
     options = {
         **more,
         "command": _split_command(command),
@@ -197,17 +197,20 @@ def delete(
     gateway: str | None,
 ) -> None:
     """Delete sandbox NAME and all data in its workspace, unless --keep-workspace is given."""
+    from holdfast.api import DeletionResult
+
     with open_sandbox(name, gateway) as (sandbox, renderer):
         try:
             view = sandbox.get()
         except SandboxNotFoundError:
             if not ignore_missing:
                 raise
-            result = {"deleted": False, "workspace": "none", "claim": None}
+            result = DeletionResult(deleted=False, workspace="none")
             print_result(result, [f"Sandbox {name} does not exist; nothing was changed."])
             return
         if not yes:
             _confirm_deletion(name, view, keep=keep_workspace)
+        # `get` found the sandbox: if another client deletes it meanwhile, that is the requested result too.
         deletion = sandbox.delete(keep_workspace=keep_workspace, ignore_missing=True)
         if wait:
             with progress_step(renderer, "delete-sandbox", f"Sandbox {name} deleted"):
@@ -274,6 +277,7 @@ def _deletion_summary(name: str, deletion: DeletionResult) -> str:
         "kept": f"Its data is kept in PVC {', '.join(claims)}.",
         "deleted": "Its workspace is deleted.",
         "none": "It had no workspace.",
+        "unknown": "The response was lost; its workspace may still exist.",
     }
     return f"Sandbox {name} is deleted. {outcomes[deletion.workspace]}"
 
@@ -290,6 +294,7 @@ def _split_command(command: str | None) -> list[str] | None:
 def _parse_env(values: tuple[str, ...]) -> dict[str, str]:
     variables = {}
     for text in values:
+        # KEY alone keeps a secret out of the command line, which other users of this machine can read.
         key, equals, value = text.partition("=")
         if not equals and key not in os.environ:
             raise UsageError(

@@ -39,19 +39,28 @@ async def attach(session: AsyncExecSession, *, tty: bool, stdin: bool) -> int:
         OperationCancelledError: a signal or Ctrl-C ended the session on this side.
     """
     loop = asyncio.get_running_loop()
-    with _raw_terminal(tty and stdin), _cancel_on_signals(loop) as received:
-        if tty:
-            loop.add_signal_handler(
-                signal.SIGWINCH, lambda: asyncio.ensure_future(_send_terminal_size(session))
-            )
-            await _send_terminal_size(session)
-        if stdin:
-            threading.Thread(target=_pump_stdin, args=(session, loop), daemon=True).start()
+    resizes: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references to tasks
+
+    def resize() -> None:
+        task = loop.create_task(_send_terminal_size(session))
+        resizes.add(task)
+        task.add_done_callback(resizes.discard)
+
+    # Signals first: one that arrives in raw mode without a handler would leave the terminal in that mode.
+    with _cancel_on_signals(loop) as received, _raw_terminal(tty and stdin):
         try:
+            if tty:
+                loop.add_signal_handler(signal.SIGWINCH, resize)
+                await _send_terminal_size(session)
+            if stdin:
+                # A daemon thread: a blocked read of the terminal must not keep the process from exiting.
+                threading.Thread(target=_pump_stdin, args=(session, loop), daemon=True).start()
             async for output in session:
                 fd = STDERR if output.channel == STDERR else STDOUT
+                # In a thread: a slow reader blocks the write, and the loop must still handle signals.
                 await asyncio.to_thread(_write_all, fd, output.data)
         except asyncio.CancelledError:
+            # Cancelled by `_cancel_on_signals`, or by `asyncio.run`, which cancels its task on Ctrl-C.
             raise OperationCancelledError(
                 f"session: ended by {signal.Signals(received[0]).name if received else 'Ctrl-C'}",
                 hint="The command in the sandbox may still be running.",
@@ -66,6 +75,7 @@ def _pump_stdin(session: AsyncExecSession, loop: asyncio.AbstractEventLoop) -> N
     """Copy stdin to the session; runs in a thread, because a read of a terminal cannot be cancelled."""
     with suppress(Exception):  # the reader of the session reports why it ended
         while data := os.read(STDIN, _CHUNK_SIZE):
+            # Wait for each write: stdin is read only as fast as the command consumes it.
             asyncio.run_coroutine_threadsafe(session.write(data), loop).result()
         asyncio.run_coroutine_threadsafe(session.close_stdin(), loop).result()
 
@@ -115,6 +125,7 @@ def _cancel_on_signals(loop: asyncio.AbstractEventLoop) -> Iterator[list[int]]:
 
 
 def _write_all(fd: int, data: bytes) -> None:
+    # `os.write` bypasses the buffer of `sys.stdout`: text that is still in it must come first.
     sys.stdout.flush()
     view = memoryview(data)
     while view:

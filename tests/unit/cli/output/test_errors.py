@@ -2,18 +2,24 @@
 
 import errno
 import json
+import os
+import subprocess
+import sys
 
 import click
 import pytest
 
+from holdfast.cli import cli
+from holdfast.cli.click_extensions import json_option
 from holdfast.cli.output import run_command
 from holdfast.errors import LockedError, OperationCancelledError, PermanentError, TemporaryError, UsageError
 
 
 def command_that_raises(error):
-    @click.command()
-    @click.option("--json", "as_json", is_flag=True)
-    def command(as_json):
+    @click.command(context_settings={"ignore_unknown_options": True})
+    @json_option
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    def command(words):
         raise error
 
     return command
@@ -56,6 +62,47 @@ def test_json_error_is_one_object(capsys):
         "hint": "Repair it.",
         "exit_code": 3,
     }
+
+
+@pytest.mark.parametrize(
+    ("args", "is_json"),
+    [
+        (["--json"], True),
+        (["word", "--json"], True),
+        (["--", "prog", "--json"], False),
+        (["--json", "--", "prog"], True),
+    ],
+)
+def test_json_of_the_user_command_is_not_ours(args, is_json, capsys):
+    run_command(command_that_raises(PermanentError("it broke")), args)
+    assert capsys.readouterr().err.startswith("{") is is_json
+
+
+@pytest.mark.parametrize(
+    ("args", "is_json"),
+    [
+        (["sandbox", "exec", "s", "prog", "--json"], False),
+        (["sandbox", "exec", "s", "--", "prog", "--json"], False),
+        (["sandbox", "exec", "--json", "s", "prog"], True),
+        (["sandbox", "get", "--no-such-option", "--json"], True),
+        (["sandbox", "exec", "--no-such-option", "s", "--", "prog", "--json"], False),
+        (["runs", "show", "--json"], True),
+        (["stpo", "--json"], True),
+    ],
+)
+def test_errors_of_commands_are_json_only_on_request(args, is_json, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    assert run_command(cli, args) == 2
+    assert capsys.readouterr().err.startswith("{") is is_json
+
+
+def test_closed_stdout_is_not_a_failure():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "holdfast.cli", "--help"]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_internal_error_names_traceback_file(capsys):

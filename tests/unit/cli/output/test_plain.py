@@ -73,6 +73,13 @@ def test_long_step_prints_heartbeat(capsys, monkeypatch):
     assert lines[0].endswith("%)")
 
 
+@pytest.mark.parametrize("renderer_type", [plain.PlainRenderer, plain.JsonRenderer, LiveRenderer])
+def test_all_events_of_a_command_pass_one_bus(renderer_type):
+    """A bus delivers one event at a time; with two buses, the lines of two threads could mix."""
+    renderer = renderer_type()
+    assert renderer.bus is renderer.bus
+
+
 def test_json_renderer_prints_events(capsys):
     with command_context("--json"):
         render(plain.progress_renderer(), StepFinished(step="a", title="A", seconds=1.0, at=5.0))

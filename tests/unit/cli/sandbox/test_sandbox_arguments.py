@@ -14,8 +14,9 @@ from holdfast.cli import cli
 from holdfast.cli.click_extensions import is_json_requested
 from holdfast.cli.output import run_command
 from holdfast.cli.sandbox import _COMMANDS, lifecycle
+from holdfast.cli.sandbox.common import event_printer
 from holdfast.cli.sandbox.cp import _format_bytes
-from holdfast.cli.sandbox.exec import _event_printer, exec_command
+from holdfast.cli.sandbox.exec import exec_command
 from holdfast.cli.sandbox.inspection import _detail_lines, _format_age, _split_lines
 from holdfast.cli.sandbox.lifecycle import _deletion_summary, _planned_data_outcome
 from holdfast.events import RetryScheduled
@@ -32,7 +33,7 @@ def home(tmp_path, monkeypatch):
     [
         (["create", "Bad_Name"], "not a valid sandbox name"),
         (["create", "a", "--image", "x", "--template", "t"], "cannot be combined with --template"),
-        (["create", "a", "--no-workspace", "--workspace-size", "1Gi"], "exclude each other"),
+        (["create", "a", "--no-workspace", "--workspace-size", "1Gi"], "cannot be combined"),
         (["create", "a", "--workspace-size", "much"], "size"),
         (["create", "a", "--cpu", "lots"], "cpu"),
         (["create", "a", "--env", "NO_SUCH_VARIABLE_HERE"], "is not set on this machine"),
@@ -47,6 +48,7 @@ def home(tmp_path, monkeypatch):
         (["forward", "a", "80:x"], "not a port mapping"),
         (["forward", "a", "80:0"], "cannot be 0"),
         (["forward", "a", "80:70000"], "not a port mapping"),
+        (["forward", "a", "9" * 5000], "not a port mapping"),
         (["exec", "a"], "COMMAND"),
         (["exec", "--tty", "--json", "a", "sh"], "cannot be combined with --json"),
         (["wait", "a", "--for", "Happy"], "--for"),
@@ -138,7 +140,7 @@ def test_invalid_command_is_rejected(capsys, args, message):
 
 def test_exec_prints_events_of_other_threads_as_json(capsys):
     with exec_command.make_context("exec", ["--json", "a", "ls"]):
-        printer = _event_printer()
+        printer = event_printer()
     retry = RetryScheduled(operation="exec", attempt=1, delay=0.5, reason="reset")
     thread = threading.Thread(target=printer, args=(retry,))
     thread.start()
@@ -222,6 +224,7 @@ def test_delete_reports_data_retention_before_and_after():
     kept = DeletionResult(deleted=True, workspace="kept", claim="workspace-a")
     assert _deletion_summary("a", kept) == "Sandbox a is deleted. Its data is kept in PVC workspace-a."
     assert "workspace is deleted" in _deletion_summary("a", DeletionResult(deleted=True, workspace="deleted"))
+    assert "may still exist" in _deletion_summary("a", DeletionResult(deleted=True, workspace="unknown"))
     assert "Sandbox a does not exist." in _deletion_summary(
         "a", DeletionResult(deleted=False, workspace="none")
     )
