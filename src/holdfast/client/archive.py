@@ -19,6 +19,7 @@ from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
+from holdfast import home
 from holdfast.client.tar_reader import TarEntryKind, TarReader, invalid_archive_error
 from holdfast.errors import ApiRequestRejectedError, DiskFullError, HoldfastError, TemporaryError, UsageError
 
@@ -78,17 +79,21 @@ def pack(source: Path, name: str, on_skip: Callable[[str], None]) -> Iterator[by
         UsageError: a file cannot be read.
         TemporaryError: a file was truncated meanwhile.
     """
-    for path, inside in _walk(source, name):
-        status = path.lstat()
-        if any(is_type(status.st_mode) for is_type in _UNSUPPORTED_TYPES):
-            on_skip(f"{path}: not a file, directory or link")
-            continue
-        if stat.S_ISLNK(status.st_mode) and is_escaping_link(
-            link := str(path.readlink()), tuple(inside.split("/"))
-        ):
-            on_skip(f"{path}: link out of the copy, to {link}")
-            continue
-        yield from _pack_entry(path, inside, status)
+    path = source
+    try:
+        for path, inside in _walk(source, name):
+            status = path.lstat()
+            if any(is_type(status.st_mode) for is_type in _UNSUPPORTED_TYPES):
+                on_skip(f"{path}: not a file, directory or link")
+                continue
+            if stat.S_ISLNK(status.st_mode) and is_escaping_link(
+                link := str(path.readlink()), tuple(inside.split("/"))
+            ):
+                on_skip(f"{path}: link out of the copy, to {link}")
+                continue
+            yield from _pack_entry(path, inside, status)
+    except OSError as error:
+        raise UsageError(f"{error.filename or path}: cannot be read: {error.strerror}") from error
     yield b"\0" * (2 * _BLOCK_SIZE)
 
 
@@ -96,11 +101,7 @@ def _walk(source: Path, name: str) -> Iterator[tuple[Path, str]]:
     yield source, name
     if source.is_symlink() or not source.is_dir():
         return
-    try:
-        children = sorted(source.iterdir())
-    except OSError as error:
-        raise UsageError(f"{source}: cannot be read: {error.strerror}") from error
-    for child in children:
+    for child in sorted(source.iterdir()):
         yield from _walk(child, f"{name}/{child.name}")
 
 
@@ -122,26 +123,23 @@ def _pack_entry(path: Path, name: str, stat_result: os.stat_result) -> Iterator[
 def _file_chunks(path: Path, size: int) -> Iterator[bytes]:
     """Exactly `size` bytes, as the header announced, and the padding."""
     remaining = size
-    try:
-        with path.open("rb") as file:
-            while remaining:
-                chunk = file.read(min(CHUNK_SIZE, remaining))
-                if not chunk:
-                    raise TemporaryError(
-                        f"{path}: truncated while it was copied", hint="Run the same command again."
-                    )
-                remaining -= len(chunk)
-                yield chunk
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    with path.open("rb") as file:
+        while remaining:
+            chunk = file.read(min(CHUNK_SIZE, remaining))
+            if not chunk:
+                raise TemporaryError(
+                    f"{path}: truncated while it was copied", hint="Run the same command again."
+                )
+            remaining -= len(chunk)
+            yield chunk
     yield b"\0" * (-size % _BLOCK_SIZE)
 
 
 _MAX_LISTED = 1000
 _MAX_PARTIAL_NAME = 200
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_EXCL: the file must be new, so that nothing is written through an existing file or link.
 _FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_SPACE_ERRNOS = (28, 122)
 
 
 @dataclass(slots=True)
@@ -244,6 +242,7 @@ def _write_entry(root: int, parts: tuple[str, ...], unpacking: _Unpacking, entry
             _unlink_if_exists(directory, parts[-1])
             os.symlink(entry.link_target, parts[-1], dir_fd=directory)
         elif entry.kind is TarEntryKind.HARD_LINK:
+            # The target is checked like a name: a hard link could otherwise expose a file outside the copy.
             _write_hard_link(root, unpacking.target_parts(entry.link_target), directory, parts[-1])
         else:
             unpacking.result.bytes += _write_file(directory, parts[-1], unpacking, entry)
@@ -266,6 +265,7 @@ def _write_hard_link(root: int, source: tuple[str, ...], directory: int, name: s
         raise invalid_archive_error("a hard link has no target")
     with _open_directory(root, source[:-1]) as source_directory:
         _unlink_if_exists(directory, name)
+        # Without following links: the source may be a symbolic link to a file outside the copy.
         os.link(source[-1], name, src_dir_fd=source_directory, dst_dir_fd=directory, follow_symlinks=False)
 
 
@@ -281,6 +281,7 @@ def _write_file(directory: int, name: str, unpacking: _Unpacking, entry: TarEntr
                 _write_all(target.fileno(), piece)
                 written += len(piece)
                 unpacking.progress(len(piece))
+            # Last: until the content is complete, mode 0600 keeps other users from reading it.
             os.fchmod(target.fileno(), entry.mode)
             os.utime(target.fileno(), (entry.mtime, entry.mtime))
         os.replace(partial, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -328,7 +329,7 @@ def _translate_errors(directory: Path) -> Iterator[None]:
     except (ValueError, OverflowError) as error:
         raise invalid_archive_error(f"a name or time is not valid on this machine ({error})") from error
     except OSError as error:
-        if error.errno in _NO_SPACE_ERRNOS:
+        if error.errno in home.NO_SPACE_ERRNOS:
             raise DiskFullError(f"{directory}: no space left for the copy") from error
         path = f"{directory}/{error.filename}" if isinstance(error.filename, str) else str(directory)
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from error

@@ -37,13 +37,13 @@ class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
         entries: number of files, directories and links copied.
         bytes: bytes of content copied.
         target: where the copy is.
-        left_out: messages for entries that were not copied.
+        skipped: messages for entries that were not copied.
     """
 
     entries: int
     bytes: int
     target: str
-    left_out: list[str] = []
+    skipped: list[str] = []
 
 
 def remote_path(text: str) -> PurePosixPath:
@@ -81,20 +81,33 @@ async def upload(
 ) -> CopyResult:
     """Copy a local path to exactly `target` in the sandbox; see `AsyncSandbox.upload`."""
     resolved = await asyncio.to_thread(_resolve_source, source)
-    left_out: list[str] = []
+    skipped: list[str] = []
+    failures: list[BaseException] = []
 
     async def chunks() -> AsyncIterator[bytes]:
-        archive = pack(resolved, target.name, left_out.append)
-        while (chunk := await asyncio.to_thread(next, archive, None)) is not None:
-            yield chunk
-            progress(len(chunk))
+        skipped.clear()  # of an earlier attempt
+        archive = pack(resolved, target.name, skipped.append)
+        try:
+            # Reading files blocks; in a thread it does not delay other work on this event loop.
+            while (chunk := await asyncio.to_thread(next, archive, None)) is not None:
+                yield chunk
+                progress(len(chunk))
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            # aiohttp reads this generator in a separate task and reports every error as a lost connection.
+            failures.append(error)
+            raise
 
     query = {"path": str(target.parent)}
-    async with transport.stream("PUT", f"/v1/sandboxes/{name}/files", query=query, body=chunks) as response:
-        result = decode_response(await response.read(), UploadResult)
-    return CopyResult(
-        entries=result.entries, bytes=result.bytes, target=f"{name}:{target}", left_out=left_out
-    )
+    try:
+        async with transport.stream(
+            "PUT", f"/v1/sandboxes/{name}/files", query=query, body=chunks
+        ) as response:
+            result = decode_response(await response.read(), UploadResult)
+    except ResponseLostError:
+        if failures:
+            raise failures[0] from None
+        raise
+    return CopyResult(entries=result.entries, bytes=result.bytes, target=f"{name}:{target}", skipped=skipped)
 
 
 async def download(
@@ -119,7 +132,7 @@ async def download(
         entries=result.entries,
         bytes=result.bytes,
         target=str(directory / target_name),
-        left_out=result.skipped,
+        skipped=result.skipped,
     )
 
 
@@ -158,6 +171,7 @@ async def _run_in_thread(work: Callable[[], UnpackResult], response: aiohttp.Cli
     """Unpack in a thread. A cancellation closes the response, so that the thread's next read fails."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
+        # A thread cannot be cancelled: without the shield, it would still write after this call has ended.
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         response.close()
@@ -174,6 +188,7 @@ class _BlockingReader:
 
     def read(self, size: int) -> bytes:
         """Read exactly `size` bytes, fewer only at the end."""
+        # Only for the unpacking thread: on the event loop itself, `result` would deadlock.
         return asyncio.run_coroutine_threadsafe(self._read(size), self._loop).result()
 
     async def _read(self, size: int) -> bytes:

@@ -164,6 +164,7 @@ def is_retryable(error: Exception) -> bool:
 
 def is_retryable_unsent(error: Exception) -> bool:
     """Whether to retry a request that must not run twice, such as opening a stream."""
+    # The server sends Retry-After only while nothing has started; see `holdfast.server.errors`.
     return isinstance(error, GatewayUnreachableError) or (
         isinstance(error, GatewayUnavailableError) and error.retry_after is not None
     )

@@ -110,6 +110,7 @@ class AsyncExecSession:
             ResponseLostError: the connection was lost.
         """
         buffers: dict[Channel, bytearray] = {channel: bytearray() for channel in _OUTPUT_CHANNELS}
+        # Concurrent with reading: a command whose output is not read stops reading its input.
         sending = asyncio.ensure_future(self._write_all(stdin)) if stdin is not None else None
         try:
             async with asyncio.timeout(timeout):
@@ -121,6 +122,7 @@ class AsyncExecSession:
                 hint="The command is still running; stop it with another exec.",
             ) from error
         finally:
+            # A command may exit without reading its input; sending would then wait forever.
             if sending is not None:
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)

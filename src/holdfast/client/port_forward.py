@@ -89,6 +89,7 @@ async def forward_port(
     try:
         yield PortForward(server, remote_port)
     finally:
+        # First: a connection that is accepted after the cancellation would outlive the block.
         server.close()
         for task in list(running):
             task.cancel()
@@ -117,11 +118,13 @@ async def _proxy_connection(
         is_open = True
 
         def linger(limit: asyncio.Timeout) -> None:
+            # The callback may run after the block; rescheduling a finished timeout raises RuntimeError.
             if is_open:
                 limit.reschedule(loop.time() + _LINGER_TIMEOUT)
 
         try:
             async with asyncio.timeout(None) as limit:
+                # At EOF, asyncio cannot tell a program that only stopped sending from one that has left.
                 sending.add_done_callback(lambda _: linger(limit))
                 async for data in socket:
                     writer.write(data)
@@ -159,6 +162,7 @@ def _raise_unless_clean_close(close_frame: tuple[int, str] | None, name: str, po
 def _reset_connection(writer: asyncio.StreamWriter) -> None:
     """Reset a connection: the local program would take an orderly close for the end of the data."""
     with suppress(OSError):
+        # With a linger time of 0, the kernel sends RST instead of FIN.
         writer.get_extra_info("socket").setsockopt(
             sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0)
         )

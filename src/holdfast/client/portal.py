@@ -39,9 +39,17 @@ class _LoopThread:
     def get(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="holdfast-sdk", daemon=True).start()
+                self._loop = loop = asyncio.new_event_loop()
+                # A daemon thread does not keep a program alive that never calls `close()`.
+                threading.Thread(target=_run_forever, args=[loop], name="holdfast-sdk", daemon=True).start()
             return self._loop
+
+
+def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        # asyncio stores both in their task and ends the loop. Only if it runs again do callers get outcomes.
+        with suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
 
 
 _LOOP = _LoopThread()
@@ -73,6 +81,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         task.add_done_callback(lambda finished: _copy_outcome(finished, future))
 
     def cancel() -> None:
+        # The loop runs callbacks in order: if `start` was scheduled, it has run and `tasks` is not empty.
         for task in tasks:
             task.cancel()
         if not tasks:  # interrupted before `start` was scheduled
@@ -84,6 +93,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         loop.call_soon_threadsafe(start)
         return future.result()
     except FutureCancelled:
+        # The coroutine was cancelled inside the loop and has ended.
         raise
     except BaseException:
         if not future.done():
@@ -106,6 +116,8 @@ def run_cleanup(coroutine: Coroutine[Any, Any, None]) -> None:
 def iterate(source: AsyncIterator[T]) -> Iterator[T]:
     """Iterate over an asynchronous iterator; closing the result closes the source."""
     try:
+        # Each step runs as a separate task. The source must not hold an `asyncio.timeout`, or another scope
+        # that belongs to one task, across a `yield`. The same applies to `SyncContextManager`.
         while (item := run(_next(source))) is not _EXHAUSTED:
             yield item  # type: ignore[misc]
     finally:

@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.api import DeletionResult, Phase, SandboxView
 from holdfast.client.exec import AsyncExecSession, ExecResult
-from holdfast.client.watch import (
-    ImageMissingError,
-    stop_at_missing_image,
-    wait_for_phase,
-    wait_until_gone,
-    watch_sandbox,
-)
+from holdfast.client.watch import ImageMissingError, wait_for_phase, wait_until_gone, watch_sandbox
 from holdfast.errors import (
     ApiRequestRejectedError,
     SandboxMaybeDeletedError,
@@ -49,15 +43,18 @@ ImagePusher: TypeAlias = Callable[[str], bool]
 
 
 class AsyncClient:
-    """Base of the asynchronous clients: owns a transport, which `async with` closes."""
+    """Base of the asynchronous clients. `async with` closes the transport, unless another client owns it."""
+
+    _owns_transport = True
 
     def __init__(self, transport: Transport, *, push_image: ImagePusher | None = None) -> None:
         self._transport = transport
         self._push_image = push_image
 
     async def close(self) -> None:
-        """Close the connection. Sandboxes are not affected."""
-        await self._transport.close()
+        """Close the connection, unless it belongs to another client. Sandboxes are not affected."""
+        if self._owns_transport:
+            await self._transport.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,7 +68,8 @@ class AsyncSandbox(AsyncClient):
 
     Attributes:
         name: name of the sandbox.
-        is_new: whether the last `create` created the sandbox; False if it existed already.
+        is_new: whether the gateway reported that the last `create` created the sandbox. False if it existed
+            already, and if the first response was lost, so that the client repeated the request.
     """
 
     def __init__(self, name: str, transport: Transport, *, push_image: ImagePusher | None = None) -> None:
@@ -142,7 +140,8 @@ class AsyncSandbox(AsyncClient):
             ignore_missing: succeed if the sandbox does not exist.
 
         Returns:
-            Whether the sandbox existed, and what happened to its data.
+            Whether the sandbox existed, and what happened to its data. After a lost response, the repeated
+            request may not find the sandbox: it is then reported as deleted, and its data as `unknown`.
 
         Raises:
             SandboxNotFoundError: no sandbox has this name, and `ignore_missing` is not set.
@@ -152,7 +151,8 @@ class AsyncSandbox(AsyncClient):
                 "DELETE", self._path, DeletionResult, query={"keep_workspace": _query_bool(keep_workspace)}
             )
         except SandboxMaybeDeletedError:
-            return DeletionResult(deleted=True, workspace="kept" if keep_workspace else "deleted")
+            # An earlier attempt of this call, whose response was lost, has probably deleted it.
+            return DeletionResult(deleted=True, workspace="unknown")
         except SandboxNotFoundError:
             if not ignore_missing:
                 raise
@@ -179,7 +179,7 @@ class AsyncSandbox(AsyncClient):
 
         Args:
             phase: the phase to wait for.
-            timeout: seconds to wait.
+            timeout: seconds to wait; the time to push a missing image does not count.
             min_ready_seconds: seconds that the phase must last, for programs that may exit immediately.
             on_change: called with each new state.
 
@@ -187,32 +187,20 @@ class AsyncSandbox(AsyncClient):
             The state in that phase.
 
         Raises:
-            SandboxNotFoundError: the sandbox does not exist, or was deleted during the wait.
+            SandboxNotFoundError: the sandbox does not exist, or is deleted during the wait.
             WaitFailedError: the sandbox cannot reach the phase without manual action.
             WaitTimeoutError: the timeout passed.
         """
-        target = _parse_phase(phase)
-        wait = partial(
-            wait_for_phase,
-            self._transport,
-            self.name,
-            target,
-            timeout=timeout,
-            min_ready_seconds=min_ready_seconds,
-        )
-        if self._push_image is not None and target is Phase.READY:
-            try:
-                return await wait(on_change=stop_at_missing_image(on_change))
-            except ImageMissingError as missing:
-                if await asyncio.to_thread(self._push_image, missing.image):
-                    await self._restart_pod(timeout)
-        return await wait(on_change=on_change)
-
-    async def _restart_pod(self, timeout: float) -> None:  # noqa: ASYNC109 (passed on)
-        """Replace the pod: the kubelet would wait minutes before it tries to pull an image again."""
-        await self.suspend()
-        await wait_for_phase(self._transport, self.name, Phase.SUSPENDED, timeout=timeout)
-        await self.resume()
+        wait = partial(wait_for_phase, self._transport, self.name, phase, min_ready_seconds, on_change)
+        if self._push_image is None:
+            return await wait(timeout=timeout)
+        try:
+            return await wait(timeout=timeout, detect_missing_image=True)
+        except ImageMissingError as missing:
+            seconds_left = missing.seconds_left
+            # A push may take minutes; in a thread it does not block the event loop.
+            is_pushed = await asyncio.to_thread(self._push_image, missing.image)
+        return await wait(timeout=seconds_left, restart_pod=is_pushed)
 
     async def wait_gone(self, *, timeout: float = DEFAULT_WAIT_TIMEOUT) -> None:  # noqa: ASYNC109 (part of the public API)
         """Wait until the sandbox no longer exists.
@@ -381,10 +369,3 @@ class AsyncSandbox(AsyncClient):
 
 def _query_bool(value: bool) -> str:
     return "true" if value else "false"
-
-
-def _parse_phase(text: Phase | str) -> Phase:
-    for phase in Phase:
-        if phase.lower() == text.lower():
-            return phase
-    raise UsageError(f"{text!r}: not a phase of a sandbox", hint=f"Use one of {', '.join(Phase)}.")

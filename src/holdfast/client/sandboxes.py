@@ -23,8 +23,10 @@ class AsyncSandboxes(AsyncClient):
         return self.list()
 
     def sandbox(self, name: str) -> AsyncSandbox:
-        """Return a client for one sandbox that shares this connection."""
-        return AsyncSandbox(name, self._transport, push_image=self._push_image)
+        """Return a client for one sandbox that shares this connection; only this client closes it."""
+        sandbox = AsyncSandbox(name, self._transport, push_image=self._push_image)
+        sandbox._owns_transport = False  # noqa: SLF001 (same base class)
+        return sandbox
 
     async def list(
         self, *, label: str | None = None, page_size: int = _PAGE_SIZE
@@ -59,7 +61,7 @@ class AsyncSandboxes(AsyncClient):
         /,
         image: str | None = None,
         *,
-        prefix: str = "fresh",
+        prefix: str = "tmp",
         timeout: float = DEFAULT_WAIT_TIMEOUT,  # noqa: ASYNC109 (part of the public API)
         **options: Any,
     ) -> AsyncIterator[AsyncSandbox]:
@@ -78,6 +80,7 @@ class AsyncSandboxes(AsyncClient):
         """
         sandbox = self.sandbox(f"{prefix}-{uuid4().hex[:8]}")
         try:
+            # Inside `try`: a creation that failed with a lost response may still have created the sandbox.
             await sandbox.create(image, **options)
             await sandbox.wait(timeout=timeout)
             yield sandbox

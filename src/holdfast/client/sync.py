@@ -24,7 +24,7 @@ from holdfast.client.exec import AsyncExecSession
 from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT, AsyncSandbox
 from holdfast.client.sandboxes import AsyncSandboxes
 from holdfast.client.transport import Transport
-from holdfast.client.watch import ImageMissingError, stop_at_missing_image
+from holdfast.client.watch import ImageMissingError, wait_for_phase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -51,6 +51,7 @@ def _describe(call: Any, method: Callable[..., Any]) -> None:
     returns = str(signature.return_annotation).replace("Async", "")
     call.__signature__ = signature.replace(return_annotation=returns)
     call.__annotations__ = {**call.__annotations__, "return": returns}
+    # Tools that follow `__wrapped__` would take this for a coroutine function.
     del call.__wrapped__
 
 
@@ -118,20 +119,24 @@ class _SyncClient:
         *,
         on_retry: RetryListener | None = None,
         push_image: ImagePusher | None = None,
-        transport: Transport | None = None,
+        parent: _SyncClient | None = None,
     ) -> None:
         self._resolve_endpoint = resolve_endpoint
         self._on_retry = on_retry
         self._push_image = push_image
-        self._transport = transport or self._new_transport()
+        # The reference also keeps the parent alive, whose finalizer closes the shared connection.
+        self._parent = parent
+        self._transport: Transport = parent._transport if parent else self._new_transport()  # noqa: SLF001
+        # An aiohttp session belongs to one event loop: `async with` uses the caller's loop, not the portal's.
         self._async_transport: Transport | None = None
-        if transport is None:
+        if parent is None:
             # Close the connection of a client that is dropped without `close()`.
             weakref.finalize(self, _close_transport, self._transport)
 
     def close(self) -> None:
-        """Close the connection. Sandboxes are not affected."""
-        portal.run(self._transport.close())
+        """Close the connection, unless it belongs to another client. Sandboxes are not affected."""
+        if self._parent is None:
+            portal.run(self._transport.close())
 
     def __enter__(self) -> Self:
         return self
@@ -152,6 +157,7 @@ class _SyncClient:
         return self._async_transport
 
 
+# Not a method: the finalizer would keep a reference to the client, so that it would never run.
 def _close_transport(transport: Transport) -> None:
     if transport.is_open:
         portal.run_cleanup(transport.close())
@@ -165,7 +171,7 @@ class Sandbox(_SyncClient):
         resolve_endpoint: returns the address and client certificate of the gateway.
         on_retry: called for every retried request.
         push_image: pushes a local image that the gateway cannot pull; `wait` calls it.
-        transport: connection to share with another client.
+        parent: client whose connection to share; only the parent closes it.
 
     Raises:
         UsageError: the name is not valid.
@@ -178,9 +184,10 @@ class Sandbox(_SyncClient):
         *,
         on_retry: RetryListener | None = None,
         push_image: ImagePusher | None = None,
-        transport: Transport | None = None,
+        parent: Sandboxes | None = None,
     ) -> None:
-        super().__init__(resolve_endpoint, on_retry=on_retry, push_image=push_image, transport=transport)
+        super().__init__(resolve_endpoint, on_retry=on_retry, push_image=push_image, parent=parent)
+        # Without `push_image`: `wait` calls it in the caller's thread.
         self._delegate = AsyncSandbox(name, self._transport)
 
     async def __aenter__(self) -> AsyncSandbox:
@@ -193,7 +200,7 @@ class Sandbox(_SyncClient):
 
     @property
     def is_new(self) -> bool:
-        """Whether the last `create` created the sandbox; False if it existed already."""
+        """Whether the gateway reported that the last `create` created the sandbox; see `AsyncSandbox`."""
         return self._delegate.is_new
 
     create = _blocking(AsyncSandbox.create)
@@ -219,15 +226,16 @@ class Sandbox(_SyncClient):
         min_ready_seconds: float = 0.0,
         on_change: Callable[[SandboxView], None] | None = None,
     ) -> SandboxView:
-        wait = partial(self._delegate.wait, phase, timeout=timeout, min_ready_seconds=min_ready_seconds)
-        if self._push_image is not None and phase.lower() == Phase.READY.lower():
-            try:
-                return portal.run(wait(on_change=stop_at_missing_image(on_change)))
-            except ImageMissingError as missing:
-                # In the caller's thread, which receives Ctrl-C: the push can be interrupted.
-                if self._push_image(missing.image):
-                    portal.run(self._delegate._restart_pod(timeout))  # noqa: SLF001 (its own delegate)
-        return portal.run(wait(on_change=on_change))
+        wait = partial(wait_for_phase, self._transport, self.name, phase, min_ready_seconds, on_change)
+        if self._push_image is None:
+            return portal.run(wait(timeout=timeout))
+        try:
+            return portal.run(wait(timeout=timeout, detect_missing_image=True))
+        except ImageMissingError as missing:
+            seconds_left = missing.seconds_left
+            # In the caller's thread, which receives Ctrl-C: the push can be interrupted.
+            is_pushed = self._push_image(missing.image)
+        return portal.run(wait(timeout=seconds_left, restart_pod=is_pushed))
 
     wait.__doc__ = AsyncSandbox.wait.__doc__
 
@@ -252,13 +260,13 @@ class Sandboxes(_SyncClient):
         return self.list()
 
     def sandbox(self, name: str) -> Sandbox:
-        """Return a client for one sandbox that shares this connection."""
+        """Return a client for one sandbox that shares this connection; only this client closes it."""
         return Sandbox(
             name,
             self._resolve_endpoint,
             on_retry=self._on_retry,
             push_image=self._push_image,
-            transport=self._transport,
+            parent=self,
         )
 
     def create(self, /, name: str, image: str | None = None, **options: Any) -> Sandbox:

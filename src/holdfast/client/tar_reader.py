@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+# `int` takes quadratic time for long digit strings, and the sandbox controls their length.
 _MAX_LENGTH_DIGITS = 20
 
 
@@ -48,6 +49,7 @@ _MAX_NAME_BYTES = 4096
 _MAX_EXTENSION_BYTES = 64 * 1024
 # Maximum number of consecutive headers that only describe the next entry.
 _MAX_EXTENSION_HEADERS = 8
+# Tar programs pad an archive to a multiple of their record size.
 _MAX_TRAILING_BYTES = 16 << 20
 _MAX_ENTRY_SIZE = 1 << 62
 # From 1901 to 2514: the range of file systems is smaller.
@@ -200,6 +202,7 @@ def _parse_entry(block: bytes, pax_headers: dict[str, str]) -> TarEntry:
         kind,
         name,
         link_target,
+        # Without setuid and setgid: a program from the sandbox must not gain privileges on this machine.
         _parse_number(block[100:108]) & 0o777,
         _parse_mtime(pax_headers.get("mtime"), block),
         size,
@@ -208,6 +211,7 @@ def _parse_entry(block: bytes, pax_headers: dict[str, str]) -> TarEntry:
 
 def _header_name(block: bytes) -> str:
     name = _decode_text(block[:100])
+    # GNU tar has other data in the prefix field; its magic is `ustar` with two spaces.
     if block[257:263] == b"ustar\0" and (prefix := _decode_text(block[345:500])):
         return f"{prefix}/{name}"
     return name
@@ -248,4 +252,5 @@ def _is_checksum_valid(block: bytes) -> bool:
     digits = block[148:156].split(b"\0", 1)[0].strip()
     if not digits or digits.strip(b"01234567"):
         return False
+    # The checksum is computed as if its own field contained spaces.
     return int(digits, 8) == sum(block[:148]) + 8 * 0x20 + sum(block[156:])

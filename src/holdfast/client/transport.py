@@ -8,6 +8,7 @@ resolved again: ports, tunnels and certificates change.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import msgspec
 
@@ -32,7 +34,6 @@ from holdfast.retry import Budget, Policy, current_deadline, exponential
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterator
-    from typing import Self
 
     import aiohttp
 
@@ -87,6 +88,7 @@ class Transport:
         self._endpoint: GatewayEndpoint | None = None
         self._session: aiohttp.ClientSession | None = None
         self._lock = asyncio.Lock()
+        _TRANSPORTS.add(self)
         policy = Policy(
             attempts=_ATTEMPTS,
             backoff=exponential(0.2, cap=5.0),
@@ -116,9 +118,8 @@ class Transport:
         data = msgspec.json.encode(body) if body is not None else None
         is_response_lost = False
 
-        async def once() -> tuple[int, bytes]:
-            session = await self._get_session()
-            async with session.request(
+        async def once(endpoint: GatewayEndpoint) -> tuple[int, bytes]:
+            async with self._get_session(endpoint).request(
                 method, path, params=query, data=data, headers=headers, timeout=_response_timeout()
             ) as response:
                 return response.status, await response.read()
@@ -153,13 +154,13 @@ class Transport:
         """
         headers = {"Content-Type": "application/x-tar"} if body is not None else None
 
-        async def once() -> aiohttp.ClientResponse:
-            session = await self._get_session()
+        async def once(endpoint: GatewayEndpoint) -> aiohttp.ClientResponse:
             data = body() if body is not None else None
-            return await session.request(
+            return await self._get_session(endpoint).request(
                 method, path, params=query, data=data, headers=headers, timeout=_stream_timeout()
             )
 
+        # A GET changes nothing and may be repeated. An upload is repeated only if nothing has started.
         policy = self._request_policy if method == "GET" else self._open_policy
         response = await policy.replace(operation=f"{method} {path}").acall(self._attempt, once)
         try:
@@ -172,9 +173,7 @@ class Transport:
     async def websocket(self, path: str, *, query: Any = None) -> AsyncIterator[WebSocket]:
         """Open a WebSocket; retries end once it is open."""
 
-        async def once() -> WebSocket:
-            async with self._lock:
-                endpoint = await self._get_endpoint()
+        async def once(endpoint: GatewayEndpoint) -> WebSocket:
             from holdfast.client.websocket import open_websocket
 
             return await open_websocket(endpoint, path, query, timeout=_CONNECT_TIMEOUT)
@@ -207,16 +206,12 @@ class Transport:
         if session is not None:
             await session.close()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
-
-    async def _attempt(self, send: Callable[[], Awaitable[T]]) -> T:
+    async def _attempt(self, send: Callable[[GatewayEndpoint], Awaitable[T]]) -> T:
         """Send once; if the certificates were rejected and have been renewed, send again immediately."""
+        # Outside the block: an OSError of the resolver is not an error of the connection.
+        endpoint = await self._get_endpoint()
         try:
-            return await send()
+            return await send(endpoint)
         except HoldfastError as error:
             if not isinstance(error, ApiRefusedError) or not await self._refresh_endpoint():
                 raise
@@ -226,7 +221,7 @@ class Transport:
             if not (changed and isinstance(failure, ApiRefusedError)):
                 raise failure from error
         try:
-            return await send()
+            return await send(await self._get_endpoint())
         except errors.connection_errors() as error:
             raise self._to_error(error) from error
 
@@ -243,17 +238,17 @@ class Transport:
         assert self._endpoint is not None  # noqa: S101 (a session needs it)
         return errors.error_from_exception(error, self._endpoint)
 
-    async def _get_session(self) -> aiohttp.ClientSession:
-        # Concurrent first requests must share one session: a second one would never be closed.
-        async with self._lock:
-            if self._session is None:
-                self._session = _new_session(await self._get_endpoint())
-            return self._session
+    def _get_session(self, endpoint: GatewayEndpoint) -> aiohttp.ClientSession:
+        # No await: concurrent first requests must share one session, because a second one is never closed.
+        if self._session is None:
+            self._session = _new_session(endpoint)
+        return self._session
 
     async def _get_endpoint(self) -> GatewayEndpoint:
-        if self._endpoint is None:
-            self._endpoint = await asyncio.to_thread(self._resolve_endpoint)
-        return self._endpoint
+        async with self._lock:
+            if self._endpoint is None:
+                self._endpoint = await asyncio.to_thread(self._resolve_endpoint)
+            return self._endpoint
 
     async def _refresh_endpoint(self) -> bool:
         """Resolve the endpoint again; return whether it has changed."""
@@ -262,8 +257,24 @@ class Transport:
             if endpoint == self._endpoint:
                 return False
             self._endpoint = endpoint
+            # Pooled connections lead to the old address or were opened with the old certificate.
             await self.close()
             return True
+
+
+_TRANSPORTS: WeakSet[Transport] = WeakSet()
+
+
+def _forget_inherited_connections() -> None:
+    """In a forked child: drop all connections without closing them, because the parent still uses them."""
+    for transport in _TRANSPORTS:
+        if transport._session is not None and transport._session.connector is not None:  # noqa: SLF001
+            # Otherwise the destructor of the connector would end the TLS connections of the parent.
+            transport._session.connector._closed = True  # noqa: SLF001
+        transport._session, transport._lock = None, asyncio.Lock()  # noqa: SLF001
+
+
+os.register_at_fork(after_in_child=_forget_inherited_connections)
 
 
 async def closes_after_handshake(endpoint: GatewayEndpoint) -> bool:
@@ -274,6 +285,7 @@ async def closes_after_handshake(endpoint: GatewayEndpoint) -> bool:
         async with asyncio.timeout(_CLOSE_PROBE_TIMEOUT):
             reader, writer = await asyncio.open_connection(address.hostname, address.port, ssl=tls)
             try:
+                # With TLS 1.3, the client finishes the handshake before the server verifies its certificate.
                 return not await reader.read(1)
             finally:
                 writer.close()
@@ -304,9 +316,11 @@ def _new_session(endpoint: GatewayEndpoint) -> aiohttp.ClientSession:
     tls = mtls_context(endpoint.ca, endpoint.certificate, endpoint.key)
     session = aiohttp.ClientSession(
         base_url=endpoint.url,
+        # No limit: each stream occupies a connection for as long as it is open.
         connector=aiohttp.TCPConnector(ssl=tls, limit=0, socket_factory=_keepalive_socket),
         cookie_jar=aiohttp.DummyCookieJar(),
         raise_for_status=_raise_for_status,
+        # Gateways are reached on this machine or through a tunnel, which a proxy could not use.
         trust_env=False,
     )
     # aiohttp would silently repeat a DELETE on a reused connection; `call` must know of the first one.
@@ -342,6 +356,7 @@ def _response_timeout() -> aiohttp.ClientTimeout:
 
     deadline = current_deadline()
     total = deadline.clip(_RESPONSE_TIMEOUT) if deadline is not None else _RESPONSE_TIMEOUT
+    # aiohttp takes 0 as no timeout.
     return aiohttp.ClientTimeout(total=max(total, 0.001), sock_connect=_CONNECT_TIMEOUT)
 
 

@@ -19,6 +19,7 @@ from holdfast.errors import (
     HoldfastError,
     ResponseLostError,
     SandboxNotFoundError,
+    UsageError,
     WaitFailedError,
     WaitTimeoutError,
 )
@@ -164,14 +165,34 @@ async def watch_sandbox(transport: Transport, name: str) -> AsyncGenerator[Sandb
 async def wait_for_phase(
     transport: Transport,
     name: str,
-    target: Phase,
-    *,
-    timeout: float,  # noqa: ASYNC109
+    phase: Phase | str,
     min_ready_seconds: float = 0.0,
     on_change: Callable[[SandboxView], None] | None = None,
+    *,
+    timeout: float,  # noqa: ASYNC109
+    detect_missing_image: bool = False,
+    restart_pod: bool = False,
 ) -> SandboxView:
-    """Wait until a sandbox reaches a phase; see `AsyncSandbox.wait`."""
+    """Wait until a sandbox reaches a phase; see `AsyncSandbox.wait`.
+
+    Args:
+        transport: connection to the gateway.
+        name: name of the sandbox.
+        phase: the phase to wait for.
+        min_ready_seconds: seconds that the phase must last.
+        on_change: called with each new state.
+        timeout: seconds to wait, including a restart of the pod.
+        detect_missing_image: raise ImageMissingError at the first failed pull.
+        restart_pod: replace the pod first: the kubelet waits minutes before it pulls an image again.
+    """
+    target, deadline = _parse_phase(phase), Deadline.after(timeout)
     last: list[SandboxView] = []
+    if restart_pod:
+        await transport.call("POST", f"/v1/sandboxes/{name}/suspend", SandboxView)
+        await wait_for_phase(transport, name, Phase.SUSPENDED, timeout=deadline.remaining())
+        await transport.call("POST", f"/v1/sandboxes/{name}/resume", SandboxView)
+    if detect_missing_image and target is Phase.READY:
+        on_change = _stop_at_missing_image(on_change, deadline)
 
     async def follow() -> SandboxView:
         return await _watch_until(
@@ -179,11 +200,11 @@ async def wait_for_phase(
         )
 
     try:
-        return await _repeat_within(timeout, transport, f"wait for sandbox {name}", follow)
+        return await _repeat_until(deadline, transport, f"wait for sandbox {name}", follow)
     except (TimeoutError, DeadlineExceededError) as error:
         summary = summarize(last[-1]) if last else "its state is unknown"
         raise WaitTimeoutError(
-            f"sandbox {name}: not {target} within {timeout:g} s: {summary}",
+            f"sandbox {name}: not {target} within {round(timeout, 1):g} s: {summary}",
             hint=f"Run `holdfast sandbox get {name}` to see its state, or `holdfast sandbox wait {name}` "
             "to keep waiting.",
             cause=error,
@@ -193,21 +214,30 @@ async def wait_for_phase(
 class ImageMissingError(Exception):
     """The node cannot pull the sandbox's image, and the client has not tried to push it yet."""
 
-    def __init__(self, image: str) -> None:
+    def __init__(self, image: str, seconds_left: float) -> None:
         super().__init__(f"{image}: the gateway cannot pull this image")
-        self.image = image
+        self.image, self.seconds_left = image, seconds_left
 
 
-def stop_at_missing_image(on_change: Callable[[SandboxView], None] | None) -> Callable[[SandboxView], None]:
+def _stop_at_missing_image(
+    on_change: Callable[[SandboxView], None] | None, deadline: Deadline
+) -> Callable[[SandboxView], None]:
     """Extend a listener of `wait` so that it raises ImageMissingError at the first failed pull."""
 
     def check(view: SandboxView) -> None:
         if on_change is not None:
             on_change(view)
         if view.reason in _IMAGE_PULL_REASONS and view.image:
-            raise ImageMissingError(view.image)
+            raise ImageMissingError(view.image, deadline.remaining())
 
     return check
+
+
+def _parse_phase(text: Phase | str) -> Phase:
+    for phase in Phase:
+        if phase.lower() == text.lower():
+            return phase
+    raise UsageError(f"{text!r}: not a phase of a sandbox", hint=f"Use one of {', '.join(Phase)}.")
 
 
 async def wait_until_gone(transport: Transport, name: str, *, timeout: float) -> None:  # noqa: ASYNC109
@@ -221,7 +251,8 @@ async def wait_until_gone(transport: Transport, name: str, *, timeout: float) ->
             return
 
     try:
-        await _repeat_within(timeout, transport, f"wait until sandbox {name} is gone", follow)
+        deadline = Deadline.after(timeout)
+        await _repeat_until(deadline, transport, f"wait until sandbox {name} is gone", follow)
     except (TimeoutError, DeadlineExceededError) as error:
         raise WaitTimeoutError(
             f"sandbox {name}: not deleted within {timeout:g} s",
@@ -230,16 +261,13 @@ async def wait_until_gone(transport: Transport, name: str, *, timeout: float) ->
         ) from error
 
 
-async def _repeat_within(
-    timeout: float,  # noqa: ASYNC109 (the deadline of all attempts)
-    transport: Transport,
-    operation: str,
-    follow: Callable[[], Awaitable[T]],
+async def _repeat_until(
+    deadline: Deadline, transport: Transport, operation: str, follow: Callable[[], Awaitable[T]]
 ) -> T:
     """Run `follow` again after each interruption of its stream."""
     policy = Policy(
         attempts=None,
-        deadline=Deadline.after(timeout),
+        deadline=deadline,
         backoff=exponential(0.2, cap=5.0),
         retry_on=is_retryable,
         retry_after=retry_after_seconds,
@@ -247,7 +275,7 @@ async def _repeat_within(
         operation=operation,
     )
     # The policy's deadline ends the pauses between attempts; the timeout also ends an attempt.
-    async with asyncio.timeout(timeout):
+    async with asyncio.timeout(deadline.remaining()):
         return await policy.acall(follow)
 
 
@@ -269,13 +297,14 @@ async def _watch_until(
                 async with asyncio.timeout_at(deadline):
                     view = await anext(stream)
             except TimeoutError:
+                # The timeout has cancelled `anext`, which ends the generator: every branch leaves the loop.
                 if deadline is None:
                     raise
                 if state is WaitState.REACHED:
                     return last[-1]
                 raise _wait_failed_error(name, target, last[-1]) from None
             except StopAsyncIteration:
-                raise SandboxNotFoundError(f"sandbox {name}: deleted during the wait") from None
+                raise _wait_failed_error(name, target, last[-1]) from None
             last[:] = [view]
             if on_change is not None:
                 on_change(view)
@@ -289,10 +318,13 @@ async def _watch_until(
                 limit = limits.get(state)
                 deadline = None if limit is None else asyncio.get_running_loop().time() + limit
     finally:
+        # Closes the response now, not when the generator is garbage-collected.
         await stream.aclose()
 
 
 def _wait_failed_error(name: str, target: Phase, view: SandboxView) -> HoldfastError:
+    if view.phase == Phase.DELETING:
+        return SandboxNotFoundError(f"sandbox {name}: deleted or being deleted")
     return WaitFailedError(
         f"sandbox {name}: cannot become {target}: {summarize(view)}",
         hint=_HINTS.get(view.reason, "")

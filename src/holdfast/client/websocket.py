@@ -82,12 +82,14 @@ async def open_websocket(endpoint: GatewayEndpoint, path: str, query: Any, *, ti
             ssl=tls,
             ssl_handshake_timeout=timeout,
             compression=None,
+            # The server answers only when the stream into the pod is open, which takes long on a busy node.
             open_timeout=None,
             # A server that waits for a slow program reads no pings; TCP keepalive detects a lost peer.
             ping_interval=None,
             max_size=_MAX_MESSAGE_BYTES,
         )
     except OSError as error:
+        # No request was sent: after that, `websockets` raises its own errors and never OSError.
         raise errors.ConnectFailedError(error) from error
     except InvalidStatus as error:
         response = error.response

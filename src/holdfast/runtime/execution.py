@@ -53,6 +53,7 @@ class CommandExecution:
         if "\0" in command:
             raise HTTPError(400, "the command contains a null byte")
         try:
+            # A separate session is also a process group: signals also reach processes that it starts.
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", command], cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, start_new_session=True,
@@ -76,6 +77,7 @@ class CommandExecution:
             with selectors.DefaultSelector() as selector:
                 self._read_output(selector)
         except BaseException:
+            # This thread no longer reads the output: the command would block at a full pipe.
             self._signal_group(signal.SIGKILL)
             self._process.wait()
             raise
@@ -109,6 +111,7 @@ class CommandExecution:
             selector.register(pipe, selectors.EVENT_READ)
         if self._client is not None:
             selector.register(self._client, selectors.EVENT_READ)
+        # Reports the end of the shell, even if background processes keep the pipes open.
         pidfd = os.pidfd_open(self._process.pid)
         try:
             selector.register(pidfd, selectors.EVENT_READ)
@@ -122,6 +125,7 @@ class CommandExecution:
                     elif not _drain(key.fd, self._pipes[key.fileobj]):
                         selector.unregister(key.fileobj)
                 self._enforce_deadline()
+            # Not until EOF: a background process may never close the pipes.
             for pipe, output in self._pipes.items():
                 _drain(pipe.fileno(), output, until_empty=True)
         finally:
@@ -142,6 +146,7 @@ class CommandExecution:
     def _check_client(self, selector: selectors.BaseSelector) -> None:
         """Terminate the command if the client disconnected; a further request of the client has to wait."""
         assert self._client is not None  # noqa: S101
+        # A socket stays readable until its data is read: `select` would return immediately each time.
         selector.unregister(self._client)
         try:
             is_closed = self._client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""

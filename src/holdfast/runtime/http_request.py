@@ -19,6 +19,7 @@ class HTTPError(Exception):
 
 
 _MAX_LINE_BYTES = 4096
+_CHUNK_SIZE_PATTERN = re.compile(rb"[0-9A-Fa-f]+")
 
 
 class BodySource(Protocol):
@@ -34,6 +35,7 @@ class RequestBody:
 
     def __init__(self, source: BodySource, headers: Mapping[str, str]) -> None:
         self._source = source
+        # Transfer-Encoding takes precedence over Content-Length (RFC 9112, section 6.3).
         self._chunked = headers.get("Transfer-Encoding", "").strip().lower() == "chunked"
         self._remaining = 0
         self.is_complete = False
@@ -58,10 +60,10 @@ class RequestBody:
             raise HTTPError(400, "the request body is incomplete")
         self._remaining -= len(data)
         if self._remaining == 0:
-            if self._chunked:
-                self._read_line()
-            else:
+            if not self._chunked:
                 self.is_complete = True
+            elif self._read_line():
+                raise HTTPError(400, "a chunk does not end with a line break")
         return data
 
     def read_all(self, limit: int) -> bytes:
@@ -76,12 +78,10 @@ class RequestBody:
 
     def _read_chunk_size(self) -> None:
         size = self._read_line().partition(b";")[0].strip()
-        try:
-            self._remaining = int(size, 16)
-        except ValueError:
-            self._remaining = -1
-        if self._remaining < 0:
+        # `int` alone would also accept signs, underscores and `0x`.
+        if not _CHUNK_SIZE_PATTERN.fullmatch(size):
             raise HTTPError(400, "a chunk does not start with its size")
+        self._remaining = int(size, 16)
         if self._remaining == 0:
             while self._read_line():
                 pass
@@ -134,6 +134,7 @@ class MultipartUpload:
         raise HTTPError(400, "the upload has no part `file` with a file name")
 
     def _read_until_delimiter(self) -> Iterator[bytes]:
+        # A delimiter may be split between two reads: keep the bytes that could be its beginning.
         keep = len(self._delimiter) - 1
         while True:
             end = self._buffer.find(self._delimiter)

@@ -16,11 +16,12 @@ import json
 import math
 import os
 import socket
+import socketserver
 import sys
 import threading
 import urllib.parse
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,30 +40,32 @@ _MAX_DISCARDED_BYTES = 64 * 1024 * 1024
 _CHUNK_SIZE = 256 * 1024
 
 
-class RuntimeServer(ThreadingHTTPServer):
-    """Serves one directory; connections above the limit wait to be accepted."""
+class LimitedServer(socketserver.ThreadingTCPServer):
+    """Handles each connection in a thread; connections above the limit wait to be accepted."""
 
+    # Not HTTPServer: it resolves the host name, which takes seconds without DNS.
+    allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, address: str, port: int, root: Path, *, max_output: int = _MAX_OUTPUT_BYTES) -> None:
+    def __init__(self, address: str, port: int, handler: type[socketserver.BaseRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._connection_slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
-        self.root, self.files, self.max_output = root, WorkspaceFiles(root), max_output
-        super().__init__((address, port), RuntimeRequestHandler)
+        super().__init__((address, port), handler)
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        # Not the base class's method: it resolves the host name, which takes seconds without DNS.
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = "sandbox", self.server_address[1]
+        super().server_bind()
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        # Blocks the accept loop: further clients wait in the kernel's queue and start no threads.
         self._connection_slots.acquire()
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread was started, so none releases the slot
+            self._connection_slots.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
@@ -74,6 +77,14 @@ class RuntimeServer(ThreadingHTTPServer):
         """Log errors, except lost connections, to the pod's log."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
+
+
+class RuntimeServer(LimitedServer):
+    """Serves one directory."""
+
+    def __init__(self, address: str, port: int, root: Path, *, max_output: int = _MAX_OUTPUT_BYTES) -> None:
+        self.root, self.files, self.max_output = root, WorkspaceFiles(root), max_output
+        super().__init__(address, port, RuntimeRequestHandler)
 
 
 class RuntimeRequestHandler(BaseHTTPRequestHandler):
@@ -169,6 +180,7 @@ class RuntimeRequestHandler(BaseHTTPRequestHandler):
     def _download(self, path: str) -> None:
         descriptor = self.server.files.open(path)
         with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 (a descriptor)
+            # The size at this moment: a file that grows must not exceed the announced length.
             left = os.fstat(descriptor).st_size
             self.send_response(HTTPStatus.OK)
             self.send_header("Content-Type", "application/octet-stream")

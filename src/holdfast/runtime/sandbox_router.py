@@ -13,17 +13,21 @@ import re
 import selectors
 import socket
 import socketserver
+import time
 from http import HTTPStatus
 
 from holdfast.runtime.http_request import HTTPError
+from holdfast.runtime.http_server import LimitedServer
 
 PORT = 8080
 _MAX_HEAD_BYTES = 64 * 1024
 _CHUNK_SIZE = 64 * 1024
+_HEAD_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
 _IDLE_SECONDS = 3600.0
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SANDBOX_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+# Hop-by-hop headers, and the address of the pod, which only the router uses.
 _DROPPED_HEADERS = {"connection", "keep-alive", "proxy-connection", "x-sandbox-pod-ip"}
 _MAX_PORT = 65535
 
@@ -31,16 +35,17 @@ _MAX_PORT = 65535
 class MessageHead:
     """Start line and headers of a request or response."""
 
-    def __init__(self, raw: bytes) -> None:
+    def __init__(self, raw: bytes, *, error_status: int = 400, kind: str = "request") -> None:
         lines = raw.decode("latin-1").split("\r\n")
         self.start_line = lines[0]
         self._headers = [line.partition(":") for line in lines[1:]]
         if any(not name or name != name.strip() or not colon for name, colon, _ in self._headers):
-            raise HTTPError(400, "the request is not HTTP")
+            raise HTTPError(error_status, f"the {kind} is not HTTP")
 
     def get(self, name: str, default: str = "") -> str:
         """Return the value of a header; reject duplicates."""
         values = [value.strip() for field, _, value in self._headers if field.lower() == name.lower()]
+        # Of duplicate headers, the router could check one and the sandbox use the other.
         if len(values) > 1:
             raise HTTPError(400, f"duplicate header {name}")
         return values[0] if values else default
@@ -72,14 +77,19 @@ class ResponseRewriter:
                 out, self._head = out + raw + b"\r\n\r\n", rest
                 continue
             self._head = None
-            return out + MessageHead(raw).encode_for_forwarding() + rest
+            head = MessageHead(raw, error_status=502, kind="response of the sandbox")
+            return out + head.encode_for_forwarding() + rest
         if len(self._head) > _MAX_HEAD_BYTES:
             raise HTTPError(502, "the response of the sandbox is not HTTP")
         return out
 
 
 def sandbox_address(head: MessageHead) -> tuple[str, int]:
-    """Return host and port of the sandbox that a request names; reject any other destination."""
+    """Return host and port of the sandbox that a request names.
+
+    Name, namespace and port must be well-formed. A pod address must not be loopback, link-local, multicast or
+    unspecified. Nothing else is checked: a client can also reach other pods, including the router's own.
+    """
     name, namespace = head.get("X-Sandbox-ID"), head.get("X-Sandbox-Namespace", "default")
     if not _SANDBOX_NAME.fullmatch(name):
         raise HTTPError(400, "X-Sandbox-ID is not a sandbox name")
@@ -88,7 +98,6 @@ def sandbox_address(head: MessageHead) -> tuple[str, int]:
     port = head.get("X-Sandbox-Port", "8888")
     if not (port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT):
         raise HTTPError(400, "X-Sandbox-Port is not a port")
-    # A client must not reach the router's own pod or the cloud's metadata service through it.
     address = head.get("X-Sandbox-Pod-IP")
     if address:
         return _check_pod_address(address), int(port)
@@ -101,41 +110,37 @@ def _check_pod_address(text: str) -> str:
     except ValueError:
         raise HTTPError(400, "X-Sandbox-Pod-IP is not an address") from None
     if (
+        # The router's own network namespace, and the cloud's metadata service.
         address.is_loopback
         or address.is_link_local
         or address.is_multicast
         or address.is_unspecified
+        # In older Python versions, the properties above ignore an IPv4 address inside an IPv6 address.
         or getattr(address, "ipv4_mapped", None) is not None
     ):
         raise HTTPError(403, "X-Sandbox-Pod-IP is not the address of a pod")
     return str(address)
 
 
-class Router(socketserver.ThreadingTCPServer):
-    """Handles each connection on its own thread."""
+class Router(LimitedServer):
+    """Forwards requests to sandboxes; a client must send a request's head within `head_seconds`."""
 
-    allow_reuse_address = True
-    daemon_threads = True
-    request_queue_size = 256
-
-    def __init__(self, address: str, port: int) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        super().__init__((address, port), RouterConnection)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore lost connections."""
+    def __init__(self, address: str, port: int, *, head_seconds: float = _HEAD_SECONDS) -> None:
+        self.head_seconds = head_seconds
+        super().__init__(address, port, RouterConnection)
 
 
 class RouterConnection(socketserver.BaseRequestHandler):
     """Forwards one request of a client to a sandbox."""
 
     request: socket.socket
+    server: Router
 
     def handle(self) -> None:
         """Read one request head, connect to the sandbox it names, and copy data both ways."""
-        self.request.settimeout(_IDLE_SECONDS)
         try:
-            raw, rest = _read_head(self.request)
+            raw, rest = _read_head(self.request, time.monotonic() + self.server.head_seconds)
+            self.request.settimeout(_IDLE_SECONDS)
             if not raw:
                 return
             if raw.startswith(b"GET /healthz "):
@@ -158,12 +163,14 @@ class RouterConnection(socketserver.BaseRequestHandler):
         self.request.sendall(head.encode() + content)
 
 
-def _read_head(client: socket.socket) -> tuple[bytes, bytes]:
+def _read_head(client: socket.socket, deadline: float) -> tuple[bytes, bytes]:
     """Return the head without its blank line, and the data after it."""
     read = b""
     while b"\r\n\r\n" not in read:
         if len(read) > _MAX_HEAD_BYTES:
             raise HTTPError(431, "the request headers are too long")
+        # Clients are not authenticated: one that sends nothing, or a byte at a time, must not keep its slot.
+        client.settimeout(max(0.001, deadline - time.monotonic()))
         data = client.recv(_CHUNK_SIZE)
         if not data:
             return b"", b""
@@ -195,6 +202,7 @@ def _relay(client: socket.socket, sandbox: socket.socket) -> None:
                 else:
                     data = sandbox.recv(_CHUNK_SIZE)
                     client.sendall(response.rewrite(data))
+                # A client keeps its sending side open until it has the response: after EOF it is gone.
                 if not data:
                     return
 

@@ -80,10 +80,12 @@ class WorkspaceFiles:
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.is_dir():
                 raise HTTPError(400, f"{path!r} is a directory")
+            # In the same directory: rename is atomic only within one file system.
             descriptor, name = tempfile.mkstemp(prefix=".upload-", dir=target.parent)
             try:
                 with open(descriptor, "wb") as file:  # noqa: PTH123 (a descriptor)
                     size = sum(file.write(piece) for piece in content)
+                # Before the rename: the file never appears with the mode 0600 of mkstemp.
                 Path(name).chmod(self._file_mode(target))
                 Path(name).rename(target)
             except BaseException:

@@ -118,6 +118,7 @@ def create_app(name: str, service: SandboxService) -> Litestar:
     def gateway() -> GatewayInfo:
         return GatewayInfo(name=name, version=__version__)
 
+    # Rendered on first use: the handler needs `app`, which is created after it.
     document: dict[str, Any] = {}
 
     @get("/schema/openapi.json", include_in_schema=False, sync_to_thread=False)
@@ -133,6 +134,7 @@ def create_app(name: str, service: SandboxService) -> Litestar:
         exception_handlers={Exception: problem_response},
         openapi_config=OpenAPIConfig(title="holdfast gateway", version=__version__, path="/_framework"),
         logging_config=None,
+        # `request.body()` holds a body in memory. The upload route streams its body and has no limit.
         request_max_body_size=1 << 20,
     )
     return app
@@ -161,6 +163,7 @@ def options_middleware(app: Litestar) -> Any:
 def health_app(is_ready: Callable[[], bool]) -> Any:
     """Create the ASGI application of the health port: 200 once the API accepts connections, 503 before."""
 
+    # The probes of the kubelet present no client certificate, so that this port reveals only readiness.
     async def respond(scope: Any, receive: Any, send: Any) -> None:
         del receive
         if scope["type"] != "http":

@@ -89,6 +89,7 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, HoldfastError):
         return _from_holdfast_error(error)
     _log.error("a request failed", exc_info=error)
+    # The client gets no details: the text of an unexpected exception may quote secrets.
     return ApiError(
         _INTERNAL_ERROR, "internal", "the API server failed", "The log of the API server contains the cause."
     )
@@ -133,6 +134,8 @@ def _from_holdfast_error(error: HoldfastError) -> ApiError:
         return _from_cluster_refusal(error)
     if isinstance(error, TemporaryError):
         _log.warning("the cluster did not respond: %s", error)
+        # With Retry-After, the client also repeats requests that must not run twice, such as an exec.
+        # Streams therefore raise TemporaryError only while nothing has started, later PodResponseLostError.
         hint = "Retry the request."
         return ApiError(_UNAVAILABLE, error.code, error.message, hint, {"Retry-After": _RETRY_AFTER_SECONDS})
     _log.error("a request failed: %s", error)

@@ -28,9 +28,11 @@ from holdfast.server.tls import CertificateReloader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Less than terminationGracePeriodSeconds of the pod (5), after which the kubelet sends SIGKILL.
 _SHUTDOWN_GRACE_SECONDS = 3
 _MAX_REQUEST_HEAD_BYTES = 128 * 1024
 """The command of an exec is part of the URL."""
+# Bounds memory: uvicorn holds a whole message of each stream until the proxy takes it.
 _MAX_FRAME_BYTES = 256 * 1024
 
 
@@ -90,6 +92,7 @@ async def _run_servers(options: ServerOptions) -> None:
     try:
         await _run_until_stopped(watcher, main, health)
     finally:
+        # Last: streams that end within the grace period still use these connections.
         await cluster.close()
 
 
@@ -151,9 +154,11 @@ def _http_protocol(certificates: CertificateReloader) -> type[asyncio.Protocol]:
 
     class IdentifiedProtocol(H11Protocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            # asyncio calls this after the handshake, so that OpenSSL has verified the client certificate.
             super().connection_made(transport)
             enable_keepalive(transport)
             client = certificates.client_identity(transport.get_extra_info("ssl_object"))
+            # A new dict: uvicorn passes one dict to all connections, and clients would share an identity.
             self.app_state = {**self.app_state, "client": client}
 
     return IdentifiedProtocol
@@ -168,6 +173,7 @@ def _uvicorn_config(app: Any, host: str, port: int, **options: Any) -> uvicorn.C
         # uvicorn logs WebSocket URLs at info level, and these contain the users' commands.
         log_level="warning",
         lifespan="off",
+        # A client must not choose its own address or scheme through X-Forwarded headers.
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=_SHUTDOWN_GRACE_SECONDS,

@@ -5,7 +5,6 @@ A client is one certificate. A rejected WebSocket gets an HTTP response with the
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
@@ -92,6 +91,7 @@ class RateLimiter:
         """Remove clients without open streams whose token bucket is full again."""
         if len(self._clients) < _MAX_TRACKED_CLIENTS:
             return
+        # A full bucket equals a new one, so that eviction grants no extra requests.
         refill = self._limits.burst / self._limits.requests_per_second
         idle = [
             key for key, usage in self._clients.items() if not usage.streams and now - usage.seen >= refill
@@ -102,8 +102,6 @@ class RateLimiter:
 
 _STREAM_PATH = re.compile(r"/*v1/+sandboxes/+[^/]+/+(?:events|logs|exec|forward|files)/*")
 """Every spelling that the router accepts: it collapses repeated slashes."""
-PROBLEM_HEADER = "holdfast-problem"
-"""Repeats the problem in a header: many WebSocket clients hide the body of a rejected handshake."""
 
 
 class AccessMiddleware:
@@ -133,6 +131,7 @@ class AccessMiddleware:
         try:
             await self._app(scope, receive, send)
         finally:
+            # Runs on disconnect and cancellation too: a leaked slot would be lost until the server restarts.
             self._limiter.close_stream(client.fingerprint)
 
 
@@ -146,8 +145,6 @@ async def send_problem(scope: Any, send: Any, error: Exception) -> None:
         "content-length": str(len(body)),
         **api_error.headers,
     }
-    if scope["type"] == "websocket":
-        headers[PROBLEM_HEADER] = json.dumps(msgspec.to_builtins(api_error.problem))
     raw = [(key.lower().encode(), value.encode()) for key, value in headers.items()]
     await send({"type": f"{start}.start", "status": api_error.status, "headers": raw})
     await send({"type": f"{start}.body", "body": body})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import msgspec
 from kubernetes.aio.client.exceptions import ApiException
 
 from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION
-from holdfast.errors import ObjectConflictError, TemporaryError
+from holdfast.errors import ApiRequestRejectedError, ObjectConflictError, TemporaryError
 from holdfast.kube import (
     ApiRequest,
     AsyncObjects,
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     from holdfast.server.sandboxes import PodTarget
 
 _CONNECT_TIMEOUT = 15.0
+# v5 adds the CLOSE channel; earlier versions cannot end standard input.
 _EXEC_PROTOCOL = "v5.channel.k8s.io"
 _PORT_FORWARD_PROTOCOL = "v4.channel.k8s.io"
 _MAX_FRAME_BYTES = 8 * 1024 * 1024
 _SWITCHING_PROTOCOLS = 101
+_UNAUTHORIZED = (401, 403)
 _RESOURCES = {
     "Sandbox": (API_VERSION, "sandboxes"),
     "SandboxClaim": (EXTENSIONS_API_VERSION, "sandboxclaims"),
@@ -51,12 +54,18 @@ class ObjectPage(msgspec.Struct, frozen=True):
 
 
 class NamespaceClient:
-    """Access to the objects and pods of one namespace."""
+    """Access to the objects and pods of one namespace.
 
-    def __init__(self, api_client: Any, namespace: str) -> None:
+    Args:
+        api_client: Client of the cluster.
+        namespace: The namespace.
+        open_timeout: Seconds until a stream into a pod must be open.
+    """
+
+    def __init__(self, api_client: Any, namespace: str, *, open_timeout: float = 60.0) -> None:
         # Every stream occupies a connection; the limits per client bound their number.
         api_client.rest_client.maxsize = 0
-        self._client, self.namespace = api_client, namespace
+        self._client, self.namespace, self._open_timeout = api_client, namespace, open_timeout
         self.objects = AsyncObjects(api_client)
         self._session = open_session(api_client)
 
@@ -151,6 +160,7 @@ class NamespaceClient:
 
         Raises:
             TemporaryError: the connection failed or was rejected before anything started.
+            ApiRequestRejectedError: the cluster does not accept the credentials, or forbids the stream.
             PodResponseLostError: the command may have started.
         """
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/{subresource}"
@@ -158,20 +168,25 @@ class NamespaceClient:
         # aiohttp itself would resend a GET whose connection was cut, and run the command twice.
         session = aiohttp_session(self._client.rest_client)
         try:
-            return await session.ws_connect(  # type: ignore[no-any-return]
-                url,
-                headers=headers,
-                protocols=(protocol,),
-                max_msg_size=_MAX_FRAME_BYTES,
-                timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
-            )
+            async with asyncio.timeout(self._open_timeout):
+                return await session.ws_connect(  # type: ignore[no-any-return]
+                    url,
+                    headers=headers,
+                    protocols=(protocol,),
+                    max_msg_size=_MAX_FRAME_BYTES,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
+                )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if isinstance(error, aiohttp.WSServerHandshakeError) and error.status in _UNAUTHORIZED:
+                message = f"pod {pod}: the cluster rejected the stream with HTTP {error.status}"
+                raise ApiRequestRejectedError(message) from error
             if _is_not_started(error):
                 raise TemporaryError(f"pod {pod}: the cluster did not open the stream") from error
             raise PodResponseLostError(f"pod {pod}: the connection was lost while it was opened") from error
 
     async def _open_response(self, path: str, query: list[tuple[str, str]]) -> Any:
         serialized = await self._serialize_get(path, query)
+        # No total timeout: a followed log lasts as long as its container.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT)
         response = await self._client.call_api(*serialized, _request_timeout=timeout)
         if response.status >= 300:  # noqa: PLR2004 (a success is 2xx)
@@ -186,6 +201,8 @@ class NamespaceClient:
 
 
 def _is_not_started(error: Exception) -> bool:
+    # Without status 101, the API server has not opened the stream. A connection that was never established
+    # has carried no request. After any other error, the command may be running.
     if isinstance(error, aiohttp.WSServerHandshakeError):
         return error.status != _SWITCHING_PROTOCOLS
     return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)

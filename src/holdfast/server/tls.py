@@ -73,6 +73,7 @@ class CertificateReloader:
 
     def is_trusted(self, client: PeerIdentity | None) -> bool:
         """Return whether the client of an open connection would still be accepted."""
+        # OpenSSL checks the CA and the expiry in the handshake only; a connection can outlive both.
         return client is not None and client.generation == self.generation and time.time() < client.expires_at
 
     def reload(self) -> bool:
@@ -107,6 +108,7 @@ class CertificateReloader:
             self.reload()
             for connection in list(connections()):
                 if not self.is_trusted(connection.app_state.get("client")):
+                    # Not close(), which would first send buffered data to a client that is no longer trusted.
                     connection.transport.abort()
 
     def _select_context(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
@@ -127,6 +129,8 @@ class CertificateReloader:
         context.num_tickets = 0
         try:
             context.load_verify_locations(cadata=file_contents[-1].decode("ascii") or "\n")
+            # `ssl` reads key pairs from files only. If the files changed since `_read_files`, the next reload
+            # finds the difference and builds another context.
             context.load_cert_chain(*self._files[:2], password=lambda: "")
         except (OSError, ValueError) as error:  # includes ssl.SSLError
             raise _unusable_certificates(error) from error

@@ -10,10 +10,11 @@ import ssl
 import uuid
 from contextlib import suppress
 
-import aiohttp
 import pytest
 from tests.integration.server.conftest import STREAMS
 from tests.support.gateway_api_server import LOOPBACK, GatewayApiServer
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from holdfast.api import SandboxEventType
 from holdfast.pki import issue_bundle
@@ -115,11 +116,10 @@ def test_ca_renewal_disconnects_clients_of_old_ca(kube_server, namespace, sandbo
 
 
 async def handshake(server, path):
-    tls = server.context(server.bundle.client)
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls)) as session:
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-            await session.ws_connect(f"{server.url}{path}")
-    return refused.value.status, json.loads(refused.value.headers["holdfast-problem"])["code"]
+    url = f"wss://{LOOPBACK}:{server.port}{path}"
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(url, ssl=server.context(server.bundle.client))
+    return refused.value.response.status_code, json.loads(refused.value.response.body)["code"]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 
 from holdfast.client import GatewayEndpoint
+from holdfast.client.transport import Transport
 from holdfast.retry import testing_mode
 from holdfast.testing.ephemeral_pki import EphemeralCA, write_key_pair
 
@@ -70,6 +72,15 @@ class Peer:
     async def _answer(self, request):
         self.seen.append(f"{request.method} {request.path_qs}")
         return await self.answers[request.path](request)
+
+
+@asynccontextmanager
+async def open_transport(resolve_endpoint):
+    transport = Transport(resolve_endpoint)
+    try:
+        yield transport
+    finally:
+        await transport.close()
 
 
 @pytest.fixture

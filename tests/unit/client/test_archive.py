@@ -64,14 +64,14 @@ def names(folder):
 
 
 def test_directory_round_trip(tree, tmp_path):
-    left_out = []
-    data = b"".join(pack(tree, "copy", left_out.append))
+    skipped = []
+    data = b"".join(pack(tree, "copy", skipped.append))
     goal = tmp_path / "goal"
     goal.mkdir()
     counted = []
     done = unpack(io.BytesIO(data), goal, rename=("copy", "other"), progress=counted.append)
     assert seen(goal / "other") == seen(tree)
-    assert (left_out, done.skipped) == ([], [])
+    assert (skipped, done.skipped) == ([], [])
     assert sum(counted) == done.bytes == content_size(tree)
     assert not list(goal.rglob("*partial*"))
 
@@ -80,12 +80,12 @@ def test_unsupported_files_are_named_and_skipped(tree, tmp_path):
     os.mkfifo(tree / "pipe")
     (tree / "out").symlink_to("/etc/passwd")
     (tree / "up").symlink_to("../../other")
-    left_out = []
-    made = io.BytesIO(b"".join(pack(tree, "t", left_out.append)))
+    skipped = []
+    made = io.BytesIO(b"".join(pack(tree, "t", skipped.append)))
     with tarfile.open(fileobj=made) as reader:
         assert not {"t/pipe", "t/out", "t/up"} & set(reader.getnames())
-    assert len(left_out) == 3
-    assert any("/etc/passwd" in each for each in left_out)
+    assert len(skipped) == 3
+    assert any("/etc/passwd" in each for each in skipped)
 
 
 def test_file_shrinking_during_read_is_an_error(tmp_path):
@@ -96,6 +96,17 @@ def test_file_shrinking_during_read_is_an_error(tmp_path):
     next(chunks)
     path.write_bytes(b"")
     with pytest.raises(TemporaryError, match="truncated"):
+        list(chunks)
+
+
+def test_file_that_disappears_during_packing_is_an_error(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+    chunks = pack(tmp_path, "copy", print)
+    next(chunks)
+    next(chunks)  # the header of `a`: the directory is listed
+    (tmp_path / "b").unlink()
+    with pytest.raises(UsageError, match=f"{tmp_path}/b: cannot be read: No such file"):
         list(chunks)
 
 

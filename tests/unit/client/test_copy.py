@@ -12,7 +12,7 @@ from tests.support.holdfast_cli import HoldfastCli
 from holdfast.client import Sandbox
 from holdfast.client.archive import pack
 from holdfast.client.copy import base_name, remote_path, resolve_local_target
-from holdfast.errors import ResponseLostError, UsageError
+from holdfast.errors import ResponseLostError, TemporaryError, UsageError
 
 FILES = "/v1/sandboxes/a/files"
 LARGE = 64 << 20
@@ -142,6 +142,72 @@ def test_rejection_during_upload_has_server_message(fake_server, sandbox, tmp_pa
     with pytest.raises(UsageError, match="no room"):
         sandbox.upload(source, "d/")
     assert len(fake_server.seen) == 1
+
+
+@pytest.fixture
+def two_files(tmp_path):
+    source = tmp_path / "two"
+    source.mkdir()
+    for name in ("a", "b"):
+        (source / name).write_bytes(b"x" * (3 << 20))
+    return source
+
+
+def remove_second(source):
+    (source / "b").unlink()
+
+
+def truncate_first(source):
+    (source / "a").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (remove_second, UsageError, "b: cannot be read: No such file"),
+        (truncate_first, TemporaryError, "a: truncated while it was copied"),
+    ],
+)
+def test_local_error_during_upload_is_not_a_lost_connection(
+    fake_server, sandbox, two_files, change, error, message
+):
+    sent = []
+
+    def progress(count):
+        sent.append(count)
+        if len(sent) == 2:  # the headers of the directory and of the first file
+            change(two_files)
+
+    fake_server.answers[FILES] = take_all
+    with pytest.raises(error, match=message) as caught:
+        sandbox.upload(two_files, "d/", progress=progress)
+    assert type(caught.value) is error
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), ValueError("mine"), BrokenPipeError(32, "x")])
+def test_error_of_upload_callback_is_raised_in_the_caller(fake_server, sandbox, two_files, error):
+    def fail(_):
+        raise error
+
+    fake_server.answers[FILES] = take_all
+    with pytest.raises(type(error)) as caught:
+        sandbox.upload(two_files, "d/", progress=fail)
+    assert caught.value is error
+
+
+def test_repeated_upload_names_each_skipped_entry_once(fake_server, sandbox, two_files, no_sleep):
+    os.mkfifo(two_files / "pipe")
+
+    async def refuse_once(request):
+        answer = await take_all(request)
+        if len(fake_server.seen) > 1:
+            return answer
+        problem = {"code": "x", "message": "not now", "hint": ""}
+        return web.json_response(problem, status=503, headers={"Retry-After": "1"})
+
+    fake_server.answers[FILES] = refuse_once
+    assert sandbox.upload(two_files, "d/").skipped == [f"{two_files}/pipe: not a file, directory or link"]
+    assert len(fake_server.seen) == 2
 
 
 def test_missing_local_file_is_reported_before_request(fake_server, sandbox, tmp_path):

@@ -5,10 +5,10 @@ import json
 
 import pytest
 from aiohttp import WSMsgType, web
+from tests.unit.client.conftest import open_transport
 
 from holdfast.api import Channel, encode_frame
 from holdfast.client import AsyncSandbox, Sandbox
-from holdfast.client.transport import Transport
 from holdfast.errors import ApiRequestRejectedError, DeadlineExceededError, ResponseLostError, UsageError
 
 EXEC = "/v1/sandboxes/a/exec"
@@ -140,7 +140,7 @@ def test_concurrent_execs_over_one_client(fake_server):
     fake_server.answers[EXEC] = speaking(encode_frame(Channel.STATUS, ended(0)), echo=True)
 
     async def work():
-        async with Transport(fake_server.access) as connection:
+        async with open_transport(fake_server.access) as connection:
             box = AsyncSandbox("a", connection)
             return await asyncio.gather(*(box.exec("cat", stdin=str(turn)) for turn in range(20)))
 

@@ -33,6 +33,27 @@ except KeyboardInterrupt:
 """
 
 
+EXITING = """
+import asyncio, sys
+from holdfast.client import portal
+
+async def leave(error):
+    raise error
+
+async def leave_in_task(error):
+    await asyncio.gather(leave(error))
+
+for work in (leave, leave_in_task):
+    for error in (SystemExit(3), KeyboardInterrupt()):
+        try:
+            portal.run(work(error))
+        except BaseException as caught:
+            assert caught is error, caught
+portal.run(asyncio.sleep(0))
+print("still running")
+"""
+
+
 async def value(given):
     await asyncio.sleep(0)
     return given
@@ -68,6 +89,14 @@ def test_ctrl_c_cancels_work_and_waits_for_cleanup():
     running.send_signal(signal.SIGINT)
     assert running.communicate(timeout=30)[0] == "cleaned up\ninterrupted\n"
     assert running.returncode == 0
+
+
+def test_exit_on_the_loop_is_raised_in_the_caller_and_ends_no_loop():
+    """In a separate process: without a running loop, the calls would wait forever."""
+    ended = subprocess.run(
+        [sys.executable, "-c", EXITING], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "still running\n"), ended.stderr
 
 
 def test_surrounding_deadline_applies_inside_loop():

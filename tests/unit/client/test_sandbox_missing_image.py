@@ -5,10 +5,10 @@ import asyncio
 import msgspec
 import pytest
 from aiohttp import web
+from tests.unit.client.conftest import open_transport
 
 from holdfast.api import Phase, SandboxView
 from holdfast.client import AsyncSandbox, Sandbox
-from holdfast.client.transport import Transport
 from holdfast.errors import WaitFailedError
 
 PATH = "/v1/sandboxes/a"
@@ -58,7 +58,7 @@ def wait_sync(server, push, **options):
 
 def wait_async(server, push, **options):
     async def run():
-        async with Transport(server.access) as transport:
+        async with open_transport(server.access) as transport:
             return await AsyncSandbox("a", transport, push_image=push).wait(timeout=20, **options)
 
     return asyncio.run(run())

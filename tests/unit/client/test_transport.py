@@ -9,10 +9,10 @@ import sys
 import aiohttp
 import pytest
 from aiohttp import web
+from tests.unit.client.conftest import open_transport
 
 from holdfast.api import SandboxView
-from holdfast.client import AsyncSandbox, Sandbox
-from holdfast.client.transport import Transport
+from holdfast.client import AsyncSandbox, AsyncSandboxes, Sandbox, Sandboxes
 from holdfast.errors import (
     ApiRefusedError,
     ApiRequestRejectedError,
@@ -31,7 +31,7 @@ PATH = "/v1/sandboxes/a"
 
 def ask(peer, work, **changes):
     async def all_of_it():
-        async with Transport(lambda: peer.access(**changes)) as connection:
+        async with open_transport(lambda: peer.access(**changes)) as connection:
             return await work(connection)
 
     return asyncio.run(all_of_it())
@@ -151,7 +151,7 @@ def test_renewed_certificates_are_loaded_immediately(fake_server):
     found = [old, fake_server.access()]
 
     async def work():
-        async with Transport(lambda: found.pop(0) if len(found) > 1 else found[0]) as connection:
+        async with open_transport(lambda: found.pop(0) if len(found) > 1 else found[0]) as connection:
             return await get(connection)
 
     assert asyncio.run(work()).name == "a"
@@ -162,7 +162,7 @@ def test_moved_gateway_is_found_on_second_attempt(fake_server, no_sleep):
     found = [fake_server.access(url="https://127.0.0.1:1"), fake_server.access()]
 
     async def work():
-        async with Transport(lambda: found.pop(0) if len(found) > 1 else found[0]) as connection:
+        async with open_transport(lambda: found.pop(0) if len(found) > 1 else found[0]) as connection:
             return await get(connection)
 
     assert asyncio.run(work()).name == "a"
@@ -264,7 +264,8 @@ def test_delete_with_lost_response_succeeds(fake_server, no_sleep):
     def delete(connection):
         return AsyncSandbox("a", connection).delete()
 
-    assert ask(fake_server, delete).deleted
+    deletion = ask(fake_server, delete)
+    assert (deletion.deleted, deletion.workspace) == (True, "unknown")
     fake_server.answers[PATH] = answering(problem(503), problem(404, "sandbox-missing"))
     with pytest.raises(SandboxNotFoundError):
         ask(fake_server, delete)
@@ -278,7 +279,7 @@ def test_distrusted_certificate_is_reloaded(fake_server):
     found = [fake_server.access(), fake_server.access(certificate=renewed.certificate, key=renewed.key)]
 
     async def work():
-        async with Transport(lambda: found.pop(0) if len(found) > 1 else found[0]) as connection:
+        async with open_transport(lambda: found.pop(0) if len(found) > 1 else found[0]) as connection:
             return await get(connection)
 
     assert asyncio.run(work()).name == "a"
@@ -296,13 +297,90 @@ def test_unclosed_client_releases_connection(fake_server):
     assert not connection.is_open
 
 
+def run_program(peer, program):
+    """Run a program that has a client `box`; return its standard output and error."""
+    access = peer.access()
+    fields = {name: getattr(access, name) for name in ("gateway", "url", "ca", "certificate", "key")}
+    setup = (
+        "from holdfast.client import GatewayEndpoint, Sandbox\n"
+        f"box = Sandbox('a', lambda: GatewayEndpoint(**{fields!r}))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", setup + program], capture_output=True, text=True, check=True, timeout=60
+    )
+    return ended.stdout, ended.stderr
+
+
 def test_program_without_close_exits_silently(fake_server):
     fake_server.answers[PATH] = answering(OK)
-    access = fake_server.access()
-    fields = {name: getattr(access, name) for name in ("gateway", "url", "ca", "certificate", "key")}
-    program = (
-        "from holdfast.client import GatewayEndpoint, Sandbox\n"
-        f"box = Sandbox('a', lambda: GatewayEndpoint(**{fields!r}))\nprint(box.get().name)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert (ended.stdout, ended.stderr) == ("a\n", "")
+    assert run_program(fake_server, "print(box.get().name)") == ("a\n", "")
+
+
+FORKING = """
+import os, sys
+box.get()
+child = os.fork()
+if child == 0:
+    box.get()
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+box.get()
+"""
+
+
+def test_forked_child_opens_own_connection_and_leaves_that_of_parent_open(fake_server):
+    connections = []
+
+    async def answer(request):
+        connections.append(request.transport.get_extra_info("peername"))
+        return web.json_response(VIEW)
+
+    fake_server.answers[PATH] = answer
+    assert run_program(fake_server, FORKING) == ("", "")
+    parent, child, parent_again = connections
+    assert parent == parent_again != child
+
+
+def test_client_of_one_sandbox_does_not_close_shared_connection(fake_server):
+    fake_server.answers[PATH] = answering(OK)
+    with Sandboxes(fake_server.access) as sandboxes:
+        with sandboxes.sandbox("a") as box:
+            box.get()
+        assert sandboxes._transport.is_open
+    assert not sandboxes._transport.is_open
+
+    async def work(connection):
+        async with AsyncSandboxes(connection) as both:
+            async with both.sandbox("a") as one:
+                await one.get()
+            assert connection.is_open
+        assert not connection.is_open
+
+    ask(fake_server, work)
+
+
+def test_shared_connection_lives_as_long_as_its_last_client(fake_server):
+    fake_server.answers[PATH] = answering(OK)
+    box = Sandboxes(fake_server.access).sandbox("a")
+    connection = box._transport
+    box.get()
+    gc.collect()
+    assert connection.is_open
+    del box
+    gc.collect()
+    assert not connection.is_open
+
+
+def test_failure_to_resolve_endpoint_is_raised_unchanged():
+    error = FileNotFoundError(2, "no certificate")
+
+    def resolve():
+        raise error
+
+    async def work():
+        async with open_transport(resolve) as connection:
+            await get(connection)
+
+    with pytest.raises(FileNotFoundError) as raised:
+        asyncio.run(work())
+    assert raised.value is error

@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 from hypothesis import given, strategies as st
 from tests.support.virtual_time import run_virtual
+from tests.unit.client.conftest import open_transport
 
 from holdfast.api import Phase, SandboxClaimReason, SandboxView
 from holdfast.client import AsyncSandbox, watch
-from holdfast.client.transport import Transport
 from holdfast.client.watch import _HINTS, EventStreamParser, ServerSentEvent, WaitState, evaluate
 from holdfast.errors import SandboxNotFoundError, UsageError, WaitFailedError, WaitTimeoutError
 from holdfast.server.sandboxes.presenters import present_sandbox_claim
@@ -136,7 +136,7 @@ def telling(*scripts):
 
 def wait(peer, phase="Ready", **options):
     async def work():
-        async with Transport(peer.access) as connection:
+        async with open_transport(peer.access) as connection:
             return await AsyncSandbox("a", connection).wait(phase, **options)
 
     return asyncio.run(work())
@@ -174,12 +174,16 @@ def test_missing_image_ends_wait_immediately_with_reason(fake_server):
 
 
 class ScriptedTransport:
-    """A transport whose event stream sends views, or pauses for seconds of virtual time."""
+    """A transport whose event streams send views, or pause for seconds of virtual time."""
 
     on_retry = None
 
-    def __init__(self, *script):
-        self._script = script
+    def __init__(self, *scripts):
+        self._scripts = list(scripts)
+        self.calls = []
+
+    async def call(self, method, path, response_type):
+        self.calls.append((method, path, response_type))
 
     @asynccontextmanager
     async def stream(self, method, path):
@@ -187,7 +191,7 @@ class ScriptedTransport:
         yield SimpleNamespace(content=self)
 
     async def iter_any(self):
-        for step in self._script:
+        for step in self._scripts.pop(0):
             if isinstance(step, float):
                 await asyncio.sleep(step)
             else:
@@ -200,7 +204,7 @@ def wait_virtual(*script, min_ready_seconds=0.0):
 
     async def run():
         view = await watch.wait_for_phase(
-            ScriptedTransport(*script), "a", Phase.READY, timeout=600, min_ready_seconds=min_ready_seconds
+            ScriptedTransport(script), "a", Phase.READY, timeout=600, min_ready_seconds=min_ready_seconds
         )
         return view, asyncio.get_running_loop().time()
 
@@ -264,15 +268,42 @@ def test_timeout_reports_last_state(fake_server):
         wait(fake_server, timeout=0.3)
 
 
-def test_deletion_during_wait_is_reported(fake_server):
-    fake_server.answers[EVENTS] = telling([view("Pending"), ("deleted", view("Pending"))])
-    with pytest.raises(SandboxNotFoundError, match="deleted during"):
+@pytest.mark.parametrize("event", ["sandbox", "deleted"])
+def test_deletion_during_wait_is_reported(fake_server, event):
+    fake_server.answers[EVENTS] = telling([view("Pending"), (event, view("Deleting"))])
+    with pytest.raises(SandboxNotFoundError, match="deleted or being deleted"):
         wait(fake_server)
+
+
+def test_wait_for_deleting_ends_with_deletion(fake_server):
+    fake_server.answers[EVENTS] = telling([view("Pending"), ("deleted", view("Deleting"))])
+    assert wait(fake_server, "Deleting").phase == "Deleting"
+
+
+def test_timeout_includes_restart_of_pod():
+    transport = ScriptedTransport([6.0, view("Suspended")], [6.0, view("Ready")])
+
+    async def run():
+        with pytest.raises(WaitTimeoutError, match="not Ready within 10 s"):
+            await watch.wait_for_phase(transport, "a", "Ready", timeout=10, restart_pod=True)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(run()) == 10.0
+    assert transport.calls == [
+        ("POST", f"/v1/sandboxes/a/{action}", SandboxView) for action in ("suspend", "resume")
+    ]
+
+
+def test_missing_image_reports_remaining_time():
+    transport = ScriptedTransport([4.0, view("Pending", "ErrImagePull", image="x:1")])
+    with pytest.raises(watch.ImageMissingError) as raised:
+        run_virtual(watch.wait_for_phase(transport, "a", "Ready", timeout=10, detect_missing_image=True))
+    assert (raised.value.image, raised.value.seconds_left) == ("x:1", 6.0)
 
 
 def test_wait_gone_ends_by_event_or_404(fake_server):
     async def work():
-        async with Transport(fake_server.access) as connection:
+        async with open_transport(fake_server.access) as connection:
             await AsyncSandbox("a", connection).wait_gone(timeout=5)
 
     fake_server.answers[EVENTS] = telling([view("Deleting"), ("deleted", view("Deleting"))])

@@ -146,6 +146,21 @@ def test_health_endpoint(running_router):
     assert requests.get(f"{running_router.url}/healthz", timeout=30).status_code == 200
 
 
+def test_malformed_response_is_an_error_of_the_sandbox():
+    with pytest.raises(HTTPError, match="response of the sandbox is not HTTP") as refused:
+        ResponseRewriter().rewrite(b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n")
+    assert refused.value.status == 502
+
+
+def test_client_that_does_not_finish_its_request_is_disconnected():
+    with (
+        serving(Router("127.0.0.1", 0, head_seconds=0.05)) as entry,
+        socket.create_connection(("127.0.0.1", entry), timeout=20) as client,
+    ):
+        client.sendall(b"GET / HTTP/1.1\r\n")
+        assert client.recv(100) == b""
+
+
 @pytest.mark.parametrize("raw", [b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"x" * 100_000 + b"\r\n\r\n"])
 def test_malformed_request_is_rejected(running_router, raw):
     with socket.create_connection(("127.0.0.1", running_router.entry), timeout=20) as client:

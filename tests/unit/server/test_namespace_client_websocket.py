@@ -8,7 +8,7 @@ import pytest
 from kubernetes.aio import client
 from tests.support.gateway_api_server import LOOPBACK, free_ports
 
-from holdfast.errors import TemporaryError
+from holdfast.errors import ApiRequestRejectedError, TemporaryError
 from holdfast.server.errors import PodResponseLostError, as_api_error
 from holdfast.server.namespace_client import NamespaceClient
 from holdfast.server.sandboxes import PodTarget
@@ -18,11 +18,11 @@ GARBLED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection
 BEGINNING = b"HTTP/1.1 101 Switch"
 
 
-async def opened(port):
+async def opened(port, **options):
     """Return the error of an attempt to run a command."""
     async with client.ApiClient(client.Configuration(host=f"http://{LOOPBACK}:{port}")) as api:
-        with pytest.raises((TemporaryError, PodResponseLostError)) as caught:
-            await NamespaceClient(api, "ns").open_exec_stream(PodTarget("p", "c"), ["x"])
+        with pytest.raises((TemporaryError, PodResponseLostError, ApiRequestRejectedError)) as caught:
+            await NamespaceClient(api, "ns", **options).open_exec_stream(PodTarget("p", "c"), ["x"])
     return caught.value
 
 
@@ -50,6 +50,30 @@ def test_unreachable_or_rejecting_cluster_means_not_started():
     assert shown(asyncio.run(opened(nobody)))[:2] == (503, "1")
     error, requests = asyncio.run(answered(REFUSED))
     assert (shown(error)[:2], requests) == ((503, "1"), 1)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_rejected_credentials_are_not_retried(status):
+    answer = b"HTTP/1.1 %d Rejected\r\nContent-Length: 0\r\n\r\n" % status
+    error, requests = asyncio.run(answered(answer))
+    assert (shown(error), requests) == ((500, None, "cluster-refused"), 1)
+    assert f"rejected the stream with HTTP {status}" in error.message
+
+
+def test_cluster_that_does_not_answer_ends_the_attempt():
+    async def run():
+        released = asyncio.Event()
+
+        async def serve(reader, writer):
+            await released.wait()
+            writer.close()
+
+        async with await asyncio.start_server(serve, LOOPBACK, 0) as server:
+            error = await opened(server.sockets[0].getsockname()[1], open_timeout=0.05)
+            released.set()
+        return error
+
+    assert shown(asyncio.run(run())) == (502, None, "answer-lost")
 
 
 @pytest.mark.parametrize("answer", [b"", BEGINNING, GARBLED])

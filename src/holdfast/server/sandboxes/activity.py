@@ -1,7 +1,7 @@
 """Record the last use of sandboxes that are suspended when idle.
 
-A sandbox is in use while a stream into it is open. Writes are limited to a fraction of the idle timeout, and
-the last use is always written in the end. A failed write never affects the stream.
+A sandbox is in use while a stream into it is open. Writes are limited to a fraction of the idle timeout. The
+end of the last stream is written too, unless the server stops first. A failed write never affects the stream.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class ActivityTracker:
             yield
             return
         uid = sandbox["metadata"]["uid"]
+        # No await from here to `create_task`: concurrent streams must share one entry and one task.
         activity = self._active.get(uid)
         if activity is None:
             activity = self._active[uid] = _SandboxActivity(
@@ -71,6 +72,7 @@ class ActivityTracker:
                     activity.touch()
                 await self._write_if_due(activity)
         finally:
+            # No await since the check of the loop: a stream that starts later creates a new entry and task.
             activity.writer_task = None
             if not activity.open_streams:
                 self._active.pop(uid, None)
@@ -80,6 +82,7 @@ class ActivityTracker:
             return
         # A use during the write is newer than the timestamp, so that the loop writes once more.
         timestamp = activity.last_used
+        # Before the await: otherwise streams that open meanwhile would write too.
         activity.next_write = clock.monotonic() + activity.interval
         try:
             await self._write(activity.sandbox, format_last_used(timestamp))
@@ -87,6 +90,7 @@ class ActivityTracker:
             log.warning(
                 "sandbox %s: last use not recorded: %s", activity.sandbox["metadata"]["name"], error.message
             )
+            # Other errors are final, for example after a new sandbox took the name: retries would never end.
             if isinstance(error, TemporaryError):
                 return
         activity.last_written = timestamp

@@ -44,6 +44,7 @@ async def release_pvc(cluster: NamespaceClient, sandbox: dict[str, Any], pvc: di
     uid = sandbox["metadata"]["uid"]
     others = [owner for owner in pvc["metadata"].get("ownerReferences") or () if owner.get("uid") != uid]
     labels = {NAME_HASH_LABEL: None, KEPT_WORKSPACE_LABEL: name_hash(sandbox["metadata"]["name"])}
+    # One patch: between two, the controller would adopt the PVC again by its label.
     await _patch_pvc(cluster, pvc, {"ownerReferences": others or None, "labels": labels})
 
 
@@ -76,6 +77,7 @@ async def adopt_kept_pvc(cluster: NamespaceClient, sandbox_name: str) -> None:
         return
     labels = {KEPT_WORKSPACE_LABEL: None, NAME_HASH_LABEL: name_hash(sandbox_name)}
     try:
+        # A kill after this patch loses nothing: by the label, the next sandbox of this name adopts the PVC.
         await _patch_pvc(cluster, pvc, {"labels": labels})
     except ObjectConflictError:
         live = await cluster.get("PersistentVolumeClaim", name)
@@ -120,6 +122,7 @@ async def set_network_policy_owner(
     owned = {**policy, "metadata": {**policy["metadata"], "ownerReferences": [owner]}}
     live = await cluster.get("NetworkPolicy", name)
     if live is not None and uid in owner_uids(live):
+        # The policy belongs to this sandbox: restore its rules, even if another client changed them.
         await cluster.objects.apply(owned, force=True)
         return
     live = await _create_network_policy(cluster, owned if live is None else policy)

@@ -127,6 +127,7 @@ def sandbox_phase(sandbox: Mapping[str, Any]) -> tuple[Phase, str, str]:
         return Phase.DELETING, str(ready.get("reason") or ""), "the sandbox is being deleted"
     if not ready:
         return Phase.PENDING, "", "the controller has not seen the sandbox yet"
+    # Conditions of an older generation describe the previous spec: after a suspend, Ready may still be True.
     if ready.get("observedGeneration", 0) < metadata.get("generation", 0):
         return Phase.PENDING, "", "the controller has not seen the latest change yet"
     if (

@@ -13,6 +13,7 @@ from holdfast.sandbox import describe_validation_error
 from holdfast.server.errors import ApiError, bad_request
 from holdfast.server.sandboxes.service import SandboxService
 
+# In Python, `$` also matches before a final line break; the lookahead rejects it.
 _OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$(?!\n)"
 _LABEL_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_./-]{0,250}=([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 _MAX_PAGE_SIZE = 500
@@ -53,7 +54,7 @@ def problem_responses(*statuses: int) -> dict[int, ResponseSpec]:
         422: "The request is well-formed, but cannot be executed.",
         429: "The client has too many requests or streams.",
         500: "The server failed.",
-        502: "The connection to the pod was lost; it may have been executed.",
+        502: "The connection to the pod was lost; the request may have been executed.",
         503: "The cluster does not respond.",
     }
     return {

@@ -65,10 +65,9 @@ class SandboxService:
         """
         items: list[SandboxView] = []
         if continue_token is None or not continue_token.startswith(_CLAIM_PAGE_PREFIX):
-            unclaimed = f"!{WARM_POOL_LABEL}"
-            page = await self.cluster.list_page(
-                "Sandbox", limit, continue_token, f"{labels},{unclaimed}" if labels else unclaimed
-            )
+            not_in_warm_pool = f"!{WARM_POOL_LABEL}"
+            selector = f"{labels},{not_in_warm_pool}" if labels else not_in_warm_pool
+            page = await self.cluster.list_page("Sandbox", limit, continue_token, selector)
             # PVCs are shown by `get` only: a list must not cost one read per sandbox.
             items = [presenters.present_sandbox(sandbox) for sandbox in page.items]
             if page.continue_token is not None or len(items) >= limit:
@@ -144,9 +143,11 @@ class SandboxService:
         Raises:
             ApiError: 409 if the name is taken by a sandbox of another request.
         """
+        # Of the request as received: a repeated request must have the same digests, also at another time and
+        # after the default workspace of this server has changed.
+        digests, now = request_digests(request), datetime.now(UTC)
         if request.workspace is True and request.template is None:
             request = msgspec.structs.replace(request, workspace=self._workspace)
-        digests, now = request_digests(request), datetime.now(UTC)
         request = from_request.resolve_shutdown_time(request, now)
         policy = None
         if request.template is not None:
@@ -159,6 +160,8 @@ class SandboxService:
                 request, namespace=self._namespace, endpoint=self._endpoint
             )
             await self._check_name_not_taken_by_claim(request.name)
+            # Policy and workspace precede the sandbox: the controller starts the pod as soon as it sees it.
+            # After a kill in between, the same request finds what exists and continues.
             policy = from_request.network_policy_manifest(request, namespace=self._namespace)
             if policy is not None:
                 await self._ensure_network_policy(manifest, policy)
@@ -193,6 +196,7 @@ class SandboxService:
         owned = [pvc for pvc in pvcs if sandbox is not None and dependents.owns_pvc(sandbox, pvc)]
         if keep_workspace and sandbox is not None:
             # Before the deletion: the garbage collector deletes what the sandbox still owns.
+            # A kill after the release keeps the data; the repeated request deletes the sandbox.
             for pvc in owned:
                 await dependents.release_pvc(self.cluster, sandbox, pvc)
         # Without its SandboxClaim, the controller does not create the sandbox again.
@@ -203,6 +207,7 @@ class SandboxService:
             target["metadata"]["name"],
             namespace=self._namespace,
             api_version=target["apiVersion"],
+            # Another client may have deleted and created it again; that sandbox must not be deleted.
             uid=target["metadata"]["uid"],
             propagation="Background",
         )
@@ -253,6 +258,7 @@ class SandboxService:
 
     async def _check_name_not_taken_by_claim(self, name: str) -> None:
         """The name of a SandboxClaim also finds its sandbox; a second sandbox of that name would hide it."""
+        # Kubernetes has no unique names across kinds: two concurrent requests can still create both objects.
         claim = await self.cluster.get("SandboxClaim", name)
         if claim is None or await self.cluster.get("Sandbox", name) is not None:
             return
@@ -310,10 +316,8 @@ def _deletion_result(
 
 def request_digests(request: SandboxRequest) -> str:
     """Digest each field of a request: the digests show which fields differ, without their values."""
-    defaults = msgspec.structs.asdict(SandboxRequest(name=request.name, workspace=Workspace()))
+    defaults = msgspec.structs.asdict(SandboxRequest(name=request.name))
     fields = msgspec.structs.asdict(request)
-    if fields["workspace"] is True:
-        fields["workspace"] = Workspace()
     if request.shutdown_time is not None:
         fields["shutdown_time"] = request.shutdown_time.astimezone(UTC)
     digests = {

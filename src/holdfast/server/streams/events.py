@@ -34,9 +34,9 @@ async def stream_events(service: SandboxService, name: str) -> AsyncIterator[byt
 
 
 async def _iter_events(service: SandboxService, name: str, lookup: SandboxLookup) -> AsyncIterator[bytes]:
-    last = await service.present(lookup)
-    yield encode_event(SandboxEventType.STATE, last)
     try:
+        last = await service.present(lookup)
+        yield encode_event(SandboxEventType.STATE, last)
         while True:
             async for change in _watch_changes(service, lookup):
                 if change is None:
@@ -81,6 +81,7 @@ async def _watch_changes(
     assert watched is not None  # noqa: S101 (a lookup has at least one of them)
     uid, is_claim, before = watched["metadata"]["uid"], lookup.sandbox is None, bound_sandbox_name(watched)
 
+    # The watch calls this on the event loop. It must not wait for the client: the watch would fall behind.
     def observe(obj: dict[str, Any] | None) -> WaitResult:
         if obj is None or obj["metadata"]["uid"] != uid:
             return WaitResult(done=True, observed="deleted")
@@ -108,10 +109,12 @@ async def _watch_changes(
                 )
                 state = change.result() if change.done() else None
             finally:
+                # Loses no state: `get` takes the item from the queue only when its task resumes.
                 change.cancel()
             yield state
         await watch
     finally:
+        # The generator also ends when the client disconnects; the watch must end with it.
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
 

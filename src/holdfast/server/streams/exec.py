@@ -56,6 +56,7 @@ class RetryingExecStream:
         self._open_socket, self._socket = open_socket, socket
         self._buffered: list[bytes] | None = []
         self._buffered_bytes = 0
+        # Serializes `send_bytes` and `_reopen`: a frame sent during a reopen would be lost or sent twice.
         self._send_lock = asyncio.Lock()
 
     async def receive(self) -> StreamMessage:
@@ -75,6 +76,7 @@ class RetryingExecStream:
             try:
                 await self._socket.send_bytes(data)
             except (aiohttp.ClientError, OSError):
+                # A stream that the kubelet rejects is closed; `_reopen` sends the buffered frame again.
                 if self._buffered is None:
                     raise
 
@@ -87,6 +89,7 @@ class RetryingExecStream:
             self._buffered.append(data)
             self._buffered_bytes += len(data) + _FRAME_OVERHEAD_BYTES
             if self._buffered_bytes > _MAX_BUFFERED_BYTES:
+                # Without the complete input, the command cannot be started again.
                 self._buffered = None
 
     async def _reopen_until_known(self, first_message: StreamMessage) -> StreamMessage:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MAX_PATH_LENGTH = 4096
 PATH_PATTERN = r"^/(?!([\s\S]*/)?[.][.](/|$))[^\u0000]*$"
 """The check of `validate_path` as a pattern for the OpenAPI document."""
+# The path, which the client controls, is a positional parameter and never part of the script.
+# With -o, the files belong to the user of the sandbox, not to the owners in the archive.
 _EXTRACT_SCRIPT = 'tar -C "$1" -xof -; code=$?; echo "$code"; cat >/dev/null; exit "$code"'
 
 
@@ -46,6 +48,7 @@ def validate_path(path: str) -> str:
 def tar_create_command(path: str) -> list[str]:
     """Return the command that writes a file or directory as an archive to standard output."""
     folder, name = posixpath.split(validate_path(path))
+    # After `--`, a file name that starts with a dash is not an option.
     return ["tar", "-C", folder, "-cf", "-", "--", name or "."]
 
 
@@ -77,6 +80,7 @@ async def download(service: SandboxService, name: str, path: str) -> AsyncIterat
         head = await _read_first_block(command)
         if not head.strip(b"\0"):
             raise _tar_error(path, await command.wait(), command.stderr, extracting=False)
+        # From here on, the generator closes the stack: at its end, or when the client disconnects.
         return _iter_archive(stack.pop_all(), command, head, path)
 
 
@@ -88,6 +92,7 @@ async def upload(service: SandboxService, name: str, path: str, body: AsyncItera
         use_container(service, name) as target,
         run_in_pod(service.cluster, target, argv, stdin=True) as command,
     ):
+        # Read while the body is sent: `tar` may fail before the body ends, for example on a full disk.
         exit_code = asyncio.ensure_future(_wait_for_extract(command))
         try:
             await _send_archive(command, counter, body, exit_code)
@@ -168,8 +173,10 @@ async def _send_archive(
         if exit_code.done():
             if exit_code.exception() is not None or exit_code.result() != 0:
                 return
+            # `tar` stops at the end-of-archive blocks; the rest of the body is padding.
             continue
         write: asyncio.Future[Any] = asyncio.ensure_future(command.write(piece))
+        # A command that has ended reads no input: a plain `await write` could block forever.
         await asyncio.wait({write, exit_code}, return_when=asyncio.FIRST_COMPLETED)
         write.cancel()
         await asyncio.gather(write, return_exceptions=True)

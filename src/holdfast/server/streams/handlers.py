@@ -153,6 +153,7 @@ async def _connect_and_accept(
     try:
         await socket.accept()
     except BaseException:
+        # A client that has disconnected must not leave a stream into the pod open.
         await pod_stream.close()
         raise
     return pod_stream
@@ -166,6 +167,7 @@ async def _open_exec(
         raise bad_request("no-command", "command: missing or invalid; pass one `command` parameter per word")
     tty, stdin = _bool_param(socket, "tty"), _bool_param(socket, "stdin")
     container = socket.query_params.get("container")
+    # On the stack of the handler: the sandbox counts as used until the proxy ends.
     target = await stack.enter_async_context(use_container(service, name, container))
     return await service.cluster.open_exec_stream(target, argv, stdin=stdin, tty=tty)
 

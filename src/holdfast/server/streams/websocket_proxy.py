@@ -37,6 +37,8 @@ class DisconnectAwareProtocol(WebSocketsSansIOProtocol):
     Its pings detect lost connections even while nothing is read from them.
     """
 
+    # uvicorn stops reading from the client while a message waits in its queue. A proxy that is blocked by
+    # the pod takes no message, so that `receive` does not report a disconnect.
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.app_state = {**self.app_state, _DISCONNECTED_KEY: self.loop.create_future()}
@@ -64,6 +66,7 @@ def enable_keepalive(transport: asyncio.BaseTransport) -> None:
 PodStream = aiohttp.ClientWebSocketResponse[bool] | RetryingExecStream
 
 CLOSE_NORMAL, CLOSE_UNSUPPORTED_DATA, CLOSE_INTERNAL_ERROR = 1000, 1003, 1011
+# A control frame has at most 125 bytes (RFC 6455), and the close code takes 2 of them.
 _MAX_REASON_BYTES = 120
 _CLOSE_TIMEOUT = 5.0
 _CLIENT_CHANNELS = (Channel.STDIN, Channel.RESIZE, Channel.CLOSE)
@@ -173,6 +176,7 @@ async def _relay_frames(
         finished = next((task for task in tasks if task.done()), None)
         error = StreamClosed(0) if finished is None else finished.exception()
     finally:
+        # The tasks end before `close`, which reads from the same WebSocket.
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -70,6 +70,19 @@ def test_failed_watch_is_reported_after_last_state():
         run_virtual(observed(script))
 
 
+def test_failure_to_read_first_state_is_sent_as_problem():
+    class Service:
+        async def present(self, lookup):
+            raise TemporaryError("the cluster does not respond")
+
+    async def run():
+        return [event async for event in events._iter_events(Service(), "a", SandboxLookup(sandbox(), None))]
+
+    (event,) = run_virtual(run())
+    assert event.startswith(b"event: problem\n")
+    assert b"the cluster does not respond" in event
+
+
 def test_closed_stream_cancels_watch():
     cancelled = []
 
