@@ -184,8 +184,8 @@ class DiskFullError(PermanentError):
     default_hint = "Free disk space, then run the same command again to continue."
 
 
-class BuildToolNotFoundError(PermanentError):
-    """A program that the image build needs is not installed."""
+class ToolNotFoundError(PermanentError):
+    """A program that a command needs is not installed."""
 
     code = "tool-missing"
 

@@ -135,6 +135,7 @@ class EventBus:
 
     def emit(self, event: Event) -> None:
         """Deliver an event; never raises an error of a subscriber."""
+        # Held during delivery, so that subscribers need no locks and all see the events in one order.
         with self._lock:
             for subscriber in self._subscribers:
                 try:
@@ -147,6 +148,7 @@ class EventBus:
         self._subscribers = [each for each in self._subscribers if each is not subscriber]
         self.subscriber_errors.append(error)
         if not isinstance(error, OSError):  # such as a closed pipe, which is not a defect
+            # With `python -W error` the warning is raised, and would fail the step that emitted the event.
             with suppress(Warning):
                 warnings.warn(
                     f"event subscriber removed because it raised {error!r}", RuntimeWarning, stacklevel=3

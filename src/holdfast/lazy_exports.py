@@ -41,6 +41,7 @@ def attach(package: str, init_file: str) -> tuple[list[str], Callable[[str], Any
         # `holdfast.retry` is a package and a decorator (a callable module): the name must stay the package,
         # or `import holdfast.retry` would break after `from holdfast import retry`.
         value = module if module_name == f"{package}.{name}" else getattr(module, name)
+        # Python calls the `__getattr__` of a module for missing names only: later accesses cost nothing.
         setattr(sys.modules[package], name, value)
         return value
 

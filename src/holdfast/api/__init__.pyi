@@ -24,6 +24,7 @@ from holdfast.api.constants import (
     TEMPLATE_REF_HASH_LABEL as TEMPLATE_REF_HASH_LABEL,
     WARM_POOL_LABEL as WARM_POOL_LABEL,
     ConditionType as ConditionType,
+    HoldfastReason as HoldfastReason,
     OperatingMode as OperatingMode,
     SandboxClaimReason as SandboxClaimReason,
     SandboxReason as SandboxReason,

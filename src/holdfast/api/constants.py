@@ -119,3 +119,11 @@ class SandboxClaimReason(StrEnum):
     CLAIM_EXPIRED = "ClaimExpired"
     SANDBOX_MISSING = "SandboxMissing"
     SANDBOX_NOT_READY = "SandboxNotReady"
+
+
+class HoldfastReason(StrEnum):
+    """Reasons of holdfast's own condition types."""
+
+    POLICY_NAME_CONFLICT = "PolicyNameConflict"
+    NOT_ENFORCED = "NotEnforced"
+    EDIT_IGNORED = "EditIgnored"

@@ -21,6 +21,7 @@ MAX_NAME_LENGTH = 63
 NAME_PATTERN = f"^{_DOMAIN_PART}{_END_OF_TEXT}"
 QUANTITY_PATTERN = f"^([1-9][0-9]{{0,14}}([.][0-9]{{1,3}})?|0[.][0-9]{{0,2}}[1-9])(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?{_END_OF_TEXT}"  # noqa: E501
 SIZE_PATTERN = f"^[1-9][0-9]{{0,14}}(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?{_END_OF_TEXT}"
+# Users cannot set labels of these domains: the controller and network policies select objects by them.
 LABEL_KEY_PATTERN = (
     "^(?!([a-z0-9.-]+[.])?(holdfast[.]dev|agents[.]x-k8s[.]io|kubernetes[.]io|k8s[.]io)/)"
     f"({_DOMAIN_PART}([.]{_DOMAIN_PART}){{0,3}}/)?{_LABEL_PART}{_END_OF_TEXT}"
@@ -214,13 +215,13 @@ class DeletionResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         deleted: whether the sandbox existed.
-        workspace: what happened to the data.
+        workspace: what happened to the data; `unknown` if the client lost the response.
         claim: PVC of the workspace.
         claims: all PVCs of the sandbox.
     """
 
     deleted: bool
-    workspace: Literal["deleted", "kept", "none"]
+    workspace: Literal["deleted", "kept", "none", "unknown"]
     claim: str | None = None
     claims: list[str] = []
 

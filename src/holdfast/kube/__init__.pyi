@@ -4,6 +4,7 @@ from holdfast.kube.builders import (
     job as job,
     pod as pod,
 )
+from holdfast.kube.certificate_files import temporary_secret_file as temporary_secret_file
 from holdfast.kube.client import (
     api_client as api_client,
     async_api_client as async_api_client,
