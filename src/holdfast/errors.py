@@ -351,7 +351,7 @@ class StepStateUnknownError(TemporaryError):
     """A probe could not determine whether a step's effect exists, so nothing was done."""
 
     code = "step-unknown"
-    default_hint = "Run the same command again when the other side answers. Nothing was changed."
+    default_hint = "Run the same command again when the probed service is reachable. Nothing was changed."
 
 
 class StepResultError(PermanentError):

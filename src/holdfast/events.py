@@ -104,10 +104,10 @@ class StepFailed(Event, frozen=True, kw_only=True, tag="step.failed"):
 
 
 class StoreDamaged(Event, frozen=True, kw_only=True, tag="store.damaged"):
-    """A damaged store was renamed to `aside`; the run continues without the records in `lost`."""
+    """A damaged store was renamed to `backup_path`; the run continues without the records in `lost`."""
 
     path: str
-    aside: str
+    backup_path: str
     reason: str
     lost: tuple[str, ...] = ()
 
@@ -130,8 +130,9 @@ class EventBus:
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Deliver later events to `subscriber` as well."""
+        # A new list: `emit` may be iterating over the current one.
         with self._lock:
-            self._subscribers.append(subscriber)
+            self._subscribers = [*self._subscribers, subscriber]
 
     def emit(self, event: Event) -> None:
         """Deliver an event; never raises an error of a subscriber."""
@@ -144,7 +145,6 @@ class EventBus:
                     self._unsubscribe(subscriber, error)
 
     def _unsubscribe(self, subscriber: Subscriber, error: Exception) -> None:
-        # A new list: `emit` is iterating over the current one.
         self._subscribers = [each for each in self._subscribers if each is not subscriber]
         self.subscriber_errors.append(error)
         if not isinstance(error, OSError):  # such as a closed pipe, which is not a defect

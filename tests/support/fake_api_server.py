@@ -111,7 +111,9 @@ class FakeApiServer:
         wanted = patch.get("metadata", {}).get("resourceVersion")
         if wanted not in (None, found["metadata"]["resourceVersion"]):
             raise ObjectConflictError("another version")
-        return await self._respond(self.store(apply_merge_patch(found, patch)))
+        # With a uid, a patch of a subresource replaces its fields (see `AsyncObjects.patch`).
+        patched = {**found, **patch} if verb == "status" else apply_merge_patch(found, patch)
+        return await self._respond(self.store(patched))
 
 
 def apply_merge_patch(old, patch):

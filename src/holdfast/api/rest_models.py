@@ -141,7 +141,7 @@ class WorkspaceView(msgspec.Struct, frozen=True, kw_only=True):
     """State of a sandbox's workspace.
 
     Attributes:
-        claim: name of the PVC.
+        pvc: name of the PVC.
         size: requested size.
         storage_class: storage class of the PVC.
         phase: the PVC's phase (Pending, Bound or Lost), or `Missing` if the PVC does not exist yet.
@@ -149,7 +149,7 @@ class WorkspaceView(msgspec.Struct, frozen=True, kw_only=True):
         kept: whether the PVC remains when the sandbox is deleted.
     """
 
-    claim: str
+    pvc: str
     size: str | None = None
     storage_class: str | None = None
     phase: str = "Pending"
@@ -176,7 +176,7 @@ class SandboxView(msgspec.Struct, frozen=True, kw_only=True):
         labels: labels of the sandbox.
         created: creation time.
         shutdown_time: when the sandbox expires.
-        claim: SandboxClaim that the sandbox is bound to.
+        sandbox_claim: SandboxClaim that the sandbox is bound to.
         template: SandboxTemplate that the sandbox was created from.
         failed_pods: whether a failed pod is recreated; with `Keep`, the phase `Failed` is final.
         notes: remarks for the user, one sentence each.
@@ -197,7 +197,7 @@ class SandboxView(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     created: str | None = None
     shutdown_time: str | None = None
-    claim: str | None = None
+    sandbox_claim: str | None = None
     template: str | None = None
     failed_pods: FailedPodPolicy = "Recreate"
     notes: list[str] = []
@@ -216,14 +216,14 @@ class DeletionResult(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         deleted: whether the sandbox existed.
         workspace: what happened to the data; `unknown` if the client lost the response.
-        claim: PVC of the workspace.
-        claims: all PVCs of the sandbox.
+        pvc: PVC of the workspace.
+        pvcs: all PVCs of the sandbox.
     """
 
     deleted: bool
     workspace: Literal["deleted", "kept", "none", "unknown"]
-    claim: str | None = None
-    claims: list[str] = []
+    pvc: str | None = None
+    pvcs: list[str] = []
 
 
 class UploadResult(msgspec.Struct, frozen=True, kw_only=True):

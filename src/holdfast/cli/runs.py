@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,21 +39,10 @@ def _keep_value(ctx: click.Context, param: click.Parameter, value: object) -> No
 
 def _store_options(command: F) -> F:
     """The options that select the stores to read; `_store_paths` reads their values."""
-    gateway = click.option(
-        "--gateway",
-        "-g",
-        expose_value=False,
-        callback=_keep_value,
-        help="Show only the runs of this gateway.",
-    )
-    store = click.option(
-        "--store",
-        type=click.Path(path_type=Path),
-        expose_value=False,
-        callback=_keep_value,
-        help="Read this store file instead; it can belong to any workflow.",
-    )
-    return store(gateway(command))
+    option = partial(click.option, expose_value=False, callback=_keep_value)
+    gateway = option("--gateway", "-g", help="Show only the runs of this gateway.")
+    help_line = "Read this store file instead; it can belong to any workflow."
+    return option("--store", type=click.Path(path_type=Path), help=help_line)(gateway(command))
 
 
 @click.group(invoke_without_command=True)

@@ -112,8 +112,7 @@ async def _proxy_connection(
         Whether the sandbox closed the connection cleanly.
     """
     loop = asyncio.get_running_loop()
-    path = f"/v1/sandboxes/{name}/forward"
-    async with transport.websocket(path, query={"port": str(port)}) as socket:
+    async with transport.websocket(f"/v1/sandboxes/{name}/forward", query={"port": str(port)}) as socket:
         sending = asyncio.ensure_future(_send_to_sandbox(reader, socket))
         is_open = True
 

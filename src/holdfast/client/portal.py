@@ -98,7 +98,8 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     except BaseException:
         if not future.done():
             loop.call_soon_threadsafe(cancel)
-            _wait_for_cleanup(future)
+            with suppress(FutureCancelled, TimeoutError):
+                future.exception(timeout=_CLEANUP_TIMEOUT)
         raise
 
 
@@ -145,13 +146,6 @@ def _copy_outcome(task: asyncio.Task[T], future: Future[T]) -> None:
         future.set_exception(error)
     else:
         future.set_result(task.result())
-
-
-def _wait_for_cleanup(future: Future[Any]) -> None:
-    try:
-        future.exception(timeout=_CLEANUP_TIMEOUT)
-    except (FutureCancelled, TimeoutError):
-        return
 
 
 async def _next(source: AsyncIterator[T]) -> T | object:

@@ -251,8 +251,7 @@ async def wait_until_gone(transport: Transport, name: str, *, timeout: float) ->
             return
 
     try:
-        deadline = Deadline.after(timeout)
-        await _repeat_until(deadline, transport, f"wait until sandbox {name} is gone", follow)
+        await _repeat_until(Deadline.after(timeout), transport, f"wait until sandbox {name} is gone", follow)
     except (TimeoutError, DeadlineExceededError) as error:
         raise WaitTimeoutError(
             f"sandbox {name}: not deleted within {timeout:g} s",

@@ -81,7 +81,7 @@ class ContainerEngine:
         """
         info, version = self._info, self._version
         api_version = str(version.get("ApiVersion", "0.0"))
-        if _version_tuple(api_version) < MIN_API_VERSION:
+        if tuple(int(part) for part in api_version.split(".") if part.isdigit()) < MIN_API_VERSION:
             raise ContainerEngineUnsupportedError(
                 f"container engine: API version {api_version}, but a node needs at least "
                 f"{MIN_API_VERSION[0]}.{MIN_API_VERSION[1]}",
@@ -154,7 +154,3 @@ def _context_endpoint() -> EngineEndpoint | None:
         f"Docker context {name!r}: cannot be used",
         hint="Choose one of `docker context ls`, or set DOCKER_HOST.",
     )
-
-
-def _version_tuple(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdigit())

@@ -113,21 +113,13 @@ def pull_image(
         try:
             for message in engine.client.pull(reference, stream=True, decode=True, auth_config=auth):
                 _raise_if_error(message, f"pulling {reference}")
-                _report_progress(message, layers, progress)
+                detail = message.get("progressDetail") or {}
+                if message.get("status") == "Downloading" and detail.get("total"):
+                    layers[str(message.get("id"))] = (int(detail["current"]), int(detail["total"]))
+                    done, total = (sum(column) for column in zip(*layers.values(), strict=True))
+                    progress(f"{done / 1e6:.0f} of {total / 1e6:.0f} MB", done / total)
         except docker.errors.NotFound as error:
             raise ImageNotFoundError(f"image {reference}: not found in its registry") from error
-
-
-def _report_progress(
-    message: Mapping[str, Any],
-    layers: dict[str, tuple[int, int]],
-    progress: Callable[[str, float | None], None],
-) -> None:
-    detail = message.get("progressDetail") or {}
-    if message.get("status") == "Downloading" and detail.get("total"):
-        layers[str(message.get("id"))] = (int(detail["current"]), int(detail["total"]))
-        done, total = (sum(column) for column in zip(*layers.values(), strict=True))
-        progress(f"{done / 1e6:.0f} of {total / 1e6:.0f} MB", done / total)
 
 
 def _raise_if_error(message: Mapping[str, Any], operation: str) -> None:

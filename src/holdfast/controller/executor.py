@@ -111,15 +111,14 @@ class ActionExecutor:
         return changed
 
     async def write_status(self, obj: dict[str, Any], status: dict[str, Any] | None) -> bool:
-        """Write the changed part of a status; returns whether there was any."""
-        patch = {} if status is None else merge_patch(obj.get("status") or {}, status)
-        if not patch:
+        """Write a status if it has changed; returns whether it has."""
+        if status is None or not merge_patch(obj.get("status") or {}, status):
             return False
         self._count_write("status")
         # Without a resourceVersion: a concurrent change of the spec must not cause a conflict. The uid
         # protects a successor of the same name.
         target = ActionTarget.from_object(obj)
-        response = await self._objects.patch(patch={"status": patch}, subresource="status", **asdict(target))
+        response = await self._objects.patch(patch={"status": status}, subresource="status", **asdict(target))
         self._record_response(response, target, obj)
         return True
 

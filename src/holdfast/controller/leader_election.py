@@ -141,10 +141,9 @@ class LeaderElector:
 
     async def _patch(self, spec: dict[str, Any], lease: dict[str, Any]) -> dict[str, Any] | None:
         """Patch the Lease, unless it has changed since it was read."""
-        version = lease["metadata"]["resourceVersion"]
         # With the resourceVersion, the API server accepts only one of two processes that take the Lease at
         # the same time.
-        patch = {"metadata": {"resourceVersion": version}, "spec": spec}
+        patch = {"metadata": {"resourceVersion": lease["metadata"]["resourceVersion"]}, "spec": spec}
         return await self._objects.patch("Lease", self._name, patch, namespace=self._namespace)
 
 

@@ -151,9 +151,9 @@ class Manager:
             self._objects, workers=options.workers, enforces_policies=options.enforces_policies
         )
         self._state = "starting"
-        self._elector = LeaderElector(
-            self._objects, options.lease_namespace, options.lease_name, options.identity or _random_identity()
-        )
+        # By default an identity that no other process has.
+        identity = options.identity or f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
+        self._elector = LeaderElector(self._objects, options.lease_namespace, options.lease_name, identity)
         self._controller.metrics.add_gauge(
             "leader", "1 if this process is the leader.", lambda: float(self._elector.is_leader)
         )
@@ -222,11 +222,6 @@ async def _create_client(options: ControllerOptions) -> Any:
     watches = len(WATCHED_RESOURCES) * max(1, len(options.namespaces))
     tune_client(api, connections=options.workers + watches + _EXTRA_CONNECTIONS)
     return api
-
-
-def _random_identity() -> str:
-    """Return an identity that no other process has."""
-    return f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
 
 
 def _stop_event_on_signals() -> asyncio.Event:

@@ -113,8 +113,7 @@ def plan_upgrade(
     name: str, *, resolved: ResolvedSettings | None = None, options: UpOptions | None = None
 ) -> Plan:
     """Preview `upgrade`."""
-    requested = GatewayContext(name, resolved, options)
-    gateway, rollback = _engine_call(requested, state_machine.resolve_direction)
+    gateway, rollback = _engine_call(GatewayContext(name, resolved, options), state_machine.resolve_direction)
     scope, steps = state_machine.select_plan(gateway, rollback)
     return Workflow(scope, steps).plan(store=SQLiteStore(gateway.files.state))
 

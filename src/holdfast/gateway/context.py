@@ -136,14 +136,15 @@ class GatewayContext:
         # has the ports and settings to keep.
         container = self.container() or self.parked_container()
         port = self._port(container, "port", self.contract.api_port, ())
+        published = _published_port(container, self.contract.api_port)
         return GatewaySpec(
             name=self.name,
             image=self._image(container),
             port=port,
             gateway_port=self._port(container, "gateway_port", self.contract.gateway_port, (port,)),
-            listen=self._from_container("listen", self._container_listen(container)),
+            listen=self._from_container("listen", published and (published[0] or LOOPBACK)),
             api_names=self._from_container(
-                "api_names", self._container_api_names(container) if container else None
+                "api_names", self._container_api_names(container, published) if container else None
             ),
             gpus=self._from_container("gpus", container.gpus if container else None),
         )
@@ -247,12 +248,9 @@ class GatewayContext:
             return getattr(self.settings, key)
         return current if current is not None else getattr(self.metadata or self.settings, key)
 
-    def _container_listen(self, container: ContainerView | None) -> str | None:
-        published = _published_port(container, self.contract.api_port)
-        return (published[0] or LOOPBACK) if published is not None else None
-
-    def _container_api_names(self, container: ContainerView) -> tuple[str, ...]:
-        published = _published_port(container, self.contract.api_port)
+    def _container_api_names(
+        self, container: ContainerView, published: tuple[str, int] | None
+    ) -> tuple[str, ...]:
         listen = published[0] if published is not None else ""  # container_config adds it to the names
         names = container.environment.get(self.contract.sans_variable, "")
         return tuple(name for name in names.split(",") if name and name != listen)

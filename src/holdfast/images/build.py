@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.events import EventBus
-    from holdfast.images.image_toml import EmbeddedImage, GoModule
+    from holdfast.images.image_toml import EmbeddedImage
     from holdfast.workflow import StepContext
 
 
@@ -234,7 +234,9 @@ def write_layer(recipe: Recipe, target: Path, *, rootfs: Path, binaries: Path | 
         for folder in source.directories:
             layer.add_directory(folder, owner=_parse_owner(source.config.user))
         if binaries is not None and source.go is not None:
-            _add_binaries(layer, source.go, binaries)
+            for binary in source.go.binaries:
+                if binary.install:
+                    layer.add_file(binary.install, binaries / binary.output, mode=0o755)
         for path, file_target in source.files.items():
             _add_files(layer, recipe.folder / path, file_target)
         for link, destination in source.links.items():
@@ -262,12 +264,6 @@ def _parse_owner(user: str) -> tuple[int, int]:
     """Return uid and gid of the image's user, which owns the image's directories."""
     number, _, group = user.partition(":")
     return (int(number), int(group or number)) if number.isdigit() else (0, 0)
-
-
-def _add_binaries(layer: LayerWriter, module: GoModule, binaries: Path) -> None:
-    for binary in module.binaries:
-        if binary.install:
-            layer.add_file(binary.install, binaries / binary.output, mode=0o755)
 
 
 def _add_files(layer: LayerWriter, source: Path, target: str) -> None:

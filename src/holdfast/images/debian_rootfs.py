@@ -74,8 +74,7 @@ def build_rootfs(debian: DebianRootfs, folder: Path, tools: ToolRunner) -> None:
             tools.on_progress(_PROGRESS_MESSAGES[line], None)
 
     # Fixed timestamps: the same packages give the same layer digest.
-    environment = {"SOURCE_DATE_EPOCH": "0", **_tmpdir_environment(folder)}
-    tools.run(argv, environment=environment, on_line=report)
+    tools.run(argv, environment={"SOURCE_DATE_EPOCH": "0", **_tmpdir_environment(folder)}, on_line=report)
 
 
 def _local_apt_sources(suite: str) -> list[str]:

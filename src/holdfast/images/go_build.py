@@ -32,8 +32,10 @@ def binaries_key(folder: Path, module: GoModule, architecture: str) -> str:
     sources = tree_hashes(
         folder, lambda path: path.suffix in _SOURCE_SUFFIXES and not path.name.endswith("_test.go")
     )
-    others = {"image.toml", *_other_modfiles(folder, module)}
-    sources = [entry for entry in sources if entry[0] not in others]
+    own = module.modfile.removesuffix(".mod")
+    # The module files of other variants do not affect this one.
+    others = {path.name for path in folder.iterdir() if path.suffix in (".mod", ".sum") and path.stem != own}
+    sources = [entry for entry in sources if entry[0] not in others | {"image.toml"}]
     return cache_key("go", version, architecture, sources, module)
 
 
@@ -50,12 +52,6 @@ def build_binaries(folder: Path, module: GoModule, target: Path, tools: ToolRunn
         argv = [go, "build", "-v", *flags, "-o", str(target / binary.output), binary.package]
         tools.run(argv, cwd=folder, environment=_ENVIRONMENT, on_line=counter)
         tools.on_progress(f"linked {binary.output}", counter.fraction)
-
-
-def _other_modfiles(folder: Path, module: GoModule) -> set[str]:
-    """Return the module files of other variants, which do not affect this one."""
-    own = module.modfile.removesuffix(".mod")
-    return {path.name for path in folder.iterdir() if path.suffix in (".mod", ".sum") and path.stem != own}
 
 
 class _CompileProgress:

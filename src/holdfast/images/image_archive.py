@@ -65,18 +65,13 @@ class LayerWriter:
 
     def _add(self, target: str, content: IO[bytes] | None = None, **attributes: Any) -> None:
         name = target.strip("/")
-        self._add_parents(name)
+        # With its parents in turn: a container engine creates missing ones with access for root only.
+        self.add_directory(name.rpartition("/")[0])
         entry = tarfile.TarInfo(name)
         entry.mtime = _MTIME
         for attribute, value in attributes.items():
             setattr(entry, attribute, value)
         self._tar.addfile(entry, content)
-
-    def _add_parents(self, name: str) -> None:
-        """Add all parent directories: a container engine creates missing ones with access for root only."""
-        parts = name.split("/")[:-1]
-        for depth in range(1, len(parts) + 1):
-            self.add_directory("/".join(parts[:depth]))
 
 
 def read_tar_member(archive: Path, name: str) -> bytes:

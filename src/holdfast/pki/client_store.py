@@ -131,18 +131,16 @@ class ClientCertificateStore:
 
     def read(self) -> StoredCredentials[ClientIdentity]:
         """Return the current identity, with the problems of its files."""
-        if not self.current.is_symlink():
-            if self.current.exists():
-                return StoredCredentials(
-                    None, (CertificateProblem("unreadable", f"{self.current} is not a symbolic link"),)
-                )
-            return StoredCredentials(None, (CertificateProblem("absent", "no client certificates yet"),))
         number = self._current_generation()
-        if number is None:
-            return StoredCredentials(
-                None, (CertificateProblem("unreadable", f"{self.current} does not point to a generation"),)
-            )
-        return self._read_generation(self._generation_path(number))
+        if number is not None:
+            return self._read_generation(self._generation_path(number))
+        if self.current.is_symlink():
+            problem = CertificateProblem("unreadable", f"{self.current} does not point to a generation")
+        elif self.current.exists():
+            problem = CertificateProblem("unreadable", f"{self.current} is not a symbolic link")
+        else:
+            problem = CertificateProblem("absent", "no client certificates yet")
+        return StoredCredentials(None, (problem,))
 
     def write(self, identity: ClientIdentity) -> bool:
         """Switch to a new generation and keep the old one; return False if it is already in use."""

@@ -161,7 +161,7 @@ def _key_pair_problems(
 ) -> Iterator[CertificateProblem]:
     what = f"the {role} certificate"
     certificate = parse_certificate(pair.certificate, what)
-    key = _parse_private_key(pair.key, f"the {role} key")
+    key = _parse_pem(pair.key, f"the {role} key", b"PRIVATE KEY-----", _load_public_half)
     if isinstance(key, CertificateProblem):
         yield key
     if isinstance(certificate, CertificateProblem):
@@ -218,11 +218,6 @@ def parse_certificate(pem: bytes, what: str) -> ParsedCertificate | CertificateP
     return _parse_pem(pem, what, b"CERTIFICATE-----", _load_certificate)
 
 
-def _parse_private_key(pem: bytes, what: str) -> bytes | CertificateProblem:
-    """The public half of a PEM private key, as DER; the private key itself is not kept."""
-    return _parse_pem(pem, what, b"PRIVATE KEY-----", _load_public_half)
-
-
 def _parse_pem(
     pem: bytes, what: str, label: bytes, load: Callable[[bytes], ParsedT]
 ) -> ParsedT | CertificateProblem:
@@ -242,6 +237,7 @@ def _parse_pem(
 
 
 def _load_public_half(pem: bytes) -> bytes:
+    """The public half of a PEM private key, as DER; the private key itself is not kept."""
     return _public_key_der(serialization.load_pem_private_key(pem, password=None).public_key())
 
 

@@ -65,8 +65,7 @@ class Ownership(Enum):
 def resolve_ownership(obj: Mapping[str, Any], sandbox: Mapping[str, Any]) -> Ownership:
     """Determine whether a sandbox owns an object, may adopt it, or must leave it alone."""
     # A controller reference outweighs every label: two controllers must not manage the same object.
-    controller = controller_of(obj)
-    if controller is not None:
+    if controller_of(obj) is not None:
         return Ownership.OWNED if is_controlled_by(obj, sandbox) else Ownership.FOREIGN
     labels = obj["metadata"].get("labels") or {}
     tracked = labels.get(NAME_HASH_LABEL) == name_hash(sandbox["metadata"]["name"])

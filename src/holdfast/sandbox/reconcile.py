@@ -81,8 +81,7 @@ def reconcile_sandbox(observed: ObservedSandbox) -> Decision:
         decision = _reconcile_suspended(observed, pod)
         actions = (*decision.actions, *pvc_actions, *service_actions)
     else:
-        problem = _most_severe(api_problem, pvc_problem, service_problem)
-        decision = _reconcile_running(observed, pod, problem)
+        decision = _reconcile_running(observed, pod, _most_severe(api_problem, pvc_problem, service_problem))
         # The pod goes last: an error ends the sequence, and a pod without its PVCs cannot start.
         actions = (*pvc_actions, *service_actions, *decision.actions)
     return msgspec.structs.replace(decision, actions=actions)
@@ -192,8 +191,7 @@ def _reconcile_expired(observed: ObservedSandbox) -> Decision:
         suspended = _suspended_condition(observed, owned[0] if owned else _find_pod_by_name(observed))
     # Report first: clients must see why the pod disappears, also after a crash between the writes.
     if not lifecycle.is_marked_expired(observed.sandbox):
-        decision = _build_decision(observed, (), ready, suspended)
-        return msgspec.structs.replace(decision, requeue_after=0.0)
+        return msgspec.structs.replace(_build_decision(observed, (), ready, suspended), requeue_after=0.0)
     actions: list[Action] = [Delete.of(pod) for pod in owned if not is_being_deleted(pod)]
     if observed.service is not None and is_controlled_by(observed.service, observed.sandbox):
         actions.append(Delete.of(observed.service))

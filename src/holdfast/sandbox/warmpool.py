@@ -94,8 +94,7 @@ def warm_pool_error_status(observed: ObservedWarmPool, message: str) -> dict[str
     if is_being_deleted(observed.pool):
         return None
     fresh, _ = _partition_sandboxes(observed)
-    error = not_ready_condition(SandboxReason.RECONCILER_ERROR, message)
-    return _build_status(observed, fresh, error)
+    return _build_status(observed, fresh, not_ready_condition(SandboxReason.RECONCILER_ERROR, message))
 
 
 def needs_replacement(

@@ -148,7 +148,8 @@ def _from_cluster_refusal(error: ApiRequestRejectedError) -> ApiError:
     if status in (_BAD_REQUEST, _UNPROCESSABLE):
         # The server has parsed the request: the API server rejects its content.
         return unprocessable("invalid", message or error.message, "Correct the request.")
-    if status == _FORBIDDEN and _is_admission_refusal(message):
+    # Not from RBAC rules, but from a quota or an admission policy.
+    if status == _FORBIDDEN and message and _RBAC_DENIAL.search(message) is None:
         hint = "A quota or admission policy forbids it: change the request or the policy."
         return unprocessable("forbidden", message, hint)
     if status == _GONE:
@@ -159,8 +160,3 @@ def _from_cluster_refusal(error: ApiRequestRejectedError) -> ApiError:
         return ApiError(_NOT_FOUND, "not-found", message or error.message)
     _log.error("the cluster rejected a request: %s", error)
     return ApiError(_INTERNAL_ERROR, error.code, error.message, error.hint)
-
-
-def _is_admission_refusal(message: str) -> bool:
-    """Return whether a 403 comes from a quota or admission policy, not from RBAC rules."""
-    return bool(message) and _RBAC_DENIAL.search(message) is None

@@ -90,7 +90,9 @@ def assert_recovers(rng, home, tmp_path):
     copies = {
         str(copy) for copy in tmp_path.glob("s.db.damaged-*") if not copy.name.endswith(("-wal", "-shm"))
     }
-    assert copies == {event.aside for event in told}, "a set-aside was not reported, or a report has no file"
+    assert copies == {event.backup_path for event in told}, (
+        "a set-aside was not reported, or a report has no file"
+    )
     return bool(told)
 
 

@@ -33,8 +33,8 @@ def test_lifecycle_commands_print_json(sandbox):
     assert error_body(sandbox("delete", "a", "--yes", "--json")) == {
         "deleted": True,
         "workspace": "none",
-        "claim": None,
-        "claims": [],
+        "pvc": None,
+        "pvcs": [],
     }
     assert error_body(sandbox("wait", "a", "--for", "deleted", "--json")) == {"name": "a", "deleted": True}
     assert error_body(sandbox("list", "--json"))["sandboxes"] == []

@@ -93,8 +93,8 @@ def image(monkeypatch):
     """The image as the engine would show it; its id is what a test changes."""
     view = {"id": "sha256:" + "1" * 64}
     monkeypatch.setattr(
-        "holdfast.gateway.cluster.rollout.find_image",
-        lambda _engine, _reference: ImageView(id=view["id"], labels={}, architecture="amd64", size=1),
+        "holdfast.gateway.cluster.rollout.find_gateway_image",
+        lambda _gateway: ImageView(id=view["id"], labels={}, architecture="amd64", size=1),
     )
     return view
 

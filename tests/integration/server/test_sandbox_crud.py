@@ -138,7 +138,7 @@ def test_delete_reports_data_retention(server, objects, namespace, reconciler, n
     reconciler.reconcile(name)
     assert server.request_json("GET", f"{ROOT}/{name}")[1]["workspace"]["phase"] == "Pending"
     status, said = server.request_json("DELETE", f"{ROOT}/{name}")
-    named = {"claim": f"workspace-{name}", "claims": [f"workspace-{name}"]}
+    named = {"pvc": f"workspace-{name}", "pvcs": [f"workspace-{name}"]}
     assert (status, said) == (200, {"deleted": True, "workspace": "deleted", **named})
     assert stored_object(objects, namespace, name) is None
     server.request_json("POST", ROOT, {"name": f"{name}-x", "workspace": False})
@@ -151,7 +151,7 @@ def test_kept_workspace_is_unowned_until_sandbox_is_recreated(server, objects, n
     owned = pvc_of(objects, namespace, name)
     assert owned["metadata"]["ownerReferences"]
     said = server.request_json("DELETE", f"{ROOT}/{name}?keep_workspace=true")[1]
-    assert (said["workspace"], said["claim"]) == ("kept", f"workspace-{name}")
+    assert (said["workspace"], said["pvc"]) == ("kept", f"workspace-{name}")
     kept = pvc_of(objects, namespace, name)
     assert kept["metadata"]["uid"] == owned["metadata"]["uid"]
     assert not kept["metadata"].get("ownerReferences")
@@ -193,7 +193,7 @@ def test_create_during_delete_keeps_data(server, objects, namespace, reconciler,
     reconciler.reconcile(name)
     assert not pvc_of(objects, namespace, name)["metadata"].get("ownerReferences")
     said = server.request_json("DELETE", f"{ROOT}/{name}?keep_workspace=true")[1]
-    assert (said["workspace"], said["claims"]) == ("kept", [f"workspace-{name}"])
+    assert (said["workspace"], said["pvcs"]) == ("kept", [f"workspace-{name}"])
     # One without a workspace leaves it to the next that wants one.
     assert server.request_json("POST", ROOT, {"name": name, "workspace": False})[0] == 201
     assert pvc_of(objects, namespace, name)["metadata"]["labels"][KEPT_WORKSPACE_LABEL] == name_hash(name)
@@ -231,7 +231,7 @@ def test_every_pvc_of_sandbox_is_kept_and_named(server, objects, namespace, reco
     reconciler.reconcile(name)
     names = [f"{each}-{name}" for each in ("workspace", "data", "cache")]
     assert server.request_json("DELETE", f"{ROOT}/{name}?keep_workspace=true")[1] == {
-        "deleted": True, "workspace": "kept", "claim": names[0], "claims": names,
+        "deleted": True, "workspace": "kept", "pvc": names[0], "pvcs": names,
     }  # fmt: skip
     for each in names:
         found = objects.get("PersistentVolumeClaim", each, namespace=namespace)
@@ -246,7 +246,7 @@ def test_terminating_pvc_is_not_reported_as_kept(server, objects, namespace, rec
     objects.patch("PersistentVolumeClaim", f"workspace-{name}", waiting, **place)
     objects.delete("PersistentVolumeClaim", f"workspace-{name}", **place)
     said = server.request_json("DELETE", f"{ROOT}/{name}?keep_workspace=true")[1]
-    assert (said["workspace"], said["claims"]) == ("deleted", [f"workspace-{name}"])
+    assert (said["workspace"], said["pvcs"]) == ("deleted", [f"workspace-{name}"])
     gone = {"metadata": {"finalizers": None}}
     objects.patch("PersistentVolumeClaim", f"workspace-{name}", gone, **place)
 
@@ -345,16 +345,16 @@ def test_template_sandbox_is_created_through_claim(server, objects, namespace, n
     assert refused[0] == 422
     body = {"name": name, "template": name, "labels": {"team": "blue"}}
     status, shown = server.request_json("POST", ROOT, body)
-    assert (status, shown["name"], shown["phase"], shown["claim"]) == (201, name, "Pending", name)
+    assert (status, shown["name"], shown["phase"], shown["sandbox_claim"]) == (201, name, "Pending", name)
     assert server.request_json("POST", ROOT, body)[0] == 200
     made = stored_object(objects, namespace, name, "SandboxClaim", EXTENSIONS_API_VERSION)
     assert made["spec"]["warmPoolRef"]["name"] == f"p-{name}"
-    assert server.request_json("GET", f"{ROOT}/{name}")[1]["claim"] == name
+    assert server.request_json("GET", f"{ROOT}/{name}")[1]["sandbox_claim"] == name
     status, problem = server.request_json("POST", ROOT, {"name": name})
     assert (status, problem["code"]) == (409, "sandbox-differs")
     assert "created from a template" in problem["message"]
     assert stored_object(objects, namespace, name) is None
-    nothing = {"workspace": "none", "claim": None, "claims": []}
+    nothing = {"workspace": "none", "pvc": None, "pvcs": []}
     assert server.request_json("DELETE", f"{ROOT}/{name}")[1] == {"deleted": True, **nothing}
     assert stored_object(objects, namespace, name, "SandboxClaim", EXTENSIONS_API_VERSION) is None
 

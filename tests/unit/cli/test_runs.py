@@ -230,7 +230,7 @@ def test_clean_keeps_and_names_set_aside_files(finished_run, home):
     cleaned = json.loads(call("clean", "--damaged", "--json").output)
     assert cleaned["deleted"] == []
     (damage,) = cleaned["damage"]
-    assert Path(damage["aside"]).exists()
+    assert Path(damage["backup_path"]).exists()
     path.write_bytes(b"")
     assert "was damaged" in call("clean").output
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
@@ -62,11 +63,28 @@ func (d Directories) Provision(_ context.Context, options controller.ProvisionOp
 			return nil, controller.ProvisioningFinished, fmt.Errorf("PVC %s/%s: access mode %s is not supported", pvc.Namespace, pvc.Name, mode)
 		}
 	}
+	if err := d.checkSize(pvc); err != nil {
+		return nil, controller.ProvisioningFinished, err
+	}
 	path := filepath.Join(d.Parent, strings.Join([]string{options.PVName, pvc.Namespace, pvc.Name}, "_"))
 	if err := createDirectory(path); err != nil {
 		return nil, controller.ProvisioningFinished, err
 	}
 	return d.volume(options, path), controller.ProvisioningFinished, nil
+}
+
+// checkSize returns an error for a PVC that is larger than the disk. Directories have no size of their own, so a PVC that
+// fits is not limited to its size.
+func (d Directories) checkSize(pvc *v1.PersistentVolumeClaim) error {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(d.Parent, &disk); err != nil {
+		return err
+	}
+	size, total := pvc.Spec.Resources.Requests[v1.ResourceStorage], int64(disk.Blocks)*disk.Bsize
+	if size.Value() > total {
+		return fmt.Errorf("PVC %s/%s: requests %s, but the disk has %d GiB", pvc.Namespace, pvc.Name, size.String(), total>>30)
+	}
+	return nil
 }
 
 // createDirectory returns when the directory is on the disk: the API server stores the PV durably, and a PV must not outlive

@@ -67,9 +67,10 @@ func TestRepeatedProvisionKeepsFiles(t *testing.T) {
 
 func TestUnsupportedPVCsAreRefused(t *testing.T) {
 	d := Directories{Node: "n1", Parent: t.TempDir()}
-	shared, selected := request(v1.ReadWriteMany), request(v1.ReadWriteOnce)
+	shared, selected, huge := request(v1.ReadWriteMany), request(v1.ReadWriteOnce), request(v1.ReadWriteOnce)
+	huge.PVC.Spec.Resources.Requests[v1.ResourceStorage] = resource.MustParse("1Ei")
 	selected.PVC.Spec.Selector = &metav1.LabelSelector{}
-	for want, options := range map[string]controller.ProvisionOptions{"ReadWriteMany": shared, "selector": selected} {
+	for want, options := range map[string]controller.ProvisionOptions{"ReadWriteMany": shared, "selector": selected, "the disk has": huge} {
 		if _, _, err := d.Provision(context.Background(), options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}

@@ -66,8 +66,7 @@ async def _forward_ports(sandbox: Sandbox, ports: tuple[tuple[int, int], ...]) -
             opened = await stack.enter_async_context(client.forward(remote, local, on_error=on_error))
             host, port = opened.address
             body = {"sandbox": client.name, "address": host, "local_port": port, "remote_port": remote}
-            line = f"Forwarding {host}:{port} to port {remote} of sandbox {client.name}."
-            print_result(body, [line])
+            print_result(body, [f"Forwarding {host}:{port} to port {remote} of sandbox {client.name}."])
             forwards.append(opened)
         click.echo("Press Ctrl-C to stop.", err=True)
         # Ctrl-C cancels this task; the exit stack then closes all listeners and their connections.

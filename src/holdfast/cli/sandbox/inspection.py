@@ -109,14 +109,14 @@ def _split_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 def _detail_lines(view: SandboxView) -> Iterator[str]:
     workspace = view.workspace
-    size = f"{workspace.size or '?'} in PVC {workspace.claim} ({workspace.phase})" if workspace else "none"
+    size = f"{workspace.size or '?'} in PVC {workspace.pvc} ({workspace.phase})" if workspace else "none"
     fields = [
         ("sandbox", view.name), ("id", view.id), ("phase", str(view.phase)), ("reason", view.reason),
         ("message", view.message), ("image", view.image), ("pod", view.pod),
         ("pod ip", ", ".join(view.pod_ips)), ("node", view.node),
         ("workspace", size),
         ("on delete", ("keep the data" if workspace.kept else "delete the data") if workspace else ""),
-        ("template", view.template), ("claim", view.claim), ("created", view.created),
+        ("template", view.template), ("claimed by", view.sandbox_claim), ("created", view.created),
         ("shutdown", view.shutdown_time),
     ]  # fmt: skip
     yield from (f"{key:<10} {value}" for key, value in fields if value)

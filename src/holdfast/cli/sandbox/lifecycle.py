@@ -126,8 +126,7 @@ def create(  # noqa: PLR0913 (one for each option)
         if wait:
             view = _wait_until_ready(renderer, sandbox, timeout, min_ready_seconds)
     state = str(view.phase).lower() if wait else "created"
-    lines = [f"Sandbox {name} is {state}.", *view.notes, f"holdfast sandbox connect {name}"]
-    print_result(view, lines)
+    print_result(view, [f"Sandbox {name} is {state}.", *view.notes, f"holdfast sandbox connect {name}"])
 
 
 @click.command()
@@ -265,16 +264,16 @@ def _planned_data_outcome(view: SandboxView, *, keep: bool) -> str:
     if view.workspace is None:
         return "it has no workspace"
     if keep or view.workspace.kept:
-        return f"its data is kept in PVC {view.workspace.claim}"
-    return f"all data in its workspace (PVC {view.workspace.claim}) is deleted"
+        return f"its data is kept in PVC {view.workspace.pvc}"
+    return f"all data in its workspace (PVC {view.workspace.pvc}) is deleted"
 
 
 def _deletion_summary(name: str, deletion: DeletionResult) -> str:
     if not deletion.deleted:
         return f"Sandbox {name} does not exist."
-    claims = deletion.claims or [str(deletion.claim)]
+    pvcs = deletion.pvcs or [str(deletion.pvc)]
     outcomes = {
-        "kept": f"Its data is kept in PVC {', '.join(claims)}.",
+        "kept": f"Its data is kept in PVC {', '.join(pvcs)}.",
         "deleted": "Its workspace is deleted.",
         "none": "It had no workspace.",
         "unknown": "The response was lost; its workspace may still exist.",

@@ -73,8 +73,7 @@ class RevertBackoff:
         last = self._last_identical(action) if isinstance(action, Patch) else None
         if last is None:
             return 0.0
-        delay = _BACKOFF.delay(last.attempts, 0.0, random_fraction)
-        return last.applied_at + delay - self._clock()
+        return last.applied_at + _BACKOFF.delay(last.attempts, 0.0, random_fraction) - self._clock()
 
     def _last_identical(self, action: Patch) -> _AppliedPatch | None:
         last = self._applied.get(action.target.uid)

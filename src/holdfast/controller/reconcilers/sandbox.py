@@ -75,8 +75,7 @@ class SandboxReconciler:
             failed = reconcile_sandbox(self._observe(sandbox, api_error=error.message))
             await self._executor.write_status(sandbox, failed.status)
             raise
-        created_kinds = [one.manifest["kind"] for one in decision.actions if isinstance(one, Create)]
-        creates_pod = "Pod" in created_kinds
+        creates_pod = "Pod" in [one.manifest["kind"] for one in decision.actions if isinstance(one, Create)]
         if _patches_spec(decision.actions, sandbox):
             # Continue immediately: the watch event only repeats the response.
             return REQUEUE_NOW

@@ -66,9 +66,7 @@ class WarmPoolReconciler:
             observed = msgspec.structs.replace(observed, sandboxes=sandboxes)
             await self._executor.write_status(pool, warm_pool_error_status(observed, error.message))
             raise
-        if changed:
-            return REQUEUE_NOW
-        if await self._executor.write_status(pool, decision.status):
+        if changed or await self._executor.write_status(pool, decision.status):
             # The response may contain an edit of the spec, whose watch event is then ignored.
             return REQUEUE_NOW
         return None if decision.requeue_after is None else max(REQUEUE_SOON, decision.requeue_after)

@@ -232,8 +232,7 @@ class RunSmokeTest(ClusterStep):
         # On a new cluster the default service account appears a moment after its namespace.
         wait("ServiceAccount", "default", _service_account_exists)
         ctx.check_lock()
-        storage_class = self.gateway.settings.workspace.storage_class
-        objects.ensure(_pvc_manifest(storage_class), namespace=self.namespace)
+        objects.ensure(_pvc_manifest(self.gateway.settings.workspace.storage_class), namespace=self.namespace)
         objects.ensure(_pod_manifest(), namespace=self.namespace)
         wait("Pod", POD_NAME, report_changes(pod_succeeded, ctx.progress))
 

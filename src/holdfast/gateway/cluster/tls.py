@@ -143,8 +143,7 @@ class _TlsStep(ClusterStep):
         if not validation.is_valid:
             # Only for an invalid bundle: a valid one is kept in any case, and needs no further request.
             policy = self.call_policy(ctx).replace(retry_on=ApiUnreachableError)
-            skew = policy.call(api_server_clock_skew, self.gateway)
-            check_clock_skew(self.gateway.name, skew)
+            check_clock_skew(self.gateway.name, policy.call(api_server_clock_skew, self.gateway))
         check_certificate_times(validation, settings.namespace)
         return validation
 

@@ -191,8 +191,7 @@ def with_tag(reference: str) -> str:
             f"{reference}: an image in the node needs a name and tag, not a digest",
             hint="Give it a name with docker tag, and push that name.",
         )
-    last = reference.rpartition("/")[2]
-    return reference if ":" in last else f"{reference}:latest"
+    return reference if ":" in reference.rpartition("/")[2] else f"{reference}:latest"
 
 
 def full_image_name(reference: str) -> str:

@@ -107,7 +107,9 @@ class StartContainer(GatewayStep):
                 return
             spec = self.gateway.published_spec()
             taken = conflicting_ports(str(error), spec)
-            message = self._conflict_message(taken)
+            port, engine = next(iter(taken.values())), self.gateway.engine
+            owner = port_owner(engine, port) if engine.is_local else "another program"
+            message = f"port {port} is already in use by {owner}"
             if not self._may_change_ports(taken):
                 option = "--port N, or --port auto" if "port" in taken else "the setting gateway_port"
                 raise PortInUseError(
@@ -153,11 +155,6 @@ class StartContainer(GatewayStep):
         new_spec = self.gateway.with_free_ports(spec, taken)
         remove_container(self.gateway.engine, self.gateway.object_name)
         create_node_container(self.gateway, new_spec, image)
-
-    def _conflict_message(self, taken: dict[str, int]) -> str:
-        port = next(iter(taken.values()))
-        owner = port_owner(self.gateway.engine, port) if self.gateway.engine.is_local else "another program"
-        return f"port {port} is already in use by {owner}"
 
 
 def conflicting_ports(message: str, spec: GatewaySpec) -> dict[str, int]:

@@ -83,8 +83,7 @@ class CheckDataVersion(GatewayStep):
         return None
 
     def _check_version(self, version: str) -> None:
-        target = target_kubernetes_version(self.gateway)
-        check_data_version(version, target, self.gateway.spec.image)
+        check_data_version(version, target_kubernetes_version(self.gateway), self.gateway.spec.image)
 
 
 class FinishInterruptedRollback(GatewayStep):

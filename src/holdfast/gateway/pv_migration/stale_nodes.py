@@ -62,8 +62,7 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def node_names(self) -> frozenset[str]:
         """Names and hostnames of all nodes, stale ones included."""
-        nodes = (*self.members, *self.stale)
-        return frozenset(name for node in nodes for name in (node.name, node.hostname))
+        return frozenset(name for node in (*self.members, *self.stale) for name in (node.name, node.hostname))
 
 
 def classify_nodes(nodes: Sequence[NodeView], *, gateway: str, hostname: str) -> Membership:

@@ -62,10 +62,6 @@ def _parse_seconds(raw: Any, _base: Path) -> Any:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _parse_ipv4(raw: Any, _base: Path) -> str:
-    return str(ipaddress.IPv4Address(_text(raw)))
-
-
 def _parse_image(raw: Any, _base: Path) -> str:
     return validate_reference(_text(raw))
 
@@ -200,7 +196,7 @@ IMAGES = ValueType("image references, as a list or separated by commas", _list_o
 PORT = ValueType(
     "a port from 1 to 65535, or auto", lambda raw, _base: raw.lower() if isinstance(raw, str) else raw
 )
-IPV4 = ValueType("an IPv4 address", _parse_ipv4)
+IPV4 = ValueType("an IPv4 address", lambda raw, _base: str(ipaddress.IPv4Address(_text(raw))))
 SERVER_NAMES = ValueType(
     "host names and IP addresses, as a list or separated by commas", _list_of(_parse_server_name)
 )

@@ -257,8 +257,7 @@ def _with_image(gateway: GatewayContext, image: str | None) -> GatewayContext:
         settings = msgspec.structs.replace(settings, timeouts=timeouts)
     # A new context: cached values such as `spec` were resolved for the other image.
     resolved = msgspec.structs.replace(gateway.resolved, settings=settings)
-    options = UpOptions(remote=gateway.options.remote)
-    return GatewayContext(gateway.name, resolved, options, is_upgrade=True)
+    return GatewayContext(gateway.name, resolved, UpOptions(remote=gateway.options.remote), is_upgrade=True)
 
 
 def _failure_reason(gateway: GatewayContext, error: errors.HoldfastError) -> str:

@@ -199,8 +199,7 @@ def _reconcile_bound(
     reference: dict[str, Any] = {"name": name}
     if ips := (sandbox.get("status") or {}).get("podIPs"):
         reference["podIPs"] = ips
-    status = _build_status(observed, conditions, reference)
-    return Decision(actions=tuple(actions), status=status)
+    return Decision(actions=tuple(actions), status=_build_status(observed, conditions, reference))
 
 
 def _mirror_ready_condition(sandbox: Mapping[str, Any]) -> ConditionUpdate:
@@ -208,8 +207,7 @@ def _mirror_ready_condition(sandbox: Mapping[str, Any]) -> ConditionUpdate:
     if has_condition(sandbox, ConditionType.READY):
         return ConditionUpdate(ConditionType.READY, "True", ready["reason"], ready.get("message", ""))
     reason = ready.get("reason") or SandboxClaimReason.SANDBOX_NOT_READY
-    message = ready.get("message") or "the sandbox is not ready"
-    return not_ready_condition(reason, message)
+    return not_ready_condition(reason, ready.get("message") or "the sandbox is not ready")
 
 
 def _mirror_finished_condition(obj: Mapping[str, Any]) -> ConditionUpdate:
@@ -317,8 +315,7 @@ def _not_ready_decision(
     if find_condition(observed.sandbox_claim, ConditionType.FINISHED):
         conditions.append(_mirror_finished_condition(observed.sandbox_claim))
     reference = (observed.sandbox_claim.get("status") or {}).get("sandbox")
-    status = _build_status(observed, conditions, reference)
-    return Decision(actions=actions, status=status)
+    return Decision(actions=actions, status=_build_status(observed, conditions, reference))
 
 
 def _build_status(

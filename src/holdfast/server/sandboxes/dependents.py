@@ -104,8 +104,7 @@ async def ensure_network_policy(cluster: NamespaceClient, policy: dict[str, Any]
 
     An identical policy without an owner comes from an interrupted request and is reused.
     """
-    live = await _create_network_policy(cluster, policy)
-    owners = owner_uids(live)
+    owners = owner_uids(await _create_network_policy(cluster, policy))
     if not owners:
         return
     sandbox = await cluster.get("Sandbox", sandbox_name)

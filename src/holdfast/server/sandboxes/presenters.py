@@ -74,7 +74,7 @@ def present_sandbox(
         node=status.get("nodeName"),
         workspace=workspace,
         shutdown_time=_shutdown_time(sandbox_claim) if sandbox_claim else sandbox["spec"].get("shutdownTime"),
-        claim=claim,
+        sandbox_claim=claim,
         template=annotations.get(TEMPLATE_REF_ANNOTATION),
         failed_pods="Recreate" if recreates_failed_pods(sandbox) else "Keep",
         notes=_notes(sandbox, workspace),
@@ -92,7 +92,7 @@ def present_sandbox_claim(sandbox_claim: Mapping[str, Any]) -> SandboxView:
         **_common_fields(sandbox_claim, (phase, ready.get("reason", ""), ready.get("message", ""))),
         name=metadata["name"],
         shutdown_time=_shutdown_time(sandbox_claim),
-        claim=metadata["name"],
+        sandbox_claim=metadata["name"],
     )
 
 
@@ -203,7 +203,7 @@ def _present_workspace(sandbox: Mapping[str, Any], pvc: Mapping[str, Any] | None
     spec = _pvc_templates(sandbox)[0]["spec"]
     size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     view = WorkspaceView(
-        claim=name,
+        pvc=name,
         size=None if size is None else str(size),
         storage_class=spec.get("storageClassName"),
         phase="Missing",

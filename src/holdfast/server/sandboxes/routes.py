@@ -65,6 +65,9 @@ def problem_responses(*statuses: int) -> dict[int, ResponseSpec]:
     }
 
 
+_CHANGE_RESPONSES: dict[str, Any] = {"status_code": 200, "responses": problem_responses(404, 409)}
+
+
 class SandboxRoutes(Controller):
     """Create, read, suspend, resume and delete sandboxes."""
 
@@ -109,8 +112,7 @@ class SandboxRoutes(Controller):
         "/{name:str}/suspend",
         summary="Suspend: delete the pod, keep the workspace",
         operation_id="suspendSandbox",
-        status_code=200,
-        responses=problem_responses(404, 409),
+        **_CHANGE_RESPONSES,
     )
     async def suspend(self, service: SandboxService, name: SandboxName) -> SandboxView:
         return await service.set_operating_mode(name, OperatingMode.SUSPENDED)
@@ -119,8 +121,7 @@ class SandboxRoutes(Controller):
         "/{name:str}/resume",
         summary="Resume: start a new pod on the same workspace",
         operation_id="resumeSandbox",
-        status_code=200,
-        responses=problem_responses(404, 409),
+        **_CHANGE_RESPONSES,
     )
     async def resume(self, service: SandboxService, name: SandboxName) -> SandboxView:
         return await service.set_operating_mode(name, OperatingMode.RUNNING)
@@ -129,8 +130,7 @@ class SandboxRoutes(Controller):
         "/{name:str}",
         summary="Delete a sandbox and report what happened to its data",
         operation_id="deleteSandbox",
-        status_code=200,
-        responses=problem_responses(404, 409),
+        **_CHANGE_RESPONSES,
     )
     async def remove(
         self, service: SandboxService, name: SandboxName, keep_workspace: _KeepWorkspace = False

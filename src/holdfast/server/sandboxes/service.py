@@ -310,7 +310,7 @@ def _deletion_result(
     if not names:
         return DeletionResult(deleted=deleted, workspace="none")
     return DeletionResult(
-        deleted=deleted, workspace="deleted" if deleted_pvcs else "kept", claim=names[0], claims=names
+        deleted=deleted, workspace="deleted" if deleted_pvcs else "kept", pvc=names[0], pvcs=names
     )
 
 

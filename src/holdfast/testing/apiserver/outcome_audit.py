@@ -29,6 +29,7 @@ ReportedOutcome: TypeAlias = Literal["not done", "unknown", "absent"]
 ObjectValue: TypeAlias = int | None
 
 WORKLOAD_LABEL = "holdfast.dev/workload-key"
+STUCK_AFTER_SECONDS = 600.0
 
 
 class WorkloadCall(NamedTuple):
@@ -112,8 +113,7 @@ class Ledger:
         if call.verb == "read":
             return
         if reported == "unknown":
-            after = None if call.verb == "delete" else call.value
-            self.possible_values[call.key] |= {after}
+            self.possible_values[call.key] |= {None if call.verb == "delete" else call.value}
         if call.key in self._live:
             self._live.remove(call.key)  # not used again, so that the audit sees the effect of this call
 
@@ -135,8 +135,7 @@ def perform_call(api: Any, namespace: str, call: WorkloadCall) -> Any:
         case "read":
             return api.read_namespaced_config_map(call.name, namespace)
         case "patch":
-            change = {"data": {"value": str(call.value)}}
-            return api.patch_namespaced_config_map(call.name, namespace, change)
+            return api.patch_namespaced_config_map(call.name, namespace, {"data": {"value": str(call.value)}})
         case "delete":
             return api.delete_namespaced_config_map(call.name, namespace)
 
@@ -169,9 +168,8 @@ def run_threads(
     calls: int,
     workers: int = 16,
     seed: int = 0,
-    timeout: float = 600,
 ) -> tuple[list[Ledger], float, int]:
-    """Make calls from threads.
+    """Make calls from threads; those that have not ended after `STUCK_AFTER_SECONDS` count as stuck.
 
     Args:
         api: A CoreV1Api, or a client with its methods.
@@ -180,7 +178,6 @@ def run_threads(
         calls: Number of calls of all workers.
         workers: Number of threads.
         seed: Seed of the calls.
-        timeout: Seconds until unfinished threads count as stuck.
 
     Returns:
         The ledgers, the seconds and the number of stuck threads.
@@ -193,7 +190,7 @@ def run_threads(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(0.0, started + timeout - time.monotonic()))
+        thread.join(max(0.0, started + STUCK_AFTER_SECONDS - time.monotonic()))
     return ledgers, time.monotonic() - started, sum(thread.is_alive() for thread in threads)
 
 
@@ -205,14 +202,13 @@ async def run_tasks(
     calls: int,
     workers: int = 16,
     seed: int = 0,
-    timeout: float = 600,  # noqa: ASYNC109
 ) -> tuple[list[Ledger], float, int]:
     """Make calls from tasks of one event loop, with an asynchronous client; otherwise as `run_threads`."""
     ledgers = [Ledger(f"t{number}", seed) for number in range(workers)]
     started = time.monotonic()
     work = _divide_calls(calls, ledgers, api, namespace, classify_error)
     tasks = [asyncio.ensure_future(part) for part in work]
-    done, stuck = await asyncio.wait(tasks, timeout=timeout)
+    done, stuck = await asyncio.wait(tasks, timeout=STUCK_AFTER_SECONDS)
     for task in stuck:
         task.cancel()
     for task in done:

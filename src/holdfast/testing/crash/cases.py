@@ -38,10 +38,6 @@ class CrashCase:
         self._harness = harness
         (home / "world").mkdir(parents=True, exist_ok=True)
 
-    def continue_with(self, harness: CrashHarness) -> CrashCase:
-        """Continue the case with the code of another harness."""
-        return CrashCase(harness, self.home, self.exit_codes)
-
     def run(self, **job: Any) -> int:
         """Run the workflow in a child; returns the exit code, negative for a signal."""
         code = int(self._request(**job).get("code", 0))
@@ -279,7 +275,7 @@ def changed_code_cases(matrix: CrashMatrix) -> Iterator[CaseResult]:
     """Continue after a kill with edited steps."""
     case = matrix.harness.new_case()
     problems = _run_until_killed(case, matrix.middle_step)
-    moved = case.continue_with(matrix.edited_harness)
+    moved = CrashCase(matrix.edited_harness, case.home, case.exit_codes)
     yield "after a kill", moved, problems + _run_to_completion(moved)
 
 

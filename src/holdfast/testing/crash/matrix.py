@@ -207,8 +207,7 @@ class CrashMatrix:
     def run_random(self, count: int) -> CrashReport:
         """Kill runs at random moments."""
         with self.harness:
-            seconds = self._run_baseline()
-            results = cases.random_kill_cases(self.harness, count, seconds, self.seed)
+            results = cases.random_kill_cases(self.harness, count, self._run_baseline(), self.seed)
             self._record_findings("killed at random", results)
         return self.report
 

@@ -213,8 +213,7 @@ def _last_event(fault: Fault) -> bytes:
         return b""
     if fault.kind == "event-garbage":
         return CHUNKED.encode(b'{"type":"MODIFIED","object":{"kind":"Po\xff\n')
-    event = {"type": "ERROR", "object": _status_object(fault)}
-    return CHUNKED.encode(json.dumps(event).encode() + b"\n")
+    return CHUNKED.encode(json.dumps({"type": "ERROR", "object": _status_object(fault)}).encode() + b"\n")
 
 
 async def _watch_lines(server: UpstreamConnection, limit: int) -> AsyncGenerator[bytes, None]:

@@ -93,7 +93,7 @@ def new_run_id() -> str:
 
 def describe_damage(event: StoreDamaged, max_names: int = 20) -> str:
     """Describe in one sentence, without the full stop, what happened to a store and what was lost."""
-    text = f"{event.path} was damaged ({event.reason}) and set aside as {event.aside}"
+    text = f"{event.path} was damaged ({event.reason}) and set aside as {event.backup_path}"
     text += "; the checkpoints of earlier runs are lost"
     if event.lost:
         more = f" and {len(event.lost) - max_names} more" if len(event.lost) > max_names else ""

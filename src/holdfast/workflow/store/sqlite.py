@@ -286,7 +286,7 @@ class SQLiteStore:
 
     def _report_damage(self, aside: Path, reason: str) -> None:
         self._aside = aside
-        self._report(StoreDamaged(path=str(self.path), aside=str(aside), reason=reason))
+        self._report(StoreDamaged(path=str(self.path), backup_path=str(aside), reason=reason))
 
     def _report_earlier_damage(self) -> None:
         """Report a set-aside that no run has recorded, because the process died before it began a run."""

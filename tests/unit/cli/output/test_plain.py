@@ -53,7 +53,7 @@ def test_lines_of_finished_skipped_and_failed_steps(capsys):
 def test_damaged_store_is_reported_with_lost_checkpoints(capsys, monkeypatch, renderer_type):
     monkeypatch.setenv("COLUMNS", "400")
     lost = tuple(f"step-{n}" for n in range(22))
-    damage = StoreDamaged(path="s.db", aside="s.db.damaged-1", reason="malformed", lost=lost)
+    damage = StoreDamaged(path="s.db", backup_path="s.db.damaged-1", reason="malformed", lost=lost)
     render(renderer_type(), damage)
     output = capsys.readouterr().err
     assert "! s.db was damaged (malformed) and set aside as s.db.damaged-1" in output

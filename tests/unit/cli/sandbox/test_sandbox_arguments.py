@@ -203,7 +203,7 @@ VIEW = SandboxView(
     id="1",
     phase=Phase.PENDING,
     reason="ErrImagePull",
-    workspace=WorkspaceView(claim="workspace-a", size="2Gi"),
+    workspace=WorkspaceView(pvc="workspace-a", size="2Gi"),
     conditions=[Condition(type="Ready", status="False", reason="DependenciesNotReady", message="no image")],
     notes=["network policy is not enforced here"],
 )
@@ -221,7 +221,7 @@ def test_get_shows_state_data_conditions_and_notes():
 def test_delete_reports_data_retention_before_and_after():
     assert _planned_data_outcome(VIEW, keep=False) == "all data in its workspace (PVC workspace-a) is deleted"
     assert _planned_data_outcome(VIEW, keep=True) == "its data is kept in PVC workspace-a"
-    kept = DeletionResult(deleted=True, workspace="kept", claim="workspace-a")
+    kept = DeletionResult(deleted=True, workspace="kept", pvc="workspace-a")
     assert _deletion_summary("a", kept) == "Sandbox a is deleted. Its data is kept in PVC workspace-a."
     assert "workspace is deleted" in _deletion_summary("a", DeletionResult(deleted=True, workspace="deleted"))
     assert "may still exist" in _deletion_summary("a", DeletionResult(deleted=True, workspace="unknown"))

@@ -126,7 +126,7 @@ def test_terminating_sandbox():
 def test_workspace_and_its_pvc():
     box = sandbox(volumeClaimTemplates=[workspace_claim_template()])
     missing = presenters.present_sandbox(box).workspace
-    assert (missing.claim, missing.phase, missing.kept) == ("workspace-a", "Missing", False)
+    assert (missing.pvc, missing.phase, missing.kept) == ("workspace-a", "Missing", False)
     claim = {
         "metadata": {"ownerReferences": [{"uid": "s-1"}]},
         "spec": {"storageClassName": "local-path"},
@@ -167,4 +167,4 @@ def test_claimed_sandbox_has_claim_name():
     }
     box["metadata"] = {**box["metadata"], "ownerReferences": [owner]}
     shown = presenters.present_sandbox(box)
-    assert (shown.name, shown.claim, presenters.sandbox_claim_name(box)) == ("mine", "mine", "mine")
+    assert (shown.name, shown.sandbox_claim, presenters.sandbox_claim_name(box)) == ("mine", "mine", "mine")

@@ -76,7 +76,7 @@ def test_longest_path_leaves_room_for_sidecar_files(tmp_path):
         con.execute("UPDATE steps SET digest = x'00' WHERE name = 's1'")
     con.close()
     assert load_damaged(path, events) == {}
-    assert Path(events[0].aside).exists()
+    assert Path(events[0].backup_path).exists()
 
 
 def test_sqlite_creation_failure_is_one_clear_error(tmp_path, world: World, monkeypatch):
@@ -96,7 +96,7 @@ def test_death_between_set_aside_and_creation_is_reported(tmp_path):
         SQLiteStore(path, readonly=True).open()
     events: list[StoreDamaged] = []
     assert load_damaged(path, events) == {}
-    assert [event.aside for event in events] == [str(aside)]
+    assert [event.backup_path for event in events] == [str(aside)]
     assert [copy.read_bytes() for copy in tmp_path.glob("s.db.damaged-*-wal")] == [b"orphan"]
 
 
@@ -199,7 +199,7 @@ def test_empty_file_is_reported_as_corruption(tmp_path):
     (tmp_path / "s.db").write_bytes(b"")
     events: list[StoreDamaged] = []
     assert load_damaged(tmp_path / "s.db", events) == {}
-    assert "damaged" in events[0].aside
+    assert "damaged" in events[0].backup_path
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_store_with_modified_row_is_set_aside(tmp_path, statement):
     events: list[StoreDamaged] = []
     assert load_damaged(tmp_path / "s.db", events) == {}
     assert "the record of step 's" in events[0].reason
-    assert Path(events[0].aside).read_bytes() == before
+    assert Path(events[0].backup_path).read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_corruption_found_later_is_reported(tmp_path, world: World, monkeypatch,
 
     monkeypatch.setattr(SQLiteStore, call, damaging)
     flow.run(store=SQLiteStore(path), bus=world.bus)
-    asides = [event.aside for event in world.of(StoreDamaged)]
+    asides = [event.backup_path for event in world.of(StoreDamaged)]
     assert len(asides) == 1
     assert [str(copy) for copy in tmp_path.glob("*.damaged-*[0-9a-f]")] == asides
     assert world.of(StoreDamaged)[0].lost == ("a", "b")
