@@ -1,4 +1,4 @@
-"""Kubernetes clients that survive a bad server: `resilient` calls, and helpers that say what they did.
+"""Kubernetes clients with retries: `resilient` for the official client, `Objects` for objects of any kind.
 
     from holdfast import resilient
     core = resilient(CoreV1Api(client))      # the same type, the same methods

@@ -32,8 +32,11 @@ from holdfast.kube.failures import (
     parse_status as parse_status,
     write_outcome as write_outcome,
 )
-from holdfast.kube.idempotency import OPERATION_ID_ANNOTATION as OPERATION_ID_ANNOTATION
-from holdfast.kube.manifest_diff import differences as differences, parse_quantity as parse_quantity
+from holdfast.kube.manifest_diff import (
+    OPERATION_ID_ANNOTATION as OPERATION_ID_ANNOTATION,
+    differences as differences,
+    parse_quantity as parse_quantity,
+)
 from holdfast.kube.mtls import (
     HttpsResponse as HttpsResponse,
     https_get as https_get,

@@ -72,6 +72,7 @@ def docker_registry_secret(name: str, *, server: str, username: str, password: s
     for argument, value in (("server", server), ("username", username), ("password", password)):
         if not isinstance(value, str) or not value:
             raise InvalidArgumentError(argument, "is missing")
+    # The kubelet splits `auth` at the first colon.
     if ":" in username:
         raise InvalidArgumentError("username", "must not contain a colon")
     auth = base64.b64encode(f"{username}:{password}".encode()).decode()

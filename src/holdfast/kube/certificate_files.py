@@ -24,6 +24,7 @@ _CA_FIELDS = ("certificate-authority",)
 def temporary_secret_file(content: bytes) -> Iterator[str]:
     """The path of a file with this content, which is deleted after the block."""
     if not _has_memfd():
+        # Mode 0600, but a killed process leaves it on disk.
         with tempfile.NamedTemporaryFile() as file:
             file.write(content)
             file.flush()
@@ -40,6 +41,7 @@ class CertificateFiles:
     """The files of one client; files from before a renewal are kept, a new connection may be reading them."""
 
     def __init__(self) -> None:
+        # By content: reloading an unchanged kubeconfig opens no further descriptors.
         self._files: dict[bytes, int] = {}
 
     def kubeconfig_with_files(self, kubeconfig: Path, context: str | None) -> dict[str, Any] | None:
@@ -94,6 +96,7 @@ def _has_memfd() -> bool:
 
 
 def _create_memfd(content: bytes) -> int:
+    # Close-on-exec is the default: exec plugins and other child programs do not inherit the key.
     descriptor = os.memfd_create("certificate")
     with open(descriptor, "wb", closefd=False) as file:
         file.write(content)
@@ -101,4 +104,5 @@ def _create_memfd(content: bytes) -> int:
 
 
 def _fd_path(descriptor: int) -> str:
+    # Opening this path starts at offset 0; the descriptor itself is at the end of the content.
     return f"/proc/self/fd/{descriptor}"

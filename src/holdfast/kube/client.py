@@ -94,14 +94,16 @@ async def _create_client(
         await load(configuration)
         created = library.ApiClient(configuration)
     apply_client_limits(created)
+    # The in-memory files must live as long as the client: urllib3 reads them for each new connection.
     weakref.finalize(created, certificates.close)
     # A weak reference: the registry of credentials keeps `refresh` and must not keep the client alive.
     reference = weakref.ref(created)
 
     async def refresh() -> None:
         if (live := reference()) is not None:
-            await load(live.configuration)
-            _reload_certificates(live)
+            with _translate_load_errors(path):
+                await load(live.configuration)
+                _reload_certificates(live)
 
     credentials_for(created, refresh)
     return created
@@ -115,12 +117,14 @@ def _require_file(kubeconfig: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def _translate_load_errors(path: Path, certificates: CertificateFiles) -> Iterator[None]:
+def _translate_load_errors(path: Path, certificates: CertificateFiles | None = None) -> Iterator[None]:
     """Raise one error for everything that the official loader raises, without quoting the file."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the loader raises errors of YAML, ssl, base64 and others
-        certificates.close()
+        if certificates is not None:
+            certificates.close()
+        # YAML errors quote the file, which contains keys and tokens. `from None` hides them in tracebacks.
         message = str(error).split("\n", 1)[0][:200] if type(error).__name__ == "ConfigException" else ""
         reason = f": {message}" if message else f" ({type(error).__name__})"
         raise InvalidArgumentError("kubeconfig", f"{path} is not a valid kubeconfig{reason}") from None
@@ -133,6 +137,7 @@ def _reload_certificates(client: Any) -> None:
         manager.connection_pool_kw["cert_file"] = configuration.cert_file
         manager.connection_pool_kw["key_file"] = configuration.key_file
         manager.connection_pool_kw["ca_certs"] = configuration.ssl_ca_cert
+        # New requests get new pools. Requests in flight keep their connections, which are not used again.
         manager.clear()
         return
     # The connections of aiohttp share one TLS context.
@@ -140,6 +145,7 @@ def _reload_certificates(client: Any) -> None:
     if configuration.cert_file:
         tls.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
     if configuration.ssl_ca_cert:
+        # Adds a CA: `ssl` cannot remove the previous one from a context.
         tls.load_verify_locations(cafile=configuration.ssl_ca_cert)
     # Idle connections use the old certificate; aiohttp has no public method to close them.
     for idle in getattr(manager.connector, "_conns", {}).values():
@@ -191,18 +197,21 @@ class ClientCredentials:
 
     def reset_locks(self) -> None:
         self._lock = threading.Lock()
+        # Binds to an event loop at its first contended wait, so it can be created in any thread.
         self._async_lock = asyncio.Lock()
 
     async def renew(self, rejected_generation: int) -> bool:
         """Refresh unless another caller has done so since; return whether a new request makes sense."""
         if self.refresh is None:
             return False
+        # Another caller may hold the lock for as long as its refresh takes; this call has its own deadline.
+        deadline = current_deadline()
+        seconds = None if deadline is None else deadline.remaining()
         if self._is_async:
-            async with self._async_lock:
+            async with asyncio.timeout(seconds), self._async_lock:
                 await self._refresh_once(rejected_generation)
             return True
-        deadline = current_deadline()
-        if not self._lock.acquire(timeout=-1 if deadline is None else deadline.remaining()):
+        if not self._lock.acquire(timeout=-1 if seconds is None else seconds):
             return False
         try:
             await self._refresh_once(rejected_generation)
@@ -211,6 +220,8 @@ class ClientCredentials:
         return True
 
     async def _refresh_once(self, rejected_generation: int) -> None:
+        # Called with the lock held. Another generation means that a caller has refreshed since the request
+        # was sent, so the 401 belongs to the old credentials.
         if self.refresh is None or self.generation != rejected_generation:
             return
         # A plain function may block, so with asyncio it runs in a thread.
@@ -218,11 +229,13 @@ class ClientCredentials:
         result = await asyncio.to_thread(self.refresh) if in_thread else self.refresh()
         if inspect.isawaitable(result):
             await result
+        # Only after success: if a refresh fails, the next caller tries again.
         self.generation += 1
 
 
 def credentials_for(api_client: Any, refresh: Callable[[], Any] | None = None) -> ClientCredentials:
     """The credentials of a client, shared by all its sessions; another `refresh` function replaces them."""
+    # Threads that open sessions at the same time must share one object, or each would refresh.
     with _registry_lock:
         credentials = _credentials_by_client.get(api_client)
         if credentials is None or refresh not in {None, credentials.refresh}:

@@ -6,19 +6,22 @@ All API objects of an ApiClient share its connections, so the limits are applied
 
 from __future__ import annotations
 
-import io
 import math
 import os
+import socket
 import threading
 import time
 from functools import cache
 from http.client import HTTPResponse
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ResponseTooLargeError, UnreadableResponseError
-from holdfast.retry import current_deadline
+from holdfast.kube.failures import SUCCESS
+from holdfast.retry import clock, current_expiry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.retry import StopEvent
 
 MAX_RESPONSE_BYTES = 128 * 1024 * 1024
@@ -30,20 +33,20 @@ MIN_TIMEOUT = 0.001
 _CHUNK = 1024 * 1024
 _MAX_POOLS = 10
 _LIMIT_ATTRIBUTE = "_holdfast_max_response_bytes"
-_STOP_POLL_SECONDS = 0.02
 _TIMEOUT_SLACK = 0.05
-_SUCCESS = range(200, 300)
 
 
 def clip_to_deadline(seconds: float) -> float:
     """Shorten a timeout to the current deadline; the result is always positive."""
-    deadline = current_deadline()
-    return seconds if deadline is None else max(MIN_TIMEOUT, deadline.clip(seconds))
+    expires = current_expiry()
+    return seconds if expires == math.inf else max(MIN_TIMEOUT, min(seconds, expires - clock.monotonic()))
 
 
 # Request time ----------------------------------------------------------------------------------------------
 
 
+# urllib3 creates connections and responses in the thread of the caller. It has no parameter that would pass
+# a limit to them.
 class _ThreadState(threading.local):
     limit: TimeLimit | None = None
 
@@ -52,27 +55,23 @@ _thread_state = _ThreadState()
 
 
 class TimeLimit:
-    """`with TimeLimit(30):` bounds the requests that this thread makes in the block, all of them together.
+    """Bounds the requests that a thread makes inside `call_within`, all of them together.
 
     A socket timeout bounds each wait for bytes, so a server that sends single bytes could make a request last
-    forever. Connections of a limited client shorten every wait to the time left. The limit ends with the
-    block: a response that is read later has only the socket timeout, unless `extend` sets a new limit.
+    forever. Connections of a limited client shorten every wait to the time left, also when the response is
+    read after the call. `extend` sets a new limit.
     """
 
-    __slots__ = ("_outer", "expires", "stop")
+    __slots__ = ("expires", "request_timeout", "stop")
 
-    def __init__(self, seconds: float, stop: StopEvent | None = None) -> None:
+    def __init__(
+        self, seconds: float, request_timeout: float | None = None, stop: StopEvent | None = None
+    ) -> None:
         self.expires = time.monotonic() + seconds
         self.stop = stop
         """when set, a wait for response bytes ends as if the server had closed the connection"""
-
-    def __enter__(self) -> Self:
-        self._outer, _thread_state.limit = _thread_state.limit, self
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        _thread_state.limit = self._outer
-        self.expires = math.inf
+        self.request_timeout = request_timeout
+        """the `_request_timeout` of requests; set here, it needs no validation by the client for each call"""
 
     def extend(self, seconds: float) -> None:
         """Bound the reads from now on."""
@@ -82,48 +81,53 @@ class TimeLimit:
         return max(MIN_TIMEOUT, self.expires - time.monotonic())
 
 
-class _LimitedReader(io.RawIOBase):
+def call_within(limit: TimeLimit, fn: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Call a function; its requests obey the limit."""
+    # Not a context manager: every request comes here, and two more calls would cost it time.
+    outer, _thread_state.limit = _thread_state.limit, limit
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        _thread_state.limit = outer
+
+
+class _LimitedSocketIO(socket.SocketIO):
     """Reads a response from a socket within a time limit."""
 
-    def __init__(self, raw: io.RawIOBase, sock: Any, limit: TimeLimit) -> None:
-        self._raw, self._sock, self._limit = raw, sock, limit
-        timeout = sock.gettimeout()
-        self._idle_timeout = self._socket_timeout = math.inf if timeout is None else timeout
-
-    def readable(self) -> bool:
-        return True
+    # The socket, the limit, and the timeout for a single wait.
+    limits: tuple[Any, TimeLimit, float]
 
     def readinto(self, buffer: Any) -> int:
-        limit, now = self._limit, time.monotonic()
-        expires = min(limit.expires, now + self._idle_timeout)
+        (sock, limit, idle_timeout), now = self.limits, time.monotonic()
+        expires = min(limit.expires, now + idle_timeout)
         while (left := expires - now) > 0:
             if limit.stop is not None:
                 if limit.stop.is_set():
                     return 0
-                left = min(left, _STOP_POLL_SECONDS)
+                left = min(left, clock.STOP_POLL_SECONDS)
             # Setting a timeout is a system call; a small excess is cheaper.
-            if not left <= self._socket_timeout <= left + _TIMEOUT_SLACK:
-                self._sock.settimeout(None if math.isinf(left) else left)
-                self._socket_timeout = left
+            if not left <= (sock.gettimeout() or math.inf) <= left + _TIMEOUT_SLACK:
+                sock.settimeout(None if math.isinf(left) else left)
             try:
-                return int(self._sock.recv_into(buffer))
+                # Not `super().readinto`: after one timeout, `SocketIO` rejects all further reads.
+                return int(sock.recv_into(buffer))
             except TimeoutError:
                 now = time.monotonic()
         raise TimeoutError("timed out")
 
-    def close(self) -> None:
-        # `_raw` holds a reference that keeps the socket open after the connection has been closed.
-        self._raw.close()
-        super().close()
 
-
-class _LimitedResponse(HTTPResponse):
+def _limited_response(
+    sock: Any, debuglevel: int = 0, method: str | None = None, url: str | None = None
+) -> HTTPResponse:
     """A response that is read within the time limit of the thread that made the request."""
-
-    def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(sock, *args, **kwargs)
-        if _thread_state.limit is not None:
-            self.fp = io.BufferedReader(_LimitedReader(self.fp.detach(), sock, _thread_state.limit))
+    response = HTTPResponse(sock, debuglevel, method, url)
+    if (limit := _thread_state.limit) is not None:
+        # Changes the class of the existing reader: a second reader and buffer would cost each request more
+        # than the retries do.
+        reader: Any = response.fp.raw
+        reader.__class__ = _LimitedSocketIO
+        reader.limits = sock, limit, sock.gettimeout() or math.inf
+    return response
 
 
 @cache
@@ -131,7 +135,7 @@ def _limited_pool_class(pool_class: Any) -> Any:
     """A subclass of a urllib3 pool whose connections obey the time limit of their thread."""
 
     class LimitedConnection(pool_class.ConnectionCls):  # type: ignore[misc]
-        response_class = _LimitedResponse
+        response_class = staticmethod(_limited_response)
         timeout: Any
 
         def connect(self) -> None:
@@ -194,6 +198,7 @@ def _limit_pool_manager(manager: Any) -> None:
         scheme: _limited_pool_class(pool_class)
         for scheme, pool_class in manager.pool_classes_by_scheme.items()
     }
+    # Existing pools have connections of the original class.
     manager.clear()
 
 
@@ -220,10 +225,14 @@ def _limit_sync_responses(rest: Any) -> Any:
         if owner != os.getpid():
             # A forked child must not write to the connections of its parent, nor wait for their locks.
             owner, manager.pools = os.getpid(), type(manager.pools)(_MAX_POOLS)
+        if (limit := _thread_state.limit) is not None and limit.request_timeout is not None:
+            kwargs["_request_timeout"] = limit.request_timeout
         response = request(*args, **kwargs)
-        limit = _max_bytes(rest, response)
-        if not _fits_limit(response.response, limit):
-            response.read = lambda: _read_limited(response, limit)
+        raw, max_bytes = response.response, _max_bytes(rest, response)
+        # A compressed body can be far larger than its Content-Length.
+        length = raw.length_remaining
+        if length is None or length > max_bytes or "Content-Encoding" in raw.headers:
+            response.read = lambda: _read_limited(response, max_bytes)
         return response
 
     return request_with_limits
@@ -252,22 +261,18 @@ def aiohttp_session(rest: Any) -> Any:
 
 
 def _max_bytes(rest: Any, response: Any) -> int:
-    return int(getattr(rest, _LIMIT_ATTRIBUTE)) if response.status in _SUCCESS else MAX_ERROR_BYTES
-
-
-def _fits_limit(raw: Any, limit: int) -> bool:
-    """Whether the Content-Length is known and within the limit."""
-    length = raw.length_remaining
-    return length is not None and length <= limit and "Content-Encoding" not in raw.headers
+    return int(getattr(rest, _LIMIT_ATTRIBUTE)) if response.status in SUCCESS else MAX_ERROR_BYTES
 
 
 def _read_limited(response: Any, limit: int) -> bytes:
     if response.data is None:
         raw, chunks, size = response.response, [], 0
+        # One byte above the limit is enough to detect a longer body.
         while size <= limit and (chunk := raw.read(min(_CHUNK, limit + 1 - size), decode_content=True)):
             chunks.append(chunk)
             size += len(chunk)
         if size > limit:
+            # The rest of the body is unread, so the connection cannot be used again.
             raw.close()
         else:
             raw.release_conn()
@@ -283,6 +288,7 @@ async def _read_limited_async(response: Any, limit: int) -> bytes:
                 chunks.append(chunk)
                 size += len(chunk)
         except BaseException:
+            # Cancellation included: an unread response keeps its connection out of the pool.
             raw.close()
             raise
         if size > limit:
@@ -296,6 +302,6 @@ async def _read_limited_async(response: Any, limit: int) -> bytes:
 def _enforce_limit(data: bytes, limit: int, status: int) -> bytes:
     if len(data) <= limit:
         return data
-    if status not in _SUCCESS:
+    if status not in SUCCESS:
         return data[:limit]
     raise ResponseTooLargeError(f"the response is larger than {limit} bytes")

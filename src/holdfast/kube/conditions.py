@@ -113,6 +113,7 @@ def rollout_complete(obj: dict[str, Any]) -> WaitResult:
         wanted = _get_path(obj, "spec", "replicas")
         want = 1 if wanted is None else wanted
         ready = status.get("availableReplicas" if obj.get("kind") == "Deployment" else "readyReplicas") or 0
+        # `replicas` counts old pods as well: the rollout is complete when none is left.
         have = (status.get("updatedReplicas") or 0, ready, status.get("replicas") or 0)
     return WaitResult(
         done=have == (want, want, want), observed=f"{have[0]} updated, {have[1]} available of {want}"

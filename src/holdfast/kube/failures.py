@@ -22,6 +22,7 @@ from holdfast.retry import causes, parse_retry_after
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+SUCCESS = range(200, 300)
 # Reasons are single CamelCase words; anything else could be text of the object.
 _REASON = re.compile(r"[A-Z][A-Za-z]{1,40}")
 _MAX_BODY_LENGTH = 64 * 1024
@@ -52,6 +53,7 @@ def parse_status(error: Any) -> ApiStatus:
     try:
         return _status_from_object(json.loads(body))
     except (ValueError, RecursionError):
+        # Deeply nested JSON exceeds the recursion limit of the parser.
         return ApiStatus()
 
 
@@ -265,8 +267,9 @@ def _known_type_names(error: BaseException) -> set[str]:
     }
 
 
+# The API server sends 500 when etcd changes its leader, and 504 when a request times out. In both cases a
+# write may have been stored.
 _AMBIGUOUS_STATUSES = {408, 500, 502, 504}
-_SUCCESS = range(200, 300)
 _OUTCOME_ATTRIBUTE = "_holdfast_done"
 
 
@@ -283,7 +286,7 @@ def classify(error: BaseException) -> FailureClass:
     if status in _AMBIGUOUS_STATUSES:
         return FailureClass.REJECTED if _is_failed_webhook(error) else FailureClass.AMBIGUOUS
     # Success, but the response could not be parsed.
-    return FailureClass.AMBIGUOUS if status in _SUCCESS else FailureClass.DEFINITE
+    return FailureClass.AMBIGUOUS if status in SUCCESS else FailureClass.DEFINITE
 
 
 def _is_unsupported_content_type(error: BaseException) -> bool:

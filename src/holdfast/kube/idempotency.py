@@ -10,13 +10,14 @@ from __future__ import annotations
 import copy
 import os
 import secrets
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.errors import ObjectConflictError, UnreadableResponseError
 from holdfast.kube.failures import FailureClass, classify, http_status, is_already_exists, parse_status
-from holdfast.kube.manifest_diff import differences, is_identical
+from holdfast.kube.manifest_diff import OPERATION_ID_ANNOTATION, OWNER_ANNOTATION, differences, is_identical
 from holdfast.kube.rest_client import ApiRequest
-from holdfast.kube.retry_table import NO_METADATA, Verb, metadata_field
+from holdfast.kube.retry_table import NO_METADATA, UID_PATH, Verb, metadata_field
 from holdfast.kube.transport import OperationResult
 
 if TYPE_CHECKING:
@@ -28,16 +29,12 @@ if TYPE_CHECKING:
     SendRequest: TypeAlias = Callable[[], Awaitable[Any]]
     Send: TypeAlias = Callable[[ApiRequest], Awaitable[Any]]
 
-OPERATION_ID_ANNOTATION = "holdfast.dev/operation-id"
-OWNER_ANNOTATION = "holdfast.dev/owner"
-
 # The alphabet that the API server uses for generateName: no vowels, no digits that look like letters.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
 _MAX_BASE_LENGTH = 63 - _SUFFIX_LENGTH
 # Within one attempt, a create is repeated this often if the existing object has just been deleted.
 _MAX_CREATE_ATTEMPTS = 3
-_NOT_FOUND, _CONFLICT, _UNPROCESSABLE = 404, 409, 422
 
 
 # Bodies: models of the official client, or dicts -----------------------------------------------------------
@@ -45,16 +42,17 @@ _NOT_FOUND, _CONFLICT, _UNPROCESSABLE = 404, 409, 422
 
 def with_operation_id(body: Any, *, owner: str | None = None) -> Any:
     """Copy an object and give it a name and an operation id; an existing id is kept."""
-    if metadata_field(body, "annotations", "annotations") is NO_METADATA:
+    own = metadata_field(body, "annotations", "annotations")
+    if own is NO_METADATA:
         return body
-    annotations = dict(metadata_field(body, "annotations", "annotations") or {})
-    annotations.setdefault(OPERATION_ID_ANNOTATION, os.urandom(16).hex())
+    annotations = {OPERATION_ID_ANNOTATION: os.urandom(16).hex()}
     if owner is not None:
-        annotations.setdefault(OWNER_ANNOTATION, owner)
+        annotations[OWNER_ANNOTATION] = owner
+    fields: dict[str, Any] = {"annotations": {**annotations, **(own or {})}}
     base = metadata_field(body, "generateName", "generate_name")
     if base and object_name(body) is None:
-        return _with_metadata(body, annotations=annotations, name=generate_name(base))
-    return _with_metadata(body, annotations=annotations)
+        fields["name"] = generate_name(base)
+    return _with_metadata(body, **fields)
 
 
 def generate_name(base: str) -> str:
@@ -149,15 +147,21 @@ async def create_idempotently(
             if read is None or name is None or not is_already_exists(error):
                 raise
             try:
+                # Not recorded in `write`: a failed read says nothing about the create.
                 live = await read(name)
             except Exception as read_error:
-                if http_status(read_error) != _NOT_FOUND or attempts_left <= 0:
+                if http_status(read_error) == HTTPStatus.NOT_FOUND and attempts_left > 0:
+                    # The object was deleted between the POST and this read.
+                    continue
+                if classify(read_error) is not FailureClass.DEFINITE:
                     raise
-                continue
-            if write.is_own_object(live):
+                # The client may not read the object, and gets the AlreadyExists.
+                live = None
+            if live is not None and write.is_own_object(live):
                 return live
-            if not write.has_generated_name or attempts_left <= 0:
+            if live is None or not write.has_generated_name or attempts_left <= 0:
                 raise
+            # The suffix is taken by an object of another client.
             write.body = with_new_generated_name(write.body)
 
 
@@ -169,7 +173,8 @@ async def replace_idempotently(
         return await put()
     except Exception as error:
         write.record_failure(error)
-        if read is None or not write.maybe_applied or http_status(error) != _CONFLICT:
+        # Without an ambiguous attempt, the Conflict is due to another client, even if the objects are equal.
+        if read is None or not write.maybe_applied or http_status(error) != HTTPStatus.CONFLICT:
             raise
         live = await read()
         if not is_identical(to_json(write.body), to_json(response_object(live))):
@@ -185,7 +190,8 @@ async def delete_idempotently(
         return await request()
     except Exception as error:
         write.record_failure(error)
-        if not write.maybe_applied or http_status(error) != _NOT_FOUND:
+        # Without an ambiguous attempt, the object did not exist, and the caller gets the 404.
+        if not write.maybe_applied or http_status(error) != HTTPStatus.NOT_FOUND:
             raise
         return deleted_response()
 
@@ -204,7 +210,7 @@ async def none_if_not_found(send: Send, request: ApiRequest) -> dict[str, Any] |
     try:
         live: dict[str, Any] = await send(request)
     except Exception as error:
-        if http_status(error) != _NOT_FOUND:
+        if http_status(error) != HTTPStatus.NOT_FOUND:
             raise
         return None
     return live
@@ -262,14 +268,25 @@ async def apply_object(
     try:
         return await write_once(write, lambda: send(request))
     except Exception as error:
-        if http_status(error) != _CONFLICT:
+        fields = ", ".join(parse_status(error).invalid_fields)
+        # Without fields, the resourceVersion of the manifest is not the current one.
+        if http_status(error) != HTTPStatus.CONFLICT or not fields:
             raise
-        fields = ", ".join(parse_status(error).invalid_fields) or "some fields"
         raise ObjectConflictError(
             f"{reference}: another manager owns {fields}",
             hint="Remove those fields from the manifest, or apply with force=True to take them over.",
             cause=error,
         ) from error
+
+
+def patch_with_uid(patch: dict[str, Any], uid: str, subresource: str | None) -> Any:
+    """A patch of exactly this object: a merge patch, or a JSON patch for a subresource."""
+    if not subresource:
+        return {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
+    # For a custom resource, the server ignores metadata in a request to a subresource, and with it the uid. A
+    # JSON patch tests the stored object. A resourceVersion would conflict with clients that change the spec.
+    fields = [{"op": "add", "path": f"/{key}", "value": value} for key, value in patch.items()]
+    return [{"op": "test", "path": UID_PATH, "value": uid}, *fields]
 
 
 async def patch_object(
@@ -278,10 +295,13 @@ async def patch_object(
     try:
         patched: dict[str, Any] = await write_once(write, lambda: send(request))
     except Exception as error:
-        status = http_status(error)
-        if status == _NOT_FOUND:
+        status, fields = http_status(error), parse_status(error).invalid_fields
+        if status == HTTPStatus.NOT_FOUND:
             return None
-        if status != _UNPROCESSABLE or "metadata.uid" not in parse_status(error).invalid_fields:
+        # A merge patch has no preconditions: the API server rejects another uid as a change of an immutable
+        # field. A failed test of a JSON patch is a 422 without fields.
+        is_test_failure = isinstance(request.body, list) and not fields
+        if status != HTTPStatus.UNPROCESSABLE_ENTITY or not (is_test_failure or "metadata.uid" in fields):
             raise
         raise ObjectConflictError(f"{reference}: the uid has changed", cause=error) from error
     return patched
@@ -317,9 +337,10 @@ async def delete_object(
         await write_once(write, lambda: send(request))
     except Exception as error:
         status = http_status(error)
-        if status not in {_NOT_FOUND, _CONFLICT}:
+        if status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
             raise
-        if status == _CONFLICT:
+        # A precondition failed. If the uid differs, the object is gone and a new one has its name.
+        if status == HTTPStatus.CONFLICT:
             live = await none_if_not_found(send, ApiRequest(Verb.READ, request.path, request.resource))
             if live is not None and live.get("metadata", {}).get("uid") == uid:
                 if write.maybe_applied and live["metadata"].get("deletionTimestamp"):

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 
 Comparator: TypeAlias = Callable[[Any, Any], bool]
 
+OPERATION_ID_ANNOTATION = "holdfast.dev/operation-id"
+OWNER_ANNOTATION = "holdfast.dev/owner"
 _QUANTITY = re.compile(
     r"([+-]?[0-9]+(?:\.[0-9]*)?|[+-]?\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?"
 )
@@ -23,8 +25,8 @@ _BINARY_EXPONENTS = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 # Written by the server, or by this package for one attempt.
 _IGNORED_PATHS = {
     "status",
-    "metadata.annotations.holdfast.dev/operation-id",
-    "metadata.annotations.holdfast.dev/owner",
+    f"metadata.annotations.{OPERATION_ID_ANNOTATION}",
+    f"metadata.annotations.{OWNER_ANNOTATION}",
     "metadata.creationTimestamp",
     "metadata.generateName",
     "metadata.generation",
@@ -56,6 +58,7 @@ _CALLER_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 _NON_CONTENT_FIELDS = {"apiVersion", "kind", "metadata", "status"}
 # Maps with user-defined keys: a key has no meaning, and an empty string is a value.
 _USER_KEYED_MAPS = {"data", "binaryData", "annotations", "labels", "matchLabels", "nodeSelector"}
+_UNSET_IN_POLICY: tuple[Any, ...] = (None, [], {}, "TCP")
 _MAX_DIFFERENCES = 20
 _MAX_QUANTITY_LENGTH = 40
 
@@ -64,7 +67,29 @@ def differences(sent: Any, live: Any) -> list[str]:
     """The paths at which `live` differs from `sent`, at most twenty."""
     paths: list[str] = []
     _collect_differences(normalize_secret(sent), normalize_secret(live), "", paths)
+    if not paths and isinstance(sent, dict) and sent.get("kind") == "NetworkPolicy":
+        # In a policy, an absent or additional rule has a meaning: the specs must be the same.
+        return [] if _stored_policy(sent) == _stored_policy(live) else ["spec"]
     return paths[:_MAX_DIFFERENCES]
+
+
+def _stored_policy(policy: dict[str, Any]) -> Any:
+    """The spec of a NetworkPolicy in one form: without empty fields and defaults, with policy types."""
+    spec = policy.get("spec") or {}
+    types = spec.get("policyTypes") or (["Ingress", "Egress"] if spec.get("egress") else ["Ingress"])
+    return _stored_rules({"podSelector": {}, **spec, "policyTypes": types})
+
+
+def _stored_rules(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_stored_rules(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    # An empty selector selects everything; an absent one selects nothing. TCP is the default protocol.
+    kept = {
+        key: each for key, each in value.items() if key.endswith("Selector") or each not in _UNSET_IN_POLICY
+    }
+    return {key: _stored_rules(each) for key, each in kept.items()}
 
 
 def is_identical(sent: Any, live: Any) -> bool:
@@ -108,6 +133,7 @@ def _collect_differences(
     is_equal = is_equal or _is_equal
     if path in _IGNORED_PATHS or len(paths) >= _MAX_DIFFERENCES or _is_empty(sent):
         return
+    # The server omits empty maps and lists.
     if live is None and isinstance(sent, dict | list):
         live = type(sent)()
     if isinstance(sent, dict) and isinstance(live, dict):
@@ -141,15 +167,15 @@ def _collect_list_differences(
                 _collect_differences(
                     item, partners[0] if partners else {}, f"{path}[{name}]", paths, is_equal
                 )
-            elif not any(_is_subset(item, each, is_equal) for each in live_items):
+            elif not any(_is_subset(item, each, f"{path}[{index}]", is_equal) for each in live_items):
                 paths.append(f"{path}[{index}]")
     elif len(sent) != len(live) or not all(map(is_equal, sent, live)):
         paths.append(path)
 
 
-def _is_subset(sent: Any, live: Any, is_equal: Comparator) -> bool:
+def _is_subset(sent: Any, live: Any, path: str, is_equal: Comparator) -> bool:
     paths: list[str] = []
-    _collect_differences(sent, live, "", paths, is_equal)
+    _collect_differences(sent, live, path, paths, is_equal)
     return not paths
 
 
@@ -163,6 +189,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _is_equal(sent: Any, live: Any) -> bool:
+    # `True == 1` in Python, but not in JSON.
     return bool(sent == live) and isinstance(sent, bool) == isinstance(live, bool)
 
 

@@ -66,6 +66,11 @@ def https_get(
     except ssl.SSLCertVerificationError as error:
         raise _verification_error(server, error) from error
     except (OSError, http.client.HTTPException) as error:
+        from holdfast.kube.failures import is_tls_trust_error
+
+        # With TLS 1.3, the server rejects a client certificate after the handshake, with an alert.
+        if is_tls_trust_error(error):
+            raise ApiRefusedError(f"{server}: client certificate rejected: {error}") from error
         raise ApiUnreachableError(f"{server}: no response: {error}") from error
     finally:
         connection.close()
@@ -114,5 +119,5 @@ def _invalid_pem_error(what: str, error: Exception) -> ApiRefusedError:
     reason = getattr(error, "reason", None) or "not PEM"
     return ApiRefusedError(
         f"{what}: invalid ({str(reason).lower().replace('_', ' ')})",
-        hint="The file is damaged. For a file of a gateway: repeat `up` for that gateway.",
+        hint="Replace the file that contains it with a valid PEM file.",
     )

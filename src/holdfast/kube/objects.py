@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from functools import partial, wraps
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from holdfast.errors import ApiRequestRejectedError, ArgumentTypeError
@@ -50,8 +51,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 FIELD_MANAGER = "holdfast"
-_GONE = 410
-_MERGE_PATCH, _APPLY_PATCH = "application/merge-patch+json", "application/apply-patch+yaml"
+_APPLY_PATCH = "application/apply-patch+yaml"
 
 
 class ObjectList(NamedTuple):
@@ -110,27 +110,31 @@ class AsyncObjects:
         label_selector: str | None = None,
         chunk_size: int = 250,
     ) -> ObjectList:
-        """Return all objects of a kind, in one namespace or in all of them."""
+        """Return all objects of a kind, in one namespace or in all of them.
+
+        Args:
+            chunk_size: The number of objects in one response; a larger list takes several requests.
+        """
         reference = collection_reference(kind, namespace, api_version)
         items: list[dict[str, Any]] = []
         token: str | None = None
+        limit: str | None = str(chunk_size)
         with self._deadline():
             mapping = await find_mapping(self._session, reference)
             path = mapping.list_path(reference.namespace)
             while True:
-                query = {"labelSelector": label_selector, "limit": str(chunk_size), "continue": token}
+                query = {"labelSelector": label_selector, "limit": limit, "continue": token}
                 request = ApiRequest(Verb.READ, path, mapping.plural, query=query)
                 try:
                     page = await self._session.request("list", reference, request)
                 except ApiRequestRejectedError as error:
-                    # The server keeps the remaining pages of a list for some minutes only.
-                    if token is None or http_status(error.cause) != _GONE:
+                    # The server keeps the remaining pages of a list for some minutes only. As in client-go,
+                    # the next request is for the whole list: pages could expire again.
+                    if token is None or http_status(error.cause) != HTTPStatus.GONE:
                         raise
-                    items, token = [], None
+                    items, token, limit = [], None, None
                     continue
-                # The items of a list have neither kind nor apiVersion.
-                type_meta = {"apiVersion": reference.api_version, "kind": reference.kind}
-                items += [{**type_meta, **item} for item in page.get("items") or ()]
+                items += map(reference.with_type, page.get("items") or ())
                 metadata = page.get("metadata") or {}
                 token = metadata.get("continue")
                 if not token:
@@ -172,7 +176,8 @@ class AsyncObjects:
             The effect is *created*, *changed* or *unchanged*.
 
         Raises:
-            ObjectConflictError: Another field manager owns a field, and `force` is not set.
+            ObjectConflictError: Another field manager owns a field, and `force` is not set; or the manifest
+                has a resourceVersion, and the object has another one.
         """
         body, reference = parse_manifest(manifest, namespace, self._to_json)
         if reference.name is None:
@@ -181,12 +186,14 @@ class AsyncObjects:
         query = {"fieldManager": field_manager, "force": "true" if force else None}
         with self._deadline():
             mapping = await find_mapping(self._session, reference)
+            # The response does not tell whether the apply changed anything. An apply without effect keeps the
+            # resourceVersion.
             before = await self._get(mapping, reference)
             path = mapping.path(reference.namespace, reference.name)
-            request = ApiRequest(Verb.PATCH, path, mapping.plural, "PATCH", query, body, _APPLY_PATCH)
-            write = idempotency.PendingWrite(body)
+            verb, write = effective_verb(Verb.PATCH, body), idempotency.PendingWrite(body)
+            request = ApiRequest(verb, path, mapping.plural, "PATCH", query, body, _APPLY_PATCH)
             attempt = partial(idempotency.apply_object, write, request, reference, self._session.send)
-            after = await self._session.call(Verb.PATCH, "apply", reference, attempt, write=write)
+            after = await self._session.call(verb, "apply", reference, attempt, write=write)
         if before is None:
             return OperationResult("created", after)
         is_same = resource_version(before) == resource_version(after)
@@ -205,19 +212,21 @@ class AsyncObjects:
     ) -> dict[str, Any] | None:
         """Merge-patch an object or a subresource such as `status`; None if the object does not exist.
 
+        With `uid` and `subresource`, each field of the patch replaces that field of the object as a whole.
+
         Raises:
             ObjectConflictError: The object has another `uid`: it was deleted and created again.
         """
         reference = object_reference(kind, name, namespace, api_version)
-        if uid is not None:
-            patch = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
-        verb, write = effective_verb(Verb.PATCH, patch), idempotency.PendingWrite(patch)
+        body = patch if uid is None else idempotency.patch_with_uid(patch, uid, subresource)
+        content_type = f"application/{'json' if isinstance(body, list) else 'merge'}-patch+json"
+        verb, write = effective_verb(Verb.PATCH, body), idempotency.PendingWrite(body)
         with self._deadline():
             mapping = await find_mapping(self._session, reference)
             path = mapping.path(reference.namespace, reference.name) + (
                 f"/{subresource}" if subresource else ""
             )
-            request = ApiRequest(verb, path, mapping.plural, "PATCH", body=patch, content_type=_MERGE_PATCH)
+            request = ApiRequest(verb, path, mapping.plural, "PATCH", body=body, content_type=content_type)
             attempt = partial(idempotency.patch_object, write, request, reference, self._session.send)
             return await self._session.call(verb, "patch", reference, attempt, write=write)
 
@@ -255,6 +264,7 @@ class AsyncObjects:
             if live is None:
                 return OperationResult("absent", {"metadata": {"name": name}})
             uid = idempotency.require_uid(live)
+            # The uid is a precondition: a repeated DELETE cannot delete a new object of the same name.
             body = idempotency.delete_options(uid, resource_version, propagation, grace_seconds)
             path = mapping.path(reference.namespace, name)
             request = ApiRequest(Verb.DELETE, path, mapping.plural, "DELETE", body=body)
@@ -298,7 +308,12 @@ class AsyncObjects:
         api_version: str | None = None,
         deadline: float = 180.0,
     ) -> None:
-        """Watch all objects with these labels until a condition on the list of them is met."""
+        """Watch all objects with these labels until a condition on the list of them is met.
+
+        Raises:
+            DeadlineExceededError: The condition is not met in time; the message has the last observation.
+            WaitFailedError: The condition can no longer be met.
+        """
         reference = collection_reference(kind, namespace, api_version)
         with Deadline.after(argument_checks.check_seconds("deadline", deadline)):
             mapping = await find_mapping(self._session, reference)
@@ -319,6 +334,11 @@ class AsyncObjects:
 
         Returns:
             False if the version is too old: list the objects and watch from the version of the list.
+
+        Raises:
+            WatchDroppedError: The watch ended immediately; wait before the next one.
+            TemporaryError: The connection was lost; watch again from the version of the last event.
+            OperationCancelledError: The stop event of the policy is set.
         """
         reference = collection_reference(kind, namespace, api_version)
         mapping = await find_mapping(self._session, reference)

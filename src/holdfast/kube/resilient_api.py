@@ -9,30 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from contextvars import copy_context
-from functools import partial, update_wrapper
+from functools import cache, partial, update_wrapper
+from http import HTTPStatus
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from holdfast.errors import ArgumentTypeError
 from holdfast.kube import idempotency
 from holdfast.kube.client import run_sync
-from holdfast.kube.client_limits import TimeLimit, clip_to_deadline
+from holdfast.kube.client_limits import TimeLimit, call_within, clip_to_deadline
 from holdfast.kube.failures import http_status
-from holdfast.kube.retry_table import HTTP_INFO_SUFFIX, ApiMethod, Verb, effective_verb, parse_method_name
+from holdfast.kube.retry_table import INFO_SUFFIX, STREAM_SUFFIX, Verb, effective_verb, parse_method_name
 from holdfast.kube.transport import DEFAULT_TIMEOUT, ApiSession, open_session
 from holdfast.retry import Deadline, clock, current_deadline, retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from holdfast.kube.retry_table import ApiMethod
     from holdfast.kube.telemetry import Observer
     from holdfast.retry import Policy
 
 Api = TypeVar("Api")
 
-_NOT_FOUND = 404
-_STREAM_SUFFIX = "_without_preload_content"
+_TIME_OPTIONS = {"_request_timeout", "_preload_content", "watch", "follow"}
+# After an ambiguous failure of these verbs, the object is read to find out what happened.
+_RESOLVED_VERBS = {Verb.CREATE, Verb.REPLACE, Verb.DELETE}
 _MIN_VERIFY_SECONDS = 0.05
 """Below this, the final read of an ambiguous write cannot succeed."""
 
@@ -104,6 +108,7 @@ class _ResilientApi:
         if method is None or not callable(attribute):
             return attribute
         wrapped = _wrap_method(BoundMethod(self._session, self._api, name, method, attribute))
+        # Later accesses do not reach `__getattr__`. Two threads may wrap a method twice, with equal results.
         self.__dict__[name] = wrapped
         return wrapped
 
@@ -129,29 +134,36 @@ class _ResilientApi:
 
 
 def _wrap_method(method: BoundMethod) -> Callable[..., Any]:
-    async def call_with_retries(*args: Any, **kwargs: Any) -> Any:
+    async def call_async(*args: Any, **kwargs: Any) -> Any:
         call = BoundCall(method, args, kwargs)
         try:
-            result = call.run(call)
-            return await result if method.is_async else result
+            return await call.run(call)
         except Exception as error:
-            verified = await call.verify_after_failure()
-            if verified is not None:
-                return verified
-            final = call.finalize_error(error)
+            result, final = await call.resolve_failure(error)
             if final is error:
                 raise
         # Raised outside `except`: the error that it replaces must not become its context.
-        raise final
+        if final is not None:
+            raise final
+        return result
 
     def call_blocking(*args: Any, **kwargs: Any) -> Any:
         if kwargs.pop("async_req", None):
             # Copies the context: the threads of the pool do not inherit the caller's deadline.
             in_context = partial(copy_context().run, call_blocking)
             return method.session.api_client.pool.apply_async(in_context, args, kwargs)
-        return run_sync(call_with_retries(*args, **kwargs))
+        call = BoundCall(method, args, kwargs)
+        try:
+            return call.run(call)
+        except Exception as error:
+            result, final = run_sync(call.resolve_failure(error))
+            if final is error:
+                raise
+        if final is not None:
+            raise final
+        return result
 
-    wrapper = call_with_retries if method.is_async else call_blocking
+    wrapper = call_async if method.is_async else call_blocking
     return cast("Callable[..., Any]", update_wrapper(wrapper, method.fn))
 
 
@@ -163,17 +175,19 @@ class BoundMethod:
     ) -> None:
         self.session, self.api, self.method = session, api, method
         self.is_async = inspect.iscoroutinefunction(fn)
+        self.call_once = _call_async if self.is_async else _call_sync
         self.fn = fn
         self.operation = f"{type(api).__name__}.{name}"
         self.read_method = self._find_read_method(name)
         self.parameter_index = {parameter: n for n, parameter in enumerate(inspect.signature(fn).parameters)}
-        self._runners: dict[Verb, Callable[[BoundCall], Any]] = {}
+        # The function that makes a call under the policy of its verb.
+        self.runner = cache(self._create_runner)
 
     def _find_read_method(self, name: str) -> tuple[Callable[..., Any], list[str]] | None:
         """The method that reads the written object, and its required arguments."""
-        if self.method.verb not in {Verb.CREATE, Verb.REPLACE, Verb.DELETE}:
+        if self.method.verb not in _RESOLVED_VERBS:
             return None
-        suffix = HTTP_INFO_SUFFIX if name.endswith(HTTP_INFO_SUFFIX) else ""
+        suffix = INFO_SUFFIX if name.endswith(INFO_SUFFIX) else ""
         for prefix in ("read", "get"):
             reader = getattr(self.api, f"{prefix}_{self.method.resource}{suffix}", None)
             if reader is not None:
@@ -182,17 +196,9 @@ class BoundMethod:
                 return reader, required
         return None
 
-    def call_once(self, fn: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Callable[[float], Any]:
-        """A request function: given a timeout, it calls `fn` within that time."""
-        return partial(_call_async if self.is_async else _call_sync, fn, args, kwargs)
-
-    def runner(self, verb: Verb) -> Callable[[BoundCall], Any]:
-        """The function that makes a call under the policy of its verb."""
-        run = self._runners.get(verb)
-        if run is None:
-            decorate = retry(self.session.policy_for(verb, self.operation), operation=self.operation)
-            run = self._runners[verb] = decorate(_run_attempt_async if self.is_async else _run_attempt)
-        return run
+    def _create_runner(self, verb: Verb) -> Callable[[BoundCall], Any]:
+        decorate = retry(self.session.policy_for(verb, self.operation), operation=self.operation)
+        return decorate(_run_attempt_async if self.is_async else _run_attempt)
 
     def argument(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One argument of a call, passed by position or by name."""
@@ -216,9 +222,14 @@ class BoundCall:
             body = method.argument("body", args, kwargs)
             dry_run = bool(method.argument("dry_run", args, kwargs))
             self.verb = effective_verb(self.verb, body, dry_run=dry_run)
+            if self.verb in _RESOLVED_VERBS and _is_streaming(method.fn, kwargs):
+                # The caller reads the response: an object that was read back cannot replace it.
+                self.verb = Verb.INVOKE
             if self.verb is not Verb.QUERY:
                 self.write = idempotency.PendingWrite(body, self._to_json)
             if self.write is not None and self.verb is Verb.CREATE:
+                # Before the first attempt: all attempts send the same id and name, so that a later one
+                # recognises the object of an earlier one.
                 self.write.assign_operation_id()
         self.run = method.runner(self.verb)
 
@@ -235,30 +246,34 @@ class BoundCall:
             return idempotency.delete_idempotently(self.write, self._request, self._deleted_response)
         return idempotency.write_once(self.write, self._request)
 
-    def finalize_error(self, error: Exception) -> Exception:
-        return self._method.session.finalize_error(error, self._method.method, self.write)
+    async def resolve_failure(self, error: Exception) -> tuple[Any, Exception | None]:
+        """The result, if a last read proves that the write was applied, or the error to raise."""
+        verified = await self._verify_write()
+        final = self._method.session.finalize_error(error, self._method.method, self.write)
+        return verified, final if verified is None else None
 
-    async def verify_after_failure(self) -> Any:
+    async def _verify_write(self) -> Any:
         """Read once after the last attempt of an ambiguous create or delete; None if that proves nothing."""
         if self.write is None or not self.write.maybe_applied or self.verb not in {Verb.CREATE, Verb.DELETE}:
             return None
-        read, seconds = self._bind_read_method(), self._time_left()
-        stop = self._method.session.policy.stop
-        if read is None or seconds < _MIN_VERIFY_SECONDS or (stop is not None and stop.is_set()):
+        read, session, policy = self._bind_read_method(), self._method.session, self._method.session.policy
+        if read is None or (policy.stop is not None and policy.stop.is_set()):
             return None
         try:
-            live = await self._method.call_once(read[0], (), read[1])(seconds)
+            with Deadline(min(self._started_at + policy.total_timeout, policy.expires)):
+                if clip_to_deadline(session.timeout) < _MIN_VERIFY_SECONDS:
+                    return None
+                live = await self._send(read[0], (), read[1])
         except Exception as error:  # noqa: BLE001 - the outcome stays unknown; the caller raises the first error
-            is_deleted = self.verb is Verb.DELETE and http_status(error) == _NOT_FOUND
+            is_deleted = self.verb is Verb.DELETE and http_status(error) == HTTPStatus.NOT_FOUND
             return self._deleted_response() if is_deleted else None
         return live if self.verb is Verb.CREATE and self.write.is_own_object(live) else None
 
-    def _time_left(self) -> float:
-        """Seconds until the call's own deadline or an enclosing one, at most the timeout of one request."""
-        policy, enclosing = self._method.session.policy, current_deadline()
-        own = Deadline(min(self._started_at + policy.total_timeout, policy.expires))
-        seconds = own.clip(self._method.session.timeout)
-        return seconds if enclosing is None else enclosing.clip(seconds)
+    def read_blocking(self) -> Any:
+        """One attempt of a call that writes nothing, with a sync client."""
+        method = self._method
+        request = partial(_call_sync, method.fn, self._args, self._kwargs)
+        return method.session.attempt_blocking(method.method, request)
 
     def _request(self) -> Coroutine[Any, Any, Any]:
         return self._send(self._method.fn, self._args, self._kwargs)
@@ -280,7 +295,7 @@ class BoundCall:
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Coroutine[Any, Any, Any]:
         method = self._method
-        return method.session.attempt(method.method, method.call_once(fn, args, kwargs))
+        return method.session.attempt(method.method, partial(method.call_once, fn, args, kwargs))
 
     def _to_json(self, value: Any) -> Any:
         """The JSON that the client would send for a model."""
@@ -300,35 +315,42 @@ class BoundCall:
             return None
         reader, required = self._method.read_method
         arguments = {each: self._method.argument(each, self._args, self._kwargs) for each in required}
+        # The name of a created object is in its body only; that of a deleted one is an argument.
         arguments["name"] = name or idempotency.object_name(self.write.body) or arguments.get("name")
         return None if None in arguments.values() else (reader, arguments)
 
 
 def _run_attempt(call: BoundCall) -> Any:
-    return run_sync(call.attempt())
+    return call.read_blocking() if call.write is None else run_sync(call.attempt())
 
 
 async def _run_attempt_async(call: BoundCall) -> Any:
     return await call.attempt()
 
 
-async def _call_sync(fn: Callable[..., Any], args: Any, kwargs: dict[str, Any], timeout: float) -> Any:  # noqa: ASYNC109
+def _call_sync(fn: Callable[..., Any], args: Any, kwargs: dict[str, Any], timeout: float) -> Any:
     """Call a method within its timeout; within the deadline if it streams or has two timeouts."""
+    # Most calls have none of these options: the limit becomes the timeout of their request.
+    if _TIME_OPTIONS.isdisjoint(kwargs):
+        return call_within(TimeLimit(timeout, timeout), fn, args, kwargs)
     kwargs = _with_timeout(kwargs, timeout)
-    seconds = kwargs.get("_request_timeout")
-    if not isinstance(seconds, int | float) or _is_streaming(fn, kwargs):
-        deadline = current_deadline()
-        if deadline is None:
-            return fn(*args, **kwargs)
-        seconds = deadline.remaining()
-    with TimeLimit(seconds):
+    if _is_bounded(fn, kwargs):
+        return call_within(TimeLimit(kwargs["_request_timeout"]), fn, args, kwargs)
+    # A timeout, if there is one, bounds each wait for bytes here. Only the deadline can bound the call.
+    deadline = current_deadline()
+    if deadline is None:
         return fn(*args, **kwargs)
+    limit = TimeLimit(deadline.remaining())
+    response = call_within(limit, fn, args, kwargs)
+    # The caller reads the response later, without the deadline.
+    limit.expires = math.inf
+    return response
 
 
 async def _call_async(fn: Callable[..., Any], args: Any, kwargs: dict[str, Any], timeout: float) -> Any:  # noqa: ASYNC109
-    """The same with `kubernetes.aio`: aiohttp bounds whole requests, but not the start of a stream."""
+    """The same with `kubernetes.aio`, whose timeout bounds whole requests, but not the start of a stream."""
     kwargs = _with_timeout(kwargs, timeout)
-    deadline = current_deadline() if _is_streaming(fn, kwargs) else None
+    deadline = None if _is_bounded(fn, kwargs) else current_deadline()
     if deadline is None:
         return await fn(*args, **kwargs)
     async with asyncio.timeout(deadline.remaining()):
@@ -344,8 +366,13 @@ def _with_timeout(kwargs: dict[str, Any], timeout: float) -> dict[str, Any]:
     return kwargs if kwargs.get("watch") or kwargs.get("follow") else {**kwargs, "_request_timeout": timeout}
 
 
+def _is_bounded(fn: Callable[..., Any], kwargs: dict[str, Any]) -> bool:
+    """Whether one timeout bounds the whole call."""
+    return isinstance(kwargs.get("_request_timeout"), int | float) and not _is_streaming(fn, kwargs)
+
+
 def _is_streaming(fn: Callable[..., Any], kwargs: dict[str, Any]) -> bool:
     """Whether the caller reads the response after the call has returned."""
-    if kwargs.get("_preload_content") is False or fn.__name__.endswith(_STREAM_SUFFIX):
+    if kwargs.get("_preload_content") is False or fn.__name__.endswith(STREAM_SUFFIX):
         return True
     return bool(kwargs.get("watch") or kwargs.get("follow"))

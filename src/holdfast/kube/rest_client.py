@@ -12,14 +12,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UnreadableResponseError
-from holdfast.kube.client_limits import TimeLimit
+from holdfast.kube.client_limits import TimeLimit, call_within
+from holdfast.kube.failures import SUCCESS
 from holdfast.kube.retry_table import ApiMethod, Verb
 from holdfast.retry import clock
 
 if TYPE_CHECKING:
     from holdfast.retry import StopEvent
 
-_SUCCESS = range(200, 300)
 _MAX_EVENT_BYTES = 32 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 _MAX_STREAM_SECONDS = 24 * 3600.0
@@ -86,9 +86,9 @@ class RestClient:
     async def send(self, request: ApiRequest, timeout: float) -> dict[str, Any]:  # noqa: ASYNC109
         """Send a request and return the object in the response, all within `timeout` seconds."""
         serialized = self.api_client.param_serialize(**_request_arguments(request))
-        with TimeLimit(timeout):
-            response = self.api_client.call_api(*serialized, _request_timeout=timeout)
-            return self._parse_object(request, response, response.read())
+        options = {"_request_timeout": timeout}
+        response = call_within(TimeLimit(timeout), self.api_client.call_api, serialized, options)
+        return self._parse_object(request, response, response.read())
 
     async def stream(
         self,
@@ -99,15 +99,17 @@ class RestClient:
     ) -> EventStream:
         """Open a watch; setting `stop` ends the stream."""
         serialized = self.api_client.param_serialize(**_request_arguments(request))
-        with TimeLimit(timeout + idle_timeout, stop) as limit:
-            response = self.api_client.call_api(*serialized, _request_timeout=(timeout, idle_timeout))
-            if response.status not in _SUCCESS:
-                self._parse_object(request, response, response.read())
+        # Bounds everything up to the response headers; `EventStream.next` sets a new limit for each event.
+        limit = TimeLimit(timeout + idle_timeout, stop=stop)
+        options = {"_request_timeout": (timeout, idle_timeout)}
+        response = call_within(limit, self.api_client.call_api, serialized, options)
+        if response.status not in SUCCESS:
+            self._parse_object(request, response, response.read())
         return EventStream(response.response, limit)
 
     def _parse_object(self, request: ApiRequest, response: Any, data: bytes) -> dict[str, Any]:
         """Parse a response; raise an ApiException for an HTTP error."""
-        if response.status not in _SUCCESS:
+        if response.status not in SUCCESS:
             failure = import_module(f"{self._library}.exceptions").ApiException
             raise failure.from_response(http_resp=response, body=data.decode("utf-8", "replace"), data=None)
         # The JSON error is not chained: it would keep the whole response alive.
@@ -141,7 +143,7 @@ class AsyncRestClient(RestClient):
         read_timeout = ClientTimeout(total=None, sock_read=idle_timeout)
         async with asyncio.timeout(timeout + idle_timeout):
             response = await self.api_client.call_api(*serialized, _request_timeout=read_timeout)
-            if response.status not in _SUCCESS:
+            if response.status not in SUCCESS:
                 self._parse_object(request, response, await response.read())
         return AsyncEventStream(response.response, stop)
 
@@ -169,7 +171,14 @@ class EventStream:
         return event
 
     async def _read_chunk(self) -> bytes:
-        return bytes(self._raw.read1(_CHUNK_BYTES))
+        # `read1` returns what has arrived. `read` would wait for a full chunk and delay events.
+        try:
+            return bytes(self._raw.read1(_CHUNK_BYTES))
+        except Exception:
+            # `stop` ends the wait like a closed connection, which is an error inside a chunked response.
+            if self._limit is None or self._limit.stop is None or not self._limit.stop.is_set():
+                raise
+            return b""
 
     def _next_buffered_event(self) -> dict[str, Any] | None:
         while (end := self._buffer.find(b"\n")) >= 0:
@@ -177,6 +186,7 @@ class EventStream:
             del self._buffer[: end + 1]
             if line.strip():
                 return _parse_event(line)
+        # A server that never sends a newline must not fill the memory.
         if len(self._buffer) > _MAX_EVENT_BYTES:
             raise UnreadableResponseError("a watch event exceeds the size limit")
         return None

@@ -1,7 +1,7 @@
 """Maps kinds to REST paths, and checks the manifests and names that callers pass in.
 
 Common kinds are known; others are looked up through the discovery API. Errors name the invalid field and
-never quote its value. The server validates the rest of a manifest.
+never quote values of Secrets. The server validates the rest of a manifest.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import re
 import weakref
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     from holdfast.retry import Policy
 
-
-_NOT_FOUND = 404
 
 # kind: (API version, plural, lives in a namespace)
 _BUILTIN_KINDS: dict[str, tuple[str, str, bool]] = {
@@ -101,7 +100,7 @@ async def find_mapping(session: ApiSession, reference: ObjectReference) -> RestM
             request = ApiRequest(Verb.READ, root, "api_resources")
             response = await session.request("look up", reference, request)
         except ApiRequestRejectedError as error:
-            if error.cause is None or http_status(error.cause) != _NOT_FOUND:
+            if error.cause is None or http_status(error.cause) != HTTPStatus.NOT_FOUND:
                 raise
             response = {}
         discovered.update(_parse_api_resources(reference.api_version, root, response))
@@ -120,12 +119,15 @@ def _parse_api_resources(api_version: str, root: str, response: Any) -> dict[tup
         if not isinstance(resource, dict):
             continue
         name, kind = resource.get("name"), resource.get("kind")
+        # Names with a slash, such as `pods/status`, are subresources.
         if isinstance(name, str) and isinstance(kind, str) and "/" not in name:
             mappings[api_version, kind] = RestMapping(root, name, bool(resource.get("namespaced")))
     return mappings
 
 
 _MODEL_NAME = re.compile(r"(?:Core|Events|Discovery)?V[0-9]+(?:(?:alpha|beta)[0-9]+)?([A-Z]\w+)")
+# Names and namespaces become segments of the request path: a slash, a percent sign or `..` could address
+# another resource. Colons occur in names of RBAC objects.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.:]*[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MAX_NAME_LENGTH = 253
@@ -141,11 +143,16 @@ class ObjectReference:
     namespace: str | None = None
 
     def __str__(self) -> str:
-        prefix = f"{self.namespace}/" if self.namespace else ""
-        return f"{self.kind} {prefix}{self.name or '(unnamed)'}"
+        if self.name is None:
+            return f"{self.kind} in {self.namespace}" if self.namespace else self.kind
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
     def with_name(self, name: str | None) -> ObjectReference:
         return replace(self, name=name)
+
+    def with_type(self, item: dict[str, Any]) -> dict[str, Any]:
+        """An item of a list with kind and apiVersion, which the server omits there."""
+        return {**item, "kind": self.kind, "apiVersion": self.api_version}
 
 
 def object_reference(
@@ -215,6 +222,7 @@ def _dict_to_json(value: dict[str, Any], to_json: Any) -> dict[str, Any]:
         body: dict[str, Any] = to_json(value)
         json.dumps(body)
     except (TypeError, ValueError, AttributeError, RecursionError):
+        # Not chained: the original message may quote a value of a Secret.
         raise InvalidArgumentError("manifest", "cannot be serialized as JSON") from None
     return body
 

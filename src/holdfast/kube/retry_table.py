@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from http import HTTPStatus
 from typing import Any
 
 from holdfast.kube.failures import FailureClass, classify, http_status
@@ -19,11 +20,11 @@ class Verb(Enum):
 
     READ = "read"
     CREATE = "create"
-    QUERY = "ask"
+    QUERY = "query"
     """POST that stores nothing: access reviews, token requests, dry runs"""
     EVICT = "evict"
-    INVOKE = "act"
-    """POST that must happen once: bindings, proxied calls, exec"""
+    INVOKE = "invoke"
+    """POST that must happen once: bindings of pods to nodes, and writes whose response the caller reads"""
     REPLACE = "replace"
     """PUT with a resourceVersion: the server rejects a repetition"""
     OVERWRITE = "overwrite"
@@ -33,7 +34,10 @@ class Verb(Enum):
     PATCH_ONCE = "patch-once"
     """JSON patches that add to lists, remove or test, and patches with a resourceVersion"""
     DELETE = "delete"
-    DELETE_COLLECTION = "delete-many"
+    DELETE_COLLECTION = "delete-collection"
+
+    # `Enum.__hash__` is a Python function; every call looks up its verb.
+    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +64,15 @@ _VERB_BY_PREFIX = {
     "patch": Verb.PATCH,
     "delete": Verb.DELETE,
 }
-HTTP_INFO_SUFFIX = "_with_http_info"
+INFO_SUFFIX = "_with_http_info"
+STREAM_SUFFIX = "_without_preload_content"
 # Bindings of pods to nodes, not role bindings.
 _BINDINGS = {"namespaced_binding", "namespaced_pod_binding"}
 
 
 def parse_method_name(name: str) -> ApiMethod | None:
     """Parse a method name; None for exec, proxies and methods that make no request."""
-    first, _, rest = name.removesuffix(HTTP_INFO_SUFFIX).partition("_")
+    first, _, rest = name.removesuffix(INFO_SUFFIX).removesuffix(STREAM_SUFFIX).partition("_")
     verb = _VERB_BY_PREFIX.get(first)
     if verb is None or not rest:
         return None
@@ -100,17 +105,22 @@ def effective_verb(verb: Verb, body: Any, *, dry_run: bool = False) -> Verb:
 def _is_idempotent_patch(body: Any) -> bool:
     if isinstance(body, list):
         return all(_is_idempotent_operation(each) for each in body)
+    # A serialized patch cannot be inspected. A patch with a resourceVersion changes that version, so that its
+    # repetition is a conflict.
     return not isinstance(body, str | bytes) and not resource_version(body)
+
+
+UID_PATH = "/metadata/uid"
 
 
 def _is_idempotent_operation(operation: Any) -> bool:
     if not isinstance(operation, dict):
         return False
-    last = str(operation.get("path", "")).rpartition("/")[2]
+    op, path = operation.get("op"), str(operation.get("path", ""))
+    last = path.rpartition("/")[2]
     # An index or "-" inserts into a list each time.
-    return operation.get("op") == "replace" or (
-        operation.get("op") == "add" and bool(last) and last != "-" and not last.isdigit()
-    )
+    # An object keeps its uid, so that a test of it has the same result each time.
+    return op == "replace" or path == UID_PATH or (op == "add" and last not in "-" and not last.isdigit())
 
 
 NO_METADATA = object()
@@ -137,11 +147,10 @@ def resource_version(body: Any) -> str | None:
 # Verbs that are repeated after an ambiguous failure. Reads and merge patches have the same effect again. A
 # repeated create, replace or delete detects that an earlier attempt was applied (see `idempotency`).
 _REPEATABLE_VERBS = {Verb.READ, Verb.QUERY, Verb.CREATE, Verb.REPLACE, Verb.PATCH, Verb.DELETE}
-_TOO_MANY_REQUESTS = 429
 
 
-def is_retryable(verb: Verb, error: Exception) -> bool:
-    """Whether a call with this verb is repeated after this error.
+def is_retryable(verb: Verb, error: Exception) -> bool | None:
+    """Whether a call with this verb is repeated after this error; None if not, and without a response.
 
     | failure | verbs |
     | --- | --- |
@@ -149,12 +158,12 @@ def is_retryable(verb: Verb, error: Exception) -> bool:
     | ambiguous | those whose repetition is safe |
     | definite | none |
     """
-    if verb is Verb.EVICT and http_status(error) == _TOO_MANY_REQUESTS:
+    if verb is Verb.EVICT and http_status(error) == HTTPStatus.TOO_MANY_REQUESTS:
         # The disruption budget does not allow the eviction; only the caller knows how long to retry.
         return False
     failure = classify(error)
     if failure is FailureClass.AMBIGUOUS:
-        return verb in _REPEATABLE_VERBS
+        return True if verb in _REPEATABLE_VERBS else None
     return failure is not FailureClass.DEFINITE
 
 
@@ -166,5 +175,6 @@ _budgets: dict[str, Budget] = {}
 
 def budget_for_host(host: str) -> Budget:
     """The budget shared by all clients of one server in this process."""
+    # `setdefault` is atomic: threads that open the first sessions at the same time share one budget.
     budget = _budgets.get(host)
     return _budgets.setdefault(host, Budget(_BUDGET_RATE, burst=_BUDGET_BURST)) if budget is None else budget

@@ -11,6 +11,8 @@ import json
 import sys
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from holdfast.errors import (
@@ -36,15 +38,16 @@ from holdfast.kube.failures import (
     parse_status,
     record_enclosing_error,
     record_write_outcome,
+    request_causes,
     retry_after_seconds,
     write_outcome,
 )
 from holdfast.kube.rest_client import AsyncRestClient, RestClient
 from holdfast.kube.retry_table import DEFAULT_POLICY, ApiMethod, Verb, budget_for_host, is_retryable
-from holdfast.retry import Policy, argument_checks, causes
+from holdfast.retry import Policy, argument_checks
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
 
     from holdfast.kube.idempotency import PendingWrite
     from holdfast.kube.rest_client import ApiRequest, EventStream
@@ -53,10 +56,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+# Takes a timeout. Returns a coroutine, or the response itself if it blocks.
+RequestFunction: TypeAlias = "Callable[[float], Any]"
 Effect: TypeAlias = Literal["created", "adopted", "unchanged", "changed", "deleted", "absent"]
 
 DEFAULT_TIMEOUT = 30.0
-_UNAUTHORIZED, _CONFLICT = 401, 409
 _READ_VERBS = {Verb.READ, Verb.QUERY}
 _HIDDEN = "<hidden>"
 _MAX_MESSAGE_LENGTH = 300
@@ -104,28 +108,53 @@ class ApiSession:
         )
         return stream
 
-    async def attempt(self, method: ApiMethod, request: Callable[[float], Awaitable[Any]]) -> Any:
+    async def attempt(self, method: ApiMethod, request: RequestFunction, *, is_renewed: bool = False) -> Any:
         """One attempt: call `request` with its timeout; renew the credentials and repeat it after a 401."""
-        enclosing, credentials = sys.exception(), self.credentials
-        generation = credentials.generation
-        for is_renewed in (False, True):
-            try:
-                if not self.observers:
-                    return await request(clip_to_deadline(self.timeout))
-                return await self._observe(method, request)
-            except Exception as error:
-                record_enclosing_error(error, enclosing)
-                if is_renewed or http_status(error) != _UNAUTHORIZED:
-                    raise
-                if not await credentials.renew(generation):
-                    raise
-        raise AssertionError("unreachable: the second request returns or raises")
+        # If the caller is inside an `except` block, Python adds that exception to the chain of every error
+        # raised here. It must not affect the classification.
+        enclosing = sys.exception()
+        # Read before the request: a 401 for credentials that were replaced meanwhile needs no refresh.
+        generation = self.credentials.generation
+        try:
+            return await self._observe(method, request)
+        except Exception as error:
+            record_enclosing_error(error, enclosing)
+            if is_renewed or not await self._renew_credentials(error, generation):
+                raise
+        return await self.attempt(method, request, is_renewed=True)
 
-    async def _observe(self, method: ApiMethod, request: Callable[[float], Awaitable[Any]]) -> Any:
+    def attempt_blocking(self, method: ApiMethod, request: RequestFunction) -> Any:
+        """`attempt` with a sync client, without a coroutine: it would cost more than the retries do."""
+        enclosing, generation = sys.exception(), self.credentials.generation
+        if self.observers:
+            return run_sync(self.attempt(method, request))
+        try:
+            return request(clip_to_deadline(self.timeout))
+        except Exception as error:
+            record_enclosing_error(error, enclosing)
+            if not run_sync(self._renew_credentials(error, generation)):
+                raise
+        return run_sync(self.attempt(method, request, is_renewed=True))
+
+    async def _renew_credentials(self, error: Exception, generation: int) -> bool:
+        """Renew rejected credentials; return whether the request can be repeated."""
+        if http_status(error) != HTTPStatus.UNAUTHORIZED:
+            return False
+        try:
+            return await self.credentials.renew(generation)
+        except Exception as failure:  # noqa: BLE001 - the caller gets the 401
+            # The message of another error could quote a credential.
+            reason = failure if isinstance(failure, HoldfastError) else type(failure).__name__
+            error.add_note(f"credentials not renewed: {reason}")
+            return False
+
+    async def _observe(self, method: ApiMethod, request: RequestFunction) -> Any:
         finishers = [begin(method.verb.value, method.resource) for begin in self.observers]
+        # Remains for errors that are not an Exception: cancellation of the task and Ctrl-C.
         outcome = "cancelled"
         try:
-            result = await request(clip_to_deadline(self.timeout))
+            response = request(clip_to_deadline(self.timeout))
+            result = await response if isinstance(response, CoroutineType) else response
             outcome = "ok"
         except Exception as error:
             outcome = classify(error).value
@@ -136,7 +165,7 @@ class ApiSession:
         return result
 
     async def request(self, action: str, reference: ObjectReference, request: ApiRequest) -> dict[str, Any]:
-        """Send a request that reads or only asks, with retries; see `call`."""
+        """Send a request that changes nothing, with retries; see `call`."""
         return await self.call(request.verb, action, reference, partial(self.send, request))
 
     async def call(
@@ -168,17 +197,22 @@ class ApiSession:
         try:
             if is_async_client(self.api_client):
                 return await policy.acall(attempt)
+            # The policy sleeps in this thread, between attempts that block.
             return policy.call(lambda: run_sync(attempt()))
         except Exception as error:
-            final = self.finalize_error(error, ApiMethod(verb, reference.kind.lower()), write)
-            final = translate_error(final, action, reference, is_write=verb not in _READ_VERBS)
+            # Redact first: the translated error quotes the message of the server.
+            redacted = self.finalize_error(error, ApiMethod(verb, reference.kind.lower()), write)
+            final = translate_error(redacted, action, reference, is_write=verb not in _READ_VERBS)
             if final is error:
                 raise
-            raise final from error
+        # Raised outside `except`: an error that was replaced may quote a secret. As the cause or the context
+        # of the new one, it would appear in tracebacks.
+        raise final from (None if final is redacted else redacted)
 
     def finalize_error(self, error: Exception, method: ApiMethod, write: PendingWrite | None) -> Exception:
         """Remove secrets from an error and record the outcome of the write; returns the error to raise."""
-        for each in causes(error):
+        # In place: the exceptions stay in the cause chain, and tracebacks print the body of an ApiException.
+        for each in request_causes(error):
             _redact_in_place(each, sensitive=method.is_sensitive, configuration=self.api_client.configuration)
         final = _redacted_error(error) if method.is_sensitive else error
         record_enclosing_error(final, enclosing_error(error))
@@ -263,7 +297,7 @@ def translate_error(
         return OutcomeUnknownError(message, cause=error)
     if classify(error) is not FailureClass.DEFINITE:
         return TemporaryError(message, cause=error)
-    if http_status(error) == _CONFLICT:
+    if http_status(error) == HTTPStatus.CONFLICT:
         return ObjectConflictError(message, cause=error)
     hint = _TLS_TRUST_HINT if is_tls_trust_error(error) else None
     is_local = http_status(error) is None and hint is None
@@ -296,6 +330,7 @@ def _redact_in_place(error: BaseException, *, sensitive: bool, configuration: An
     if sensitive:
         error.body = _status_without_message(error) if error.body else error.body
         error.data = None  # type: ignore[attr-defined]
+    # A proxy may echo the request headers, with the token, in an error page.
     for token in _credential_values(configuration):
         if isinstance(error.body, str) and token in error.body:
             error.body = error.body.replace(token, _HIDDEN)

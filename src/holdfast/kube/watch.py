@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import (
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     # Takes the type of an event and its object.
     EventCallback: TypeAlias = Callable[[str, dict[str, Any]], None]
 
-_GONE = 410
 # A connection without any event for this long, bookmarks included, is considered dead.
 _IDLE_TIMEOUT = 90.0
 # A stream that ends sooner than this was rejected; the next one needs a backoff.
@@ -45,9 +45,9 @@ _MIN_STREAM_SECONDS = 1.0
 _MAX_STREAM_SECONDS = 3600
 
 
-def _is_recoverable(error: Exception) -> bool:
+def _is_recoverable(error: Exception) -> bool | None:
     """Whether a wait continues after this error."""
-    if http_status(error) == _GONE or isinstance(error, WatchDroppedError):
+    if http_status(error) == HTTPStatus.GONE or isinstance(error, WatchDroppedError):
         return True
     return is_retryable(Verb.READ, error)
 
@@ -72,6 +72,7 @@ class ObjectWaiter:
 
     async def run(self, deadline: float) -> dict[str, Any] | None:
         """Watch until the condition is met, over any number of connections, at most `deadline` seconds."""
+        # Every API server ends watches from time to time, so reconnects are not counted.
         overrides: dict[str, Any] = {"attempts": None, "deadline": deadline, "retry_on": _is_recoverable}
         try:
             return await self._session.call(Verb.READ, "wait for", self._reference, self.attempt, **overrides)
@@ -92,7 +93,8 @@ class ObjectWaiter:
                 self._check_deadline()
                 await self._stream()
         except Exception as error:
-            if http_status(error) == _GONE:
+            if http_status(error) == HTTPStatus.GONE:
+                # The server no longer has that version: the next attempt lists.
                 self._resource_version = None
             raise
         return self.object
@@ -112,6 +114,7 @@ class ObjectWaiter:
                 "watch": "true",
                 "resourceVersion": self._resource_version,
                 "allowWatchBookmarks": "true",
+                # Ends the watch on the server too, which may not notice that this client is gone.
                 "timeoutSeconds": max(1, math.ceil(clip_to_deadline(_MAX_STREAM_SECONDS))),
             }
         )
@@ -125,15 +128,21 @@ class ObjectWaiter:
                     break
                 self._handle_event(event)
         finally:
+            # An unfinished response never returns its connection to the pool.
             stream.close()
-        if not self.result.done and time.monotonic() - began < _MIN_STREAM_SECONDS:
-            raise WatchDroppedError("the watch ended immediately")
+        if not self.result.done:
+            # `stop` ends a stream as well.
+            self._check_deadline()
+            if time.monotonic() - began < _MIN_STREAM_SECONDS:
+                raise WatchDroppedError("the watch ended immediately")
 
     def _handle_event(self, event: dict[str, Any]) -> None:
         kind, obj = event.get("type"), event["object"]
         if kind == "ERROR":
+            # The HTTP status of the stream was 200; the Status in this event takes its place.
             status, code = parse_status(obj), obj.get("code")
             raise WatchStreamError(code if isinstance(code, int) else 500, status.reason, status.retry_after)
+        # Bookmarks too: they keep the version recent, so that a reconnect does not end with 410.
         version = obj.get("metadata", {}).get("resourceVersion")
         if isinstance(version, str):
             self._resource_version = version
@@ -147,12 +156,8 @@ class ObjectWaiter:
         self._evaluate_object(obj if exists else None)
 
     def _evaluate_object(self, obj: dict[str, Any] | None) -> None:
-        # The items of a list have neither kind nor apiVersion.
-        self.object = obj if obj is None else self._with_type(obj)
+        self.object = obj if obj is None else self._reference.with_type(obj)
         self._evaluate(self.object)
-
-    def _with_type(self, obj: dict[str, Any]) -> dict[str, Any]:
-        return {**obj, "kind": self._reference.kind, "apiVersion": self._reference.api_version}
 
     def _evaluate(self, observed: Any) -> None:
         try:
@@ -191,12 +196,12 @@ class ObjectListWaiter(ObjectWaiter):
     _objects_by_uid: dict[str, dict[str, Any]]
 
     def _handle_list(self, items: list[dict[str, Any]]) -> None:
-        self._objects_by_uid = {_uid(item): self._with_type(item) for item in items}
+        self._objects_by_uid = {_uid(item): self._reference.with_type(item) for item in items}
         self._evaluate(list(self._objects_by_uid.values()))
 
     def _handle_change(self, obj: dict[str, Any], *, exists: bool) -> None:
         if exists:
-            self._objects_by_uid[_uid(obj)] = self._with_type(obj)
+            self._objects_by_uid[_uid(obj)] = self._reference.with_type(obj)
         else:
             self._objects_by_uid.pop(_uid(obj), None)
         self._evaluate(list(self._objects_by_uid.values()))
@@ -226,7 +231,7 @@ class ChangeWatcher(ObjectWaiter):
         try:
             await self._stream()
         except Exception as error:
-            if http_status(error) != _GONE:
+            if http_status(error) != HTTPStatus.GONE:
                 raise
             return False
         return True

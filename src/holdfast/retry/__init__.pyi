@@ -15,7 +15,11 @@ from holdfast.retry.clock import (
     sleep as sleep,
     testing_mode as testing_mode,
 )
-from holdfast.retry.deadline import Deadline as Deadline, current_deadline as current_deadline
+from holdfast.retry.deadline import (
+    Deadline as Deadline,
+    current_deadline as current_deadline,
+    current_expiry as current_expiry,
+)
 from holdfast.retry.policy import TRANSIENT as TRANSIENT, Policy as Policy, RetryListener as RetryListener
 from holdfast.retry.retry_decision import parse_retry_after as parse_retry_after
 from holdfast.retry.runner import (

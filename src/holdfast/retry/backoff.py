@@ -49,6 +49,7 @@ class GrowingBackoff:
     jitter: float
 
     def delay(self, attempt: int, previous: float, random_source: RandomSource) -> float:  # noqa: ARG002 - part of the protocol
+        # A policy without a number of attempts may make thousands: the power overflows.
         try:
             grown = self.first * self.factor ** (attempt - 1) + self.step * (attempt - 1)
         except OverflowError:

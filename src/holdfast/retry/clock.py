@@ -22,7 +22,7 @@ StopEvent: TypeAlias = "threading.Event | asyncio.Event"
 monotonic: Callable[[], float] = time.monotonic
 
 # asyncio cannot wait for a threading.Event, and a thread cannot wait for an asyncio.Event.
-_STOP_POLL_SECONDS = 0.02
+STOP_POLL_SECONDS = 0.02
 
 
 class VirtualClock:
@@ -48,6 +48,7 @@ class VirtualClock:
             self.sleeps.append(seconds)
 
 
+# Not a context variable: threads that a test has started must not really sleep either.
 _virtual_clock: VirtualClock | None = None
 _switch_lock = threading.Lock()
 
@@ -102,7 +103,7 @@ def sleep(seconds: float, stop: StopEvent | None = None) -> bool:
 def _sleep_polling(seconds: float, stop: asyncio.Event) -> None:
     until = time.monotonic() + seconds
     while not stop.is_set() and (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, _STOP_POLL_SECONDS))
+        time.sleep(min(left, STOP_POLL_SECONDS))
 
 
 async def asleep(seconds: float, stop: StopEvent | None = None) -> bool:
@@ -115,6 +116,7 @@ async def asleep(seconds: float, stop: StopEvent | None = None) -> bool:
         return False
     if _virtual_clock is not None:
         _virtual_clock.sleep(seconds)
+        # Other tasks run here, as they would during a real sleep.
         await asyncio.sleep(0)
     elif stop is None:
         await asyncio.sleep(seconds)
@@ -127,5 +129,5 @@ async def asleep(seconds: float, stop: StopEvent | None = None) -> bool:
     else:
         until = time.monotonic() + seconds
         while not stop.is_set() and (left := until - time.monotonic()) > 0:  # noqa: ASYNC110 - threading.Event
-            await asyncio.sleep(min(left, _STOP_POLL_SECONDS))
+            await asyncio.sleep(min(left, STOP_POLL_SECONDS))
     return stop is not None and stop.is_set()

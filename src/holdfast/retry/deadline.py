@@ -23,21 +23,22 @@ CURRENT_SCOPE: ContextVar[Scope | None] = ContextVar("holdfast_retry_scope", def
 _MAX_EXHAUSTED = 16
 
 
-def scope_expiry(scope: Scope | None) -> float:
-    """The expiry of a scope and of all enclosing scopes."""
+def current_expiry(scope: Scope | None = None) -> float:
+    """When a scope and all enclosing ones expire, by default the current one; infinite without a deadline."""
+    scope = scope or CURRENT_SCOPE.get()
     earliest = math.inf
     while scope is not None:
-        began, span, until, scope, _ = scope
-        earliest = min(earliest, began + span, until)
+        began, total_timeout, expires, scope, _ = scope
+        earliest = min(earliest, began + total_timeout, expires)
     return earliest
 
 
 def record_exhausted(scope: Scope | None, error: BaseException) -> None:
     """Record that a policy inside `scope` has exhausted its attempts on `error`."""
     if scope is not None:
-        spent = scope[4]
-        spent.append(error)
-        del spent[:-_MAX_EXHAUSTED]
+        exhausted = scope[4]
+        exhausted.append(error)
+        del exhausted[:-_MAX_EXHAUSTED]
 
 
 class Deadline:
@@ -71,8 +72,10 @@ class Deadline:
 
     def __enter__(self) -> Self:
         outer = CURRENT_SCOPE.get()
-        spent = [] if outer is None else outer[4]
-        token = CURRENT_SCOPE.set((clock.monotonic(), math.inf, self.expires, outer, spent))
+        # Shared with the enclosing scope: a deadline between two policies must not hide the exhausted
+        # errors of the inner policy from the outer one.
+        exhausted = [] if outer is None else outer[4]
+        token = CURRENT_SCOPE.set((clock.monotonic(), math.inf, self.expires, outer, exhausted))
         # Stored in the context, not in the object: many threads and tasks may enter one deadline.
         _TOKENS.set((token, _TOKENS.get()))
         return self
@@ -94,5 +97,5 @@ _TOKENS: ContextVar[_TokenStack] = ContextVar("holdfast_retry_tokens", default=N
 
 def current_deadline() -> Deadline | None:
     """The deadline of the running code, or None."""
-    moment = scope_expiry(CURRENT_SCOPE.get())
-    return None if math.isinf(moment) else Deadline(moment)
+    expires = current_expiry()
+    return None if math.isinf(expires) else Deadline(expires)

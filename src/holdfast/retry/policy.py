@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-RetryOn: TypeAlias = "type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]"
+RetryOn: TypeAlias = "type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool | None]"
 RetryListener: TypeAlias = "Callable[[RetryScheduled], None]"
 
 # Errors that are transient regardless of their origin.
@@ -54,7 +54,8 @@ class Policy:
         backoff: The delay between attempts.
         deadline: Seconds for the whole call, including sleeps, or a shared `Deadline`. An enclosing deadline
             is never exceeded.
-        retry_on: Exception types, or a predicate, for errors that are retried.
+        retry_on: Exception types, or a predicate, for errors that are retried. A predicate returns None if an
+            error is not retried and does not show whether the endpoint works; the budget ignores it.
         retry_after: Returns the seconds that the server requested with an error; see `parse_retry_after`.
         budget: Shared with other callers of the same endpoint.
         on_retry: Called before each retry.
@@ -73,10 +74,9 @@ class Policy:
     stop: StopEvent | None = None
     describe: Callable[[BaseException], str] = describe
     operation: str | None = None
-    # Derived: relative and absolute deadline, and whether a first attempt must call `is_gated_now`.
+    # Derived: relative and absolute deadline.
     total_timeout: float = field(init=False, repr=False, compare=False, default=math.inf)
     expires: float = field(init=False, repr=False, compare=False, default=math.inf)
-    is_gated: bool = field(init=False, repr=False, compare=False, default=False)
 
     def __post_init__(self) -> None:
         if self.attempts is not None:
@@ -90,14 +90,6 @@ class Policy:
                 self, "total_timeout", argument_checks.check_seconds("deadline", self.deadline)
             )
         _check_parts(self)
-        asks = self.budget is not None or self.stop is not None or isinstance(self.deadline, Deadline)
-        object.__setattr__(self, "is_gated", asks)
-
-    def is_gated_now(self, now: float) -> bool:
-        """Whether a first attempt has to wait, or must not be made."""
-        if self.stop is not None or self.expires < now:
-            return True
-        return self.budget is not None and self.budget.must_wait(now)
 
     def replace(self, **changes: Any) -> Policy:
         """Copy the policy with some fields changed."""

@@ -31,17 +31,19 @@ R = TypeVar("R")
 def wrap_sync(policy: Policy, operation: str, fn: Callable[P, R]) -> Callable[P, R]:
     """Wrap `fn` so that it is retried under a policy."""
     # Local variables: each attribute that a successful call reads would cost it time.
-    span, until = policy.total_timeout, policy.expires
-    guarded, stop, budget = policy.is_gated, policy.stop, policy.budget
-    enter, leave, around = CURRENT_SCOPE.set, CURRENT_SCOPE.reset, CURRENT_SCOPE.get
+    total_timeout, expires, stop, budget = policy.total_timeout, policy.expires, policy.stop, policy.budget
+    get_scope, set_scope, reset_scope = CURRENT_SCOPE.get, CURRENT_SCOPE.set, CURRENT_SCOPE.reset
 
-    def call_again(*args: P.args, **kwargs: P.kwargs) -> R:
-        outer = around()
-        scope: Scope = (clock.monotonic(), span, until, outer, [])
-        token = enter(scope)
+    def call_with_retries(*args: P.args, **kwargs: P.kwargs) -> R:
+        outer, now = get_scope(), clock.monotonic()
+        scope: Scope = (now, total_timeout, expires, outer, [])
+        # A context variable: policies and deadlines inside `fn` find the scope at any depth. Other threads
+        # and tasks are not affected.
+        token = set_scope(scope)
         call = None
         try:
-            if outer is not None or (guarded and policy.is_gated_now(scope[0])):
+            # Most first attempts need no check. Inside another scope they do: its deadline may have passed.
+            if outer or stop is not None or expires < now or (budget and budget.must_wait(now)):
                 call = CallState(policy, operation, scope)
                 for delay in call.initial_waits():
                     clock.sleep(delay, stop)
@@ -53,15 +55,15 @@ def wrap_sync(policy: Policy, operation: str, fn: Callable[P, R]) -> Callable[P,
                     if not call.handle_failure(error):
                         raise
                 else:
-                    if budget is not None:
+                    if budget and budget.consecutive_failures:
                         budget.record_success()
                     return result
                 for delay in call.retry_waits():
                     clock.sleep(delay, stop)
         finally:
-            leave(token)
+            reset_scope(token)
 
-    return call_again
+    return call_with_retries
 
 
 def wrap_async(
@@ -69,17 +71,16 @@ def wrap_async(
 ) -> Callable[P, Coroutine[Any, Any, R]]:
     """Wrap a coroutine function so that it is retried under a policy."""
     # Local variables: each attribute that a successful call reads would cost it time.
-    span, until = policy.total_timeout, policy.expires
-    guarded, stop, budget = policy.is_gated, policy.stop, policy.budget
-    enter, leave, around = CURRENT_SCOPE.set, CURRENT_SCOPE.reset, CURRENT_SCOPE.get
+    total_timeout, expires, stop, budget = policy.total_timeout, policy.expires, policy.stop, policy.budget
+    get_scope, set_scope, reset_scope = CURRENT_SCOPE.get, CURRENT_SCOPE.set, CURRENT_SCOPE.reset
 
-    async def call_again(*args: P.args, **kwargs: P.kwargs) -> R:
-        outer = around()
-        scope: Scope = (clock.monotonic(), span, until, outer, [])
-        token = enter(scope)
+    async def call_with_retries(*args: P.args, **kwargs: P.kwargs) -> R:
+        outer, now = get_scope(), clock.monotonic()
+        scope: Scope = (now, total_timeout, expires, outer, [])
+        token = set_scope(scope)
         call = None
         try:
-            if outer is not None or (guarded and policy.is_gated_now(scope[0])):
+            if outer or stop is not None or expires < now or (budget and budget.must_wait(now)):
                 call = CallState(policy, operation, scope)
                 for delay in call.initial_waits():
                     await clock.asleep(delay, stop)
@@ -91,15 +92,15 @@ def wrap_async(
                     if not call.handle_failure(error):
                         raise
                 else:
-                    if budget is not None:
+                    if budget and budget.consecutive_failures:
                         budget.record_success()
                     return result
                 for delay in call.retry_waits():
                     await clock.asleep(delay, stop)
         finally:
-            leave(token)
+            reset_scope(token)
 
-    return call_again
+    return call_with_retries
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -175,6 +176,8 @@ class Attempt:
         return Deadline(self._state.expires)
 
     def __enter__(self) -> Self:
+        # Not in `__iter__`: a generator runs in the context of its caller, so the scope would outlive a
+        # `break` out of the loop.
         self._token = CURRENT_SCOPE.set(self._scope)
         return self
 

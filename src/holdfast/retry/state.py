@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import DeadlineExceededError, InvalidArgumentError, OperationCancelledError
 from holdfast.retry import clock, retry_decision
 from holdfast.retry.backoff import random_fraction
-from holdfast.retry.deadline import Scope, record_exhausted, scope_expiry
+from holdfast.retry.deadline import Scope, current_expiry, record_exhausted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -115,7 +115,7 @@ class CallState:
     def __init__(self, policy: Policy, operation: str, scope: Scope) -> None:
         self.policy = policy
         self.operation = operation
-        self.expires = scope_expiry(scope)
+        self.expires = current_expiry(scope)
         self._attempt_started, _, _, self._outer, self._exhausted = scope
         self._history: History | None = None
 
@@ -147,13 +147,19 @@ class CallState:
         now = clock.monotonic()
         history = self._get_history()
         history.attempt += 1
-        if not self._is_retryable(error):
-            self.record_success()
+        retryable = self._is_retryable(error)
+        if not retryable:
+            # Only retryable failures count as an outage: a rejected call must not make other callers wait.
+            # With None, the predicate does not know whether the endpoint works.
+            if retryable is not None:
+                self.record_success()
             self._give_up(error, _NOT_RETRYABLE, now)
             return False
         if policy.budget is not None:
             policy.budget.record_failure()
         attempts = clock.effective_attempts(policy.attempts)
+        # Nested policies must not multiply their attempts. A policy without a number of attempts continues
+        # until its deadline.
         if attempts is not None and self._is_exhausted(error):
             self._give_up(error, "an inner policy has exhausted the attempts", now)
             return False
@@ -178,6 +184,8 @@ class CallState:
         if history.delay > 0:
             yield history.delay
         yield from self._budget_waits(take=True)
+        # Both refer to errors of the previous attempt. Kept, they would keep its frames alive, and could end
+        # the call wrongly.
         history.last_error = None
         self._exhausted.clear()
         self._attempt_started = clock.monotonic()
@@ -200,6 +208,7 @@ class CallState:
                 wait: float | None = blocked + blocked * _BLOCK_JITTER * random_fraction()
                 longest = min(self.expires, blocked_limit) - now
             elif take:
+                # Reserve one token only. After that wait, the loop waits only for a later Retry-After.
                 wait, take = budget.reserve(now, max_wait=longest), False
             else:
                 return
@@ -209,6 +218,7 @@ class CallState:
                 if wait >= _MIN_REPORTED_WAIT:
                     self._notify(wait, "waits for the shared retry budget: the endpoint is failing")
                 yield wait
+                # The sleep returns early if `stop` is set.
                 self._check_stop_and_deadline()
 
     def _check_stop_and_deadline(self) -> None:
@@ -239,12 +249,12 @@ class CallState:
         error, history.last_error = history.last_error, None
         return error
 
-    def _is_retryable(self, error: Exception) -> bool:
+    def _is_retryable(self, error: Exception) -> bool | None:
         retry_on = self.policy.retry_on
         if isinstance(retry_on, type | tuple):
             return isinstance(error, retry_on)
         try:
-            return bool(retry_on(error))
+            return retry_on(error)
         except Exception as broken:
             raise InvalidArgumentError(
                 "retry_on",
@@ -276,6 +286,7 @@ class CallState:
         history.write_note(error, self.operation, reason, now)
         self._exhausted.clear()
         if reason != _NOT_RETRYABLE:
+            # The enclosing policy finds the error in its own scope, even as the cause of another error.
             record_exhausted(self._outer, error)
 
     def _notify(self, delay: float, reason: str) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.errors import ObjectConflictError, TemporaryError
-from holdfast.kube import AsyncObjects, Objects, api_client, async_api_client
+from holdfast.kube import AsyncObjects, Objects, api_client, async_api_client, condition
 from holdfast.retry import Budget, Policy, exponential
 from holdfast.testing.faults import rule
 
@@ -78,6 +78,50 @@ def test_status_patch_changes_only_status(objects, kube_namespace):
     found = objects.patch("PersistentVolumeClaim", "c", patch, namespace=kube_namespace, subresource="status")
     assert found["status"]["phase"] == "Lost"
     assert "volumeName" not in found["spec"]
+
+
+def widget_crd():
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.test.example"},
+        "spec": {
+            "group": "test.example",
+            "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [version],
+        },
+    }
+
+
+def test_status_patch_of_custom_resource_changes_only_the_object_with_that_uid(objects, kube_namespace):
+    """The server ignores the uid in the metadata of a status patch of a custom resource."""
+    objects.ensure(widget_crd())
+    objects.wait("CustomResourceDefinition", "widgets.test.example", condition("Established"))
+    about = {"namespace": kube_namespace, "api_version": "test.example/v1"}
+    widget = {"apiVersion": "test.example/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {}}
+    first = objects.create(widget, namespace=kube_namespace)
+    objects.delete("Widget", "w", wait=30, **about)
+    second = objects.create(widget, namespace=kube_namespace)
+    # A change of the spec, which a resourceVersion would make a conflict.
+    objects.patch("Widget", "w", {"spec": {"size": 1}}, **about)
+
+    def patch_status(obj, status):
+        uid = obj["metadata"]["uid"]
+        return objects.patch("Widget", "w", {"status": status}, uid=uid, subresource="status", **about)
+
+    with pytest.raises(ObjectConflictError, match="the uid has changed"):
+        patch_status(first, {"phase": "Old"})
+    assert patch_status(second, {"phase": "New", "detail": 1})["status"] == {"phase": "New", "detail": 1}
+    assert patch_status(second, {"phase": "Newer"})["status"] == {"phase": "Newer"}
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 250])

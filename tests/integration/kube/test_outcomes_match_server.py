@@ -13,7 +13,7 @@ from tests.support.scheduling_delay import SchedulingDelayMonitor
 
 from holdfast.kube import WriteOutcome, resilient, write_outcome
 from holdfast.retry import Budget, Policy, exponential
-from holdfast.testing.apiserver.workload import audit, run_tasks, run_threads
+from holdfast.testing.apiserver.outcome_audit import audit, run_tasks, run_threads
 from holdfast.testing.faults import rule
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1200)]

@@ -24,7 +24,6 @@ from holdfast.kube import (
     resilient_api,
     write_outcome,
 )
-from holdfast.kube.client import run_sync
 from holdfast.retry import Budget, Deadline, Policy
 
 LIST = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "6"}, "items": []}
@@ -130,11 +129,18 @@ def test_unsent_request_reports_not_sent(api):
 
 
 def test_nested_limit_restores_outer_one():
-    with client_limits.TimeLimit(30) as outer:
-        with client_limits.TimeLimit(10) as inner:
-            assert client_limits._thread_state.limit is inner
-        assert client_limits._thread_state.limit is outer
-    assert client_limits._thread_state.limit is None
+    outer, inner, seen = client_limits.TimeLimit(30), client_limits.TimeLimit(10), []
+
+    def record_limit():
+        seen.append(client_limits._thread_state.limit)
+
+    def nest():
+        client_limits.call_within(inner, record_limit, (), {})
+        record_limit()
+
+    client_limits.call_within(outer, nest, (), {})
+    record_limit()
+    assert seen == [inner, outer, None]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="requires fork")
@@ -206,11 +212,13 @@ def manager():
 def test_expired_limit_does_not_affect_next_request_on_connection(slow_server, manager):
     url = f"http://127.0.0.1:{slow_server.server_port}"
     slow_server.released.set()
-    with client_limits.TimeLimit(20) as outer:
-        assert manager.urlopen("GET", f"{url}/quick").data == b"{}"
-        with client_limits.TimeLimit(20):
-            outer.expires = time.monotonic() - 1
-            assert manager.urlopen("GET", f"{url}/later").data == b"{}"
+    first = client_limits.TimeLimit(20)
+    quick = client_limits.call_within(first, manager.urlopen, ("GET", f"{url}/quick"), {})
+    assert quick.data == b"{}"
+    first.expires = time.monotonic() - 1
+    second = client_limits.TimeLimit(20)
+    later = client_limits.call_within(second, manager.urlopen, ("GET", f"{url}/later"), {})
+    assert later.data == b"{}"
     assert manager.connection_from_url(url).num_connections == 1
 
 
@@ -221,6 +229,6 @@ def test_streamed_response_keeps_read_timeout(slow_server, manager):
         timeout = urllib3.Timeout(options["_request_timeout"])
         return manager.urlopen("GET", url, preload_content=False, timeout=timeout)
 
-    stream = run_sync(resilient_api._call_sync(read, (), {"_preload_content": False}, 0.3))
+    stream = resilient_api._call_sync(read, (), {"_preload_content": False}, 0.3)
     with pytest.raises(urllib3.exceptions.ReadTimeoutError):
         stream.read()

@@ -65,6 +65,7 @@ def test_comparison_never_raises(sent, live):
         ({"l": [{"name": "x", "v": 1}]}, {"l": [{"name": "x", "v": 2}]}, ["l[x].v"]),
         ({"l": [{"key": "k"}]}, {"l": [{"key": "o"}, {"key": "k", "op": "Exists"}]}, []),
         ({"l": [{"key": "k"}]}, {"l": [{"key": "o"}]}, ["l[0]"]),
+        ({"l": [{"key": "k", "status": "A"}]}, {"l": [{"key": "k", "status": "B"}]}, ["l[0]"]),
         ({"l": ["a", "b"]}, {"l": ["b", "a"]}, ["l"]),
         ({"limits": {"cpu": "0.5"}}, {"limits": {"cpu": "500m"}}, []),
         ({"hard": {"cpu": 1}}, {"hard": {"cpu": "1"}}, []),
@@ -91,6 +92,39 @@ def test_comparison_never_raises(sent, live):
 )
 def test_differences(sent, live, paths):
     assert differences(sent, live) == paths
+
+
+DNS = {"ports": [{"port": 53, "protocol": "UDP"}]}
+
+
+@pytest.mark.parametrize(
+    ("sent", "live", "is_same"),
+    [
+        ({"egress": []}, {}, True),
+        ({"egress": []}, {"egress": [{}]}, False),
+        ({"egress": [{}]}, {"egress": [{}]}, True),
+        ({"egress": [{}]}, {"egress": [DNS]}, False),
+        ({"egress": [DNS]}, {"egress": [DNS, {}]}, False),
+        (
+            {"egress": [{"ports": [{"port": 1}]}]},
+            {"egress": [{"ports": [{"port": 1, "protocol": "TCP"}]}]},
+            True,
+        ),
+        ({"ingress": [{"from": [{"podSelector": {}}]}]}, {"ingress": [{}]}, False),
+        (
+            {"ingress": [{"from": [{"podSelector": {"matchLabels": {}}}]}]},
+            {"ingress": [{"from": [{"podSelector": {}}]}]},
+            True,
+        ),
+        ({"policyTypes": None}, {"policyTypes": ["Ingress"]}, True),
+        ({"policyTypes": ["Ingress", "Egress"]}, {"policyTypes": ["Ingress"]}, False),
+    ],
+    ids=repr,
+)
+def test_network_policies_are_equal_only_with_the_same_rules(sent, live, is_same):
+    kind = {"kind": "NetworkPolicy"}
+    live = {"podSelector": {}, "policyTypes": ["Ingress", *(["Egress"] if "egress" in live else [])], **live}
+    assert (differences({**kind, "spec": sent}, {**kind, "spec": live}) == []) is is_same
 
 
 @pytest.mark.parametrize(

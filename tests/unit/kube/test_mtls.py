@@ -69,15 +69,23 @@ def test_invalid_client_certificate_or_key(pair, bad):
 
 
 @contextmanager
-def tls_server(pair):
+def tls_server(pair, client_ca=None):
     """A server that shows this certificate to one client; its address."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pair)
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=client_ca.decode())
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve():
-            with suppress(OSError), context.wrap_socket(listener.accept()[0], server_side=True):
-                """The client ends it."""
+            accepted = listener.accept()[0]
+            with accepted.dup() as connection, suppress(OSError):
+                with suppress(ssl.SSLError), context.wrap_socket(accepted, server_side=True):
+                    """The client ends it."""
+                # Closed with unread data, it would be reset, and the client would not see the alert.
+                while connection.recv(4096):
+                    pass
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -97,3 +105,14 @@ def test_server_certificate_outside_validity_is_a_clock_error(pair, days, why, t
     with tls_server(file) as server, refused as caught:
         https_get(server, "/", ca=authority.certificate, certificate=certificate, key=key)
     assert "Correct the clock" in caught.value.hint
+
+
+def test_rejected_client_certificate_is_not_an_unreachable_server(pair, tmp_path):
+    certificate, key, _ = pair
+    authority = CertificateAuthority(at=dt.datetime.now(dt.UTC), lifetime=dt.timedelta(days=1))
+    shown = authority.issue_server(["127.0.0.1"])
+    file = tmp_path / "pair.pem"
+    file.write_bytes(shown.certificate + shown.key)
+    refused = pytest.raises(ApiRefusedError, match="client certificate rejected")
+    with tls_server(file, client_ca=authority.certificate) as server, refused:
+        https_get(server, "/", ca=authority.certificate, certificate=certificate, key=key)

@@ -389,3 +389,50 @@ def test_kind_without_version_is_rejected(cluster, server):
         cluster.objects("get", "Strange", "x")
     with pytest.raises(InvalidArgumentError, match="name"):
         cluster.objects("get", "Pod", "")
+
+
+def test_expired_list_is_requested_again_without_pages(cluster, server, responses, clock):
+    page = {"kind": "PodList", "metadata": {"continue": "token"}, "items": [pod("a")]}
+    whole = {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [pod("a"), pod("b")]}
+    server.answers += [(200, page), responses.status(410, "Expired"), (200, whole)]
+    found = cluster.objects("list", "Pod", namespace="n", chunk_size=1)
+    assert ([each["metadata"]["name"] for each in found.items], found.resource_version) == (["a", "b"], "7")
+    assert [("limit=" in path, "continue=" in path) for _, path, _ in server.requests] == [
+        (True, False),
+        (True, True),
+        (False, False),
+    ]
+
+
+def test_failed_list_names_kind_and_namespace(cluster, server, responses, clock):
+    server.reply = lambda *_: responses.status(403, "Forbidden")
+    with pytest.raises(ApiRequestRejectedError, match=r"^list Pod in n: HTTP 403"):
+        cluster.objects("list", "Pod", namespace="n")
+
+
+def test_apply_of_version_is_not_repeated(cluster, server, store, responses, clock):
+    body = pod()
+    body["metadata"]["resourceVersion"] = "1"
+    server.answers += [responses.status(404, "NotFound"), responses.reset()]
+    with pytest.raises(OutcomeUnknownError):
+        cluster.objects("apply", body)
+    assert [verb for verb, _ in server.asked] == ["GET", "PATCH"]
+
+
+def test_apply_of_stale_version_is_not_a_field_conflict(cluster, server, store, responses, clock):
+    server.answers += [responses.status(404, "NotFound"), responses.status(409, "Conflict", "modified")]
+    with pytest.raises(ObjectConflictError, match="409 Conflict: modified"):
+        cluster.objects("apply", pod())
+
+
+def test_status_patch_tests_uid(cluster, server, responses, clock):
+    server.answers += [(200, pod()), responses.status(422, "Invalid")]
+    patch = ("Pod", "p", {"status": {"phase": "Running"}})
+    options = {"namespace": "n", "uid": "u", "subresource": "status"}
+    cluster.objects("patch", *patch, **options)
+    assert server.requests[0][2] == [
+        {"op": "test", "path": "/metadata/uid", "value": "u"},
+        {"op": "add", "path": "/status", "value": {"phase": "Running"}},
+    ]
+    with pytest.raises(ObjectConflictError, match="the uid has changed"):
+        cluster.objects("patch", *patch, **options)

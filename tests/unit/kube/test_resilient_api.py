@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.kube import WriteOutcome, write_outcome
 from holdfast.kube.idempotency import OPERATION_ID_ANNOTATION
+from holdfast.kube.retry_table import STREAM_SUFFIX
 from holdfast.retry import Policy
 
 CM = "/api/v1/namespaces/n/configmaps"
@@ -319,3 +320,22 @@ def test_custom_object_missing_after_lost_delete(cluster, server, store, respons
         "CustomObjectsApi", "delete_namespaced_custom_object", "x.y", "v1", "n", "things", "t"
     )
     assert done["status"] == "Success"
+
+
+def test_already_exists_is_raised_if_client_may_not_read(cluster, server, responses, clock, api_errors):
+    server.answers += [responses.status(409, "AlreadyExists"), responses.status(403, "Forbidden")]
+    with pytest.raises(api_errors) as caught:
+        cluster.call("CoreV1Api", "create_namespaced_config_map", "n", config_map(x="1"))
+    assert caught.value.status == 409
+
+
+@pytest.mark.parametrize("verb", ["create", "delete"])
+def test_write_with_unread_response_is_not_repeated(cluster, server, store, responses, clock, verb):
+    """The object that a repetition finds cannot replace the response."""
+    lost(store, server, responses, commit=True)
+    args = ("n", config_map(x="1")) if verb == "create" else ("a", "n")
+    suffix, options = ("", {"_preload_content": False}) if cluster.name == "sync" else (STREAM_SUFFIX, {})
+    with pytest.raises(Exception) as caught:
+        cluster.call("CoreV1Api", f"{verb}_namespaced_config_map{suffix}", *args, **options)
+    assert write_outcome(caught.value) is WriteOutcome.UNKNOWN
+    assert len(server.asked) == 1

@@ -8,9 +8,9 @@ from kubernetes import client
 from kubernetes.aio import client as aio
 
 from holdfast.errors import ResponseTooLargeError
-from holdfast.kube import async_api_client, resilient
+from holdfast.kube import api_client, async_api_client, resilient
 from holdfast.kube.client_limits import MAX_ERROR_BYTES
-from holdfast.retry import Policy
+from holdfast.retry import Deadline, Policy
 
 STORED = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}}
 READ = ("a", "n")
@@ -53,6 +53,27 @@ def test_unauthorized_reloads_kubeconfig_async(server, unauthorized_server, tmp_
 
     assert asyncio.run(main()) == ("Bearer old", "Bearer new")
     assert len(server.requests) == 2
+
+
+def test_unreadable_kubeconfig_keeps_the_401(server, unauthorized_server, tmp_path):
+    path = kubeconfig(tmp_path / "config", server, "old")
+    with api_client(path) as made:
+        path.write_text("users: [token: hunter2")
+        with pytest.raises(client.ApiException) as caught:
+            resilient(client.CoreV1Api(made)).read_namespaced_config_map(*READ)
+    assert caught.value.status == 401
+    [note] = caught.value.__notes__
+    assert note.startswith("credentials not renewed: kubeconfig: ")
+    assert "hunter2" not in note
+
+
+def test_wait_for_refresh_ends_at_deadline(server, unauthorized_server):
+    async def refresh():
+        await asyncio.Event().wait()
+
+    with Deadline.after(0.5), pytest.raises(aio.ApiException) as caught:
+        in_tasks(server, refresh)
+    assert caught.value.__notes__ == ["credentials not renewed: TimeoutError"]
 
 
 async def read_in_tasks(server, refresh, hook=None):

@@ -62,8 +62,14 @@ def test_final_read_respects_surrounding_deadline(cluster, server, responses, ve
 
 @pytest.mark.parametrize(
     "terms",
-    [{"_request_timeout": 60}, {"_request_timeout": (60, 60)}, {"watch": True}, {"_preload_content": False}],
-    ids=["one timeout", "two timeouts", "watch", "without preload"],
+    [
+        {"_request_timeout": 60},
+        {"_request_timeout": (60, 60)},
+        {"_request_timeout": None},
+        {"watch": True},
+        {"_preload_content": False},
+    ],
+    ids=["one timeout", "two timeouts", "no timeout", "watch", "without preload"],
 )
 def test_every_call_form_respects_deadline(cluster, server, terms):
     if isinstance(terms.get("_request_timeout"), tuple) and cluster.name == "aio":
@@ -127,3 +133,12 @@ def test_stop_ends_wait_on_single_use_connection(cluster, server, responses):
             "wait", "Pod", "p", pod_ready, namespace="n", policy=Policy(attempts=None, stop=stop), deadline=60
         )
     assert time.monotonic() - began < 15
+
+
+def test_stop_ends_watch(cluster, server, responses):
+    stop = threading.Event()
+    server.reply = lambda *_: threading.Timer(0.1, stop.set).start() or responses.drip(EVENT, 40)
+    with pytest.raises(OperationCancelledError):
+        cluster.objects(
+            "watch", "Pod", print, resource_version="6", namespace="n", policy=Policy(attempts=4, stop=stop)
+        )

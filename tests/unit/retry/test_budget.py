@@ -2,13 +2,15 @@
 
 import itertools
 import math
+import os
+import signal
 import threading
 
 import pytest
 from hypothesis import given, strategies as st
 
 from holdfast.errors import DeadlineExceededError, InvalidArgumentError
-from holdfast.retry import Budget, Policy, constant, testing_mode
+from holdfast.retry import Budget, Policy, budget as budget_module, constant, testing_mode
 
 steps = st.lists(st.floats(0, 2), min_size=1, max_size=60)
 
@@ -174,6 +176,33 @@ def test_permanent_error_shows_endpoint_is_up():
     with testing_mode(), pytest.raises(KeyError):
         policy.call(refuse)
     assert not budget.is_failing
+
+
+def test_error_without_a_response_does_not_show_endpoint_is_up():
+    budget = Budget(1, burst=1)
+    policy = Policy(attempts=1, budget=budget, retry_on=lambda _: None)
+    for _ in range(5):
+        budget.record_failure()
+
+    def lose_response():
+        raise ConnectionResetError
+
+    with testing_mode(), pytest.raises(ConnectionResetError):
+        policy.call(lose_response)
+    assert budget.is_failing
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="requires fork")
+def test_forked_child_does_not_wait_for_lock_of_parent():
+    budget = Budget(1, burst=1)
+    with budget_module._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            budget.record_failure()
+            os._exit(0 if budget.consecutive_failures == 1 else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 @pytest.mark.parametrize(
