@@ -48,7 +48,4 @@ from holdfast.kube.rest_client import ApiRequest as ApiRequest
 from holdfast.kube.rest_mapping import ObjectReference as ObjectReference, fetch_openapi as fetch_openapi
 from holdfast.kube.retry_table import Verb as Verb
 from holdfast.kube.telemetry import opentelemetry as opentelemetry, prometheus as prometheus
-from holdfast.kube.transport import (
-    OperationResult as OperationResult,
-    open_session as open_session,
-)
+from holdfast.kube.transport import OperationResult as OperationResult, open_session as open_session

@@ -58,7 +58,8 @@ _CALLER_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 _NON_CONTENT_FIELDS = {"apiVersion", "kind", "metadata", "status"}
 # Maps with user-defined keys: a key has no meaning, and an empty string is a value.
 _USER_KEYED_MAPS = {"data", "binaryData", "annotations", "labels", "matchLabels", "nodeSelector"}
-_UNSET_IN_POLICY: tuple[Any, ...] = (None, [], {}, "TCP")
+# Values in a NetworkPolicy that mean the same as no value.
+_UNSET: tuple[Any, ...] = (None, [], {}, "TCP")
 _MAX_DIFFERENCES = 20
 _MAX_QUANTITY_LENGTH = 40
 
@@ -86,9 +87,7 @@ def _stored_rules(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     # An empty selector selects everything; an absent one selects nothing. TCP is the default protocol.
-    kept = {
-        key: each for key, each in value.items() if key.endswith("Selector") or each not in _UNSET_IN_POLICY
-    }
+    kept = {key: each for key, each in value.items() if key.endswith("Selector") or each not in _UNSET}
     return {key: _stored_rules(each) for key, each in kept.items()}
 
 

@@ -117,7 +117,5 @@ def _empty_password() -> str:
 
 def _invalid_pem_error(what: str, error: Exception) -> ApiRefusedError:
     reason = getattr(error, "reason", None) or "not PEM"
-    return ApiRefusedError(
-        f"{what}: invalid ({str(reason).lower().replace('_', ' ')})",
-        hint="Replace the file that contains it with a valid PEM file.",
-    )
+    problem = f"{what}: invalid ({str(reason).lower().replace('_', ' ')})"
+    return ApiRefusedError(problem, hint="Replace the file that contains it with a valid PEM file.")

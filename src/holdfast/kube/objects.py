@@ -25,8 +25,6 @@ from holdfast.kube.client_limits import is_async_client
 from holdfast.kube.failures import http_status
 from holdfast.kube.rest_client import ApiRequest
 from holdfast.kube.rest_mapping import (
-    ObjectReference,
-    RestMapping,
     collection_reference,
     find_mapping,
     object_reference,
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from holdfast.kube.conditions import WaitCondition, WaitListCondition
+    from holdfast.kube.rest_mapping import ObjectReference, RestMapping
     from holdfast.kube.telemetry import Observer
     from holdfast.kube.watch import EventCallback
     from holdfast.retry import Policy
@@ -110,35 +109,29 @@ class AsyncObjects:
         label_selector: str | None = None,
         chunk_size: int = 250,
     ) -> ObjectList:
-        """Return all objects of a kind, in one namespace or in all of them.
-
-        Args:
-            chunk_size: The number of objects in one response; a larger list takes several requests.
-        """
+        """Return all objects of a kind, in one namespace or in all of them; `chunk_size` in each response."""
         reference = collection_reference(kind, namespace, api_version)
         items: list[dict[str, Any]] = []
-        token: str | None = None
-        limit: str | None = str(chunk_size)
+        query: dict[str, Any] = {"labelSelector": label_selector, "limit": str(chunk_size)}
         with self._deadline():
             mapping = await find_mapping(self._session, reference)
             path = mapping.list_path(reference.namespace)
             while True:
-                query = {"labelSelector": label_selector, "limit": limit, "continue": token}
                 request = ApiRequest(Verb.READ, path, mapping.plural, query=query)
                 try:
                     page = await self._session.request("list", reference, request)
                 except ApiRequestRejectedError as error:
                     # The server keeps the remaining pages of a list for some minutes only. As in client-go,
                     # the next request is for the whole list: pages could expire again.
-                    if token is None or http_status(error.cause) != HTTPStatus.GONE:
+                    if "continue" not in query or http_status(error.cause) != HTTPStatus.GONE:
                         raise
-                    items, token, limit = [], None, None
+                    items, query = [], {"labelSelector": label_selector}
                     continue
                 items += map(reference.with_type, page.get("items") or ())
                 metadata = page.get("metadata") or {}
-                token = metadata.get("continue")
-                if not token:
+                if not metadata.get("continue"):
                     return ObjectList(items, str(metadata.get("resourceVersion", "")))
+                query = {**query, "continue": metadata["continue"]}
 
     async def create(self, manifest: Any, *, namespace: str | None = None) -> dict[str, Any]:
         """Create an object, without reading first.
@@ -176,8 +169,7 @@ class AsyncObjects:
             The effect is *created*, *changed* or *unchanged*.
 
         Raises:
-            ObjectConflictError: Another field manager owns a field, and `force` is not set; or the manifest
-                has a resourceVersion, and the object has another one.
+            ObjectConflictError: Another manager owns a field, without `force`; or the version is not current.
         """
         body, reference = parse_manifest(manifest, namespace, self._to_json)
         if reference.name is None:
@@ -308,12 +300,7 @@ class AsyncObjects:
         api_version: str | None = None,
         deadline: float = 180.0,
     ) -> None:
-        """Watch all objects with these labels until a condition on the list of them is met.
-
-        Raises:
-            DeadlineExceededError: The condition is not met in time; the message has the last observation.
-            WaitFailedError: The condition can no longer be met.
-        """
+        """Watch all objects with these labels until a condition on their list is met; raises as `wait`."""
         reference = collection_reference(kind, namespace, api_version)
         with Deadline.after(argument_checks.check_seconds("deadline", deadline)):
             mapping = await find_mapping(self._session, reference)
@@ -336,8 +323,7 @@ class AsyncObjects:
             False if the version is too old: list the objects and watch from the version of the list.
 
         Raises:
-            WatchDroppedError: The watch ended immediately; wait before the next one.
-            TemporaryError: The connection was lost; watch again from the version of the last event.
+            TemporaryError: The connection was lost; a WatchDroppedError if the watch ended immediately.
             OperationCancelledError: The stop event of the policy is set.
         """
         reference = collection_reference(kind, namespace, api_version)

@@ -13,11 +13,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import (
-    ApiRequestRejectedError,
-    ArgumentTypeError,
-    InvalidArgumentError,
-)
+from holdfast.errors import ApiRequestRejectedError, ArgumentTypeError, InvalidArgumentError
 from holdfast.kube.client import run_sync
 from holdfast.kube.failures import http_status
 from holdfast.kube.rest_client import ApiRequest

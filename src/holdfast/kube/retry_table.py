@@ -118,9 +118,10 @@ def _is_idempotent_operation(operation: Any) -> bool:
         return False
     op, path = operation.get("op"), str(operation.get("path", ""))
     last = path.rpartition("/")[2]
-    # An index or "-" inserts into a list each time.
-    # An object keeps its uid, so that a test of it has the same result each time.
-    return op == "replace" or path == UID_PATH or (op == "add" and last not in "-" and not last.isdigit())
+    # An index or "-" inserts into a list each time. A test of the uid, which an object keeps, has the same
+    # result each time.
+    is_member = last not in {"", "-"} and not last.isdigit()
+    return op == "replace" or path == UID_PATH or (op == "add" and is_member)
 
 
 NO_METADATA = object()

@@ -34,16 +34,10 @@ def prometheus(registry: Any = None) -> Observer:
 def _create_metrics_observer(registry: Any, counter: Any, histogram: Any) -> Observer:
     labels = ("verb", "resource", "outcome")
     attempts = counter(
-        "holdfast_kube_attempts",
-        "Requests to the API server, including retries.",
-        labels,
-        registry=registry,
+        "holdfast_kube_attempts", "Requests to the API server, including retries.", labels, registry=registry
     )
     seconds = histogram(
-        "holdfast_kube_attempt_seconds",
-        "Duration of a request.",
-        ("verb", "outcome"),
-        registry=registry,
+        "holdfast_kube_attempt_seconds", "Duration of a request.", ("verb", "outcome"), registry=registry
     )
 
     def begin(verb: str, resource: str) -> Callable[[str], None]:

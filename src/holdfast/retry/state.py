@@ -257,8 +257,7 @@ class CallState:
             return retry_on(error)
         except Exception as broken:
             raise InvalidArgumentError(
-                "retry_on",
-                f"the predicate raised {type(broken).__name__} for {type(error).__name__}",
+                "retry_on", f"the predicate raised {type(broken).__name__} for {type(error).__name__}"
             ) from broken
 
     def _retry_after(self, error: Exception, now: float) -> float | None:
