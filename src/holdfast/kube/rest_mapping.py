@@ -10,6 +10,7 @@ import json
 import re
 import weakref
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from holdfast.kube.failures import http_status
 from holdfast.kube.rest_client import ApiRequest
 from holdfast.kube.retry_table import Verb
 from holdfast.kube.transport import DEFAULT_TIMEOUT, ApiSession, open_session
+from holdfast.retry import exponential
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -76,7 +78,13 @@ class RestMapping:
         return self.path(namespace) if namespace else f"{self.root}/{self.plural}"
 
 
+# The server reports a CustomResourceDefinition as established before it lists the kind: ask again for 1.5 s.
+_LOOKUP_RETRIES: dict[str, Any] = {"attempts": 5, "backoff": exponential(0.1, jitter=0.0)}
 _discovered: weakref.WeakKeyDictionary[Any, dict[tuple[str, str], RestMapping]] = weakref.WeakKeyDictionary()
+
+
+class _KindNotFoundError(ApiRequestRejectedError):
+    """The server does not list the kind."""
 
 
 def api_root(api_version: str) -> str:
@@ -91,21 +99,28 @@ async def find_mapping(session: ApiSession, reference: ObjectReference) -> RestM
     discovered = _discovered.setdefault(session.api_client, {})
     key = (reference.api_version, reference.kind)
     if key not in discovered:
-        root = api_root(reference.api_version)
-        try:
-            request = ApiRequest(Verb.READ, root, "api_resources")
-            response = await session.request("look up", reference, request)
-        except ApiRequestRejectedError as error:
-            if error.cause is None or http_status(error.cause) != HTTPStatus.NOT_FOUND:
-                raise
-            response = {}
-        discovered.update(_parse_api_resources(reference.api_version, root, response))
-    if key not in discovered:
-        raise ApiRequestRejectedError(
+        policy = session.policy.replace(
+            retry_on=_KindNotFoundError, operation=f"look up {reference.kind}", **_LOOKUP_RETRIES
+        )
+        discovered.update(await session.run(policy, partial(_discover, session, reference)))
+    return discovered[key]
+
+
+async def _discover(session: ApiSession, reference: ObjectReference) -> dict[tuple[str, str], RestMapping]:
+    root = api_root(reference.api_version)
+    try:
+        response = await session.request("look up", reference, ApiRequest(Verb.READ, root, "api_resources"))
+    except ApiRequestRejectedError as error:
+        if error.cause is None or http_status(error.cause) != HTTPStatus.NOT_FOUND:
+            raise
+        response = {}
+    mappings = _parse_api_resources(reference.api_version, root, response)
+    if (reference.api_version, reference.kind) not in mappings:
+        raise _KindNotFoundError(
             f"{reference.kind}: the server has no such kind in {reference.api_version}",
             hint="Install its CustomResourceDefinition, or correct apiVersion and kind.",
         )
-    return discovered[key]
+    return mappings
 
 
 def _parse_api_resources(api_version: str, root: str, response: Any) -> dict[tuple[str, str], RestMapping]:

@@ -195,10 +195,7 @@ class ApiSession:
         if overrides:
             policy = policy.replace(**overrides)
         try:
-            if is_async_client(self.api_client):
-                return await policy.acall(attempt)
-            # The policy sleeps in this thread, between attempts that block.
-            return policy.call(lambda: run_sync(attempt()))
+            return await self.run(policy, attempt)
         except Exception as error:
             # Redact first: the translated error quotes the message of the server.
             redacted = self.finalize_error(error, ApiMethod(verb, reference.kind.lower()), write)
@@ -208,6 +205,12 @@ class ApiSession:
         # Raised outside `except`: an error that was replaced may quote a secret. As the cause or the context
         # of the new one, it would appear in tracebacks.
         raise final from (None if final is redacted else redacted)
+
+    async def run(self, policy: Policy, attempt: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Run attempts under a policy; with a sync client, block this thread in attempts and between them."""
+        if is_async_client(self.api_client):
+            return await policy.acall(attempt)
+        return policy.call(lambda: run_sync(attempt()))
 
     def finalize_error(self, error: Exception, method: ApiMethod, write: PendingWrite | None) -> Exception:
         """Remove secrets from an error and record the outcome of the write; returns the error to raise."""

@@ -104,23 +104,6 @@ def test_model_and_dict_are_equivalent(cluster, server, store, clock):
     assert store.objects["/api/v1/namespaces/n/configmaps/m"]["kind"] == "ConfigMap"
 
 
-def test_unknown_kind_is_discovered(cluster, server, store, clock):
-    resources = {
-        "kind": "APIResourceList",
-        "resources": [{"name": "things", "kind": "Thing", "namespaced": True}, {"name": "things/status"}],
-    }
-    server.answers.append((200, resources))
-    body = {"apiVersion": "x.y/v1", "kind": "Thing", "metadata": {"name": "t"}}
-    assert cluster.objects("ensure", body, namespace="n").effect == "created"
-    assert list(store.objects) == ["/apis/x.y/v1/namespaces/n/things/t"]
-
-
-def test_nonexistent_kind(cluster, server, responses, clock):
-    server.answers.append(responses.status(404, "NotFound"))
-    with pytest.raises(ApiRequestRejectedError, match=r"no such kind in x\.y/v1"):
-        cluster.objects("ensure", {"apiVersion": "x.y/v1", "kind": "Thing", "metadata": {"name": "t"}})
-
-
 # Apply, get, delete ----------------------------------------------------------------------------------------
 
 
