@@ -18,8 +18,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.api import Workspace
 from holdfast.errors import PortInUseError
+from holdfast.server.access_middleware import AccessMiddleware, ClientLimits, RateLimiter
 from holdfast.server.app import create_app, health_app, options_middleware
-from holdfast.server.middleware import AccessMiddleware, ClientLimits, RateLimiter
 from holdfast.server.namespace_client import connect_cluster
 from holdfast.server.sandboxes import SandboxService
 from holdfast.server.streams import DisconnectAwareProtocol, enable_keepalive

@@ -10,7 +10,7 @@ from tests.support.node_images import NodeImages
 
 from holdfast.containers import find_image, run_in_container
 from holdfast.gateway import GatewayFiles
-from holdfast.gateway.image_push.containerd import full_image_name
+from holdfast.gateway.image_push.containerd_images import full_image_name
 from holdfast.gateway.spec import GATEWAY_IMAGE
 from holdfast.pki import SECRET_TYPES
 from holdfast.remote import connect

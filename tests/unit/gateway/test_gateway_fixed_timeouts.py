@@ -32,8 +32,8 @@ ON_PURPOSE = {
     "gateway/node/container.py: SHUTDOWN_GRACE_SECONDS": "for the engine alone, at a shutdown of its host; part of the "  # noqa: E501
     "container, so that a setting would recreate it",
     "gateway/image_push/push.py: _NODE_EXIT_SECONDS": "grace until a node that was just killed is over; decides words alone",  # noqa: E501
-    "gateway/image_push/containerd.py: '10s'": "one question of many, that are repeated until timeouts.node_ready",  # noqa: E501
-    "gateway/image_push/containerd.py: '1s'": "one question of many, as above",
+    "gateway/image_push/containerd_images.py: '10s'": "one question of many, that are repeated until timeouts.node_ready",  # noqa: E501
+    "gateway/image_push/containerd_images.py: '1s'": "one question of many, as above",
     "gateway/pv_migration/stale_nodes.py: grace_seconds=0": "the kubelet of that pod is gone",
     "gateway/base_steps.py: _MIN_WAIT_SECONDS": "minimum rest of timeouts.probe and timeouts.rollout",
     "gateway/upgrade/upgrade_steps.py: _FAILED_STOP_SECONDS": "grace of a node whose datastore is thrown away",  # noqa: E501

@@ -28,8 +28,8 @@ from holdfast.errors import (
     OutcomeUnknownError,
     UsageError,
 )
+from holdfast.server.access_middleware import _STREAM_PATH
 from holdfast.server.errors import ApiError, as_api_error
-from holdfast.server.middleware import _STREAM_PATH
 from holdfast.server.sandboxes.routes import parse_sandbox_request
 from holdfast.server.sandboxes.service import differing_fields, request_digests
 from holdfast.server.streams import files

@@ -1,4 +1,4 @@
-from holdfast.gateway.image_push import containerd as containerd
+from holdfast.gateway.image_push import containerd_images as containerd_images
 from holdfast.gateway.image_push.push import (
     CheckLocalImages as CheckLocalImages,
     PushGatewayImage as PushGatewayImage,

@@ -33,8 +33,8 @@ from holdfast.errors import (
     WaitTimeoutError,
 )
 from holdfast.gateway.base_steps import GatewayStep, progress_reporter
-from holdfast.gateway.image_push import containerd
-from holdfast.gateway.image_push.containerd import full_image_name, with_tag
+from holdfast.gateway.image_push import containerd_images
+from holdfast.gateway.image_push.containerd_images import full_image_name, with_tag
 from holdfast.gateway.node import NodeProgress, explain_node_failure
 from holdfast.gateway.spec import GATEWAY_IMAGE
 from holdfast.retry import Policy, constant, exponential
@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 
 
 # Retries while containerd is not ready, and after a lost connection or a truncated stream.
-PUSH_RETRY_POLICY = Policy(attempts=4, backoff=exponential(0.5, cap=5), retry_on=containerd.is_push_retryable)
+PUSH_RETRY_POLICY = Policy(
+    attempts=4, backoff=exponential(0.5, cap=5), retry_on=containerd_images.is_push_retryable
+)
 
 _NODE_EXIT_SECONDS = 3.0
 
@@ -98,12 +100,12 @@ def push_images(
         if unknown:
             _stream_images(gateway, unknown, progress, stop)
             for image in unknown:
-                containerd.tag_config_digest(gateway, image.name, image.id)
+                containerd_images.tag_config_digest(gateway, image.name, image.id)
         if missing:
             _verify_images(gateway, missing, stop)
     except ContainerEngineError as error:
         # A node that was just killed may take a moment to exit; its error is the one to report.
-        if containerd.is_containerd_not_ready(error) or wait_for_exit(
+        if containerd_images.is_containerd_not_ready(error) or wait_for_exit(
             gateway.engine, gateway.object_name, timeout=_NODE_EXIT_SECONDS
         ):
             check_gateway_running(gateway)
@@ -160,16 +162,16 @@ def _image_missing_error(gateway: GatewayContext, reference: str) -> HoldfastErr
 def missing_images(gateway: GatewayContext, images: Sequence[PushedImage]) -> list[PushedImage]:
     """Those of the images that the node does not have, or has under that name with other content."""
     check_gateway_running(gateway)
-    digests = containerd.config_digests(gateway, {image.name: image.id for image in images})
+    digests = containerd_images.config_digests(gateway, {image.name: image.id for image in images})
     return [image for image in images if digests.get(image.name) != image.id]
 
 
 def _tag_existing(gateway: GatewayContext, missing: Sequence[PushedImage]) -> list[PushedImage]:
     """Tag the images that the node has under another name; return the others."""
-    known = containerd.known_config_digests(gateway, [image.id for image in missing])
+    known = containerd_images.known_config_digests(gateway, [image.id for image in missing])
     for image in missing:
         if image.id in known:
-            containerd.tag_image(gateway, image.id, image.name)
+            containerd_images.tag_image(gateway, image.id, image.name)
     return [image for image in missing if image.id not in known]
 
 
@@ -189,7 +191,7 @@ def _stream_images(
         [with_tag(image.reference) for image in missing],
         gateway.engine,
         gateway.object_name,
-        containerd.import_command(timeouts.push),
+        containerd_images.import_command(timeouts.push),
         progress=meter,
         read_timeout=timeouts.image,
         stop=stop,
@@ -203,7 +205,7 @@ def _stream_images(
             f"{names}: not imported within {timeouts.push:g} s",
             hint="Raise the timeout (HOLDFAST_TIMEOUTS_PUSH=7200), then run the same command again.",
         )
-    raise containerd.ctr_error(result)
+    raise containerd_images.ctr_error(result)
 
 
 def _verify_images(
@@ -218,7 +220,7 @@ def _verify_images(
             )
 
     def is_retryable(error: Exception) -> bool:
-        return isinstance(error, WaitTimeoutError) or containerd.is_push_retryable(error)
+        return isinstance(error, WaitTimeoutError) or containerd_images.is_push_retryable(error)
 
     seconds = gateway.settings.timeouts.runtime
     policy = Policy(attempts=None, deadline=seconds, backoff=constant(0.1), retry_on=is_retryable, stop=stop)

@@ -23,7 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.gateway.base_steps import LOG_LINES, GatewayStep, indent_log
 from holdfast.gateway.cluster import kubernetes_get
-from holdfast.gateway.image_push import containerd
+from holdfast.gateway.image_push import containerd_images
 from holdfast.retry import Policy, constant
 
 if TYPE_CHECKING:
@@ -67,15 +67,15 @@ class WaitRuntime(GatewayStep):
             attempts=None,
             deadline=self.gateway.settings.timeouts.node_ready,
             backoff=constant(0.1),
-            retry_on=containerd.is_containerd_not_ready,
+            retry_on=containerd_images.is_containerd_not_ready,
             stop=ctx.stop,
         )
         try:
-            policy.call(containerd.check_containerd, self.gateway)
+            policy.call(containerd_images.check_containerd, self.gateway)
         except ContainerEngineError as error:
             if has_container_exited(self.gateway):
                 raise explain_node_failure(self.gateway, NodeProgress()) from error
-            if containerd.is_containerd_not_ready(error):
+            if containerd_images.is_containerd_not_ready(error):
                 progress = NodeProgress(state="timeout", detail=error.message)
                 raise explain_node_failure(self.gateway, progress) from error
             raise

@@ -13,8 +13,8 @@ from litestar.params import Parameter
 from litestar.response import Stream
 
 from holdfast.api import UploadResult
+from holdfast.server.access_middleware import send_problem
 from holdfast.server.errors import bad_request
-from holdfast.server.middleware import send_problem
 from holdfast.server.sandboxes import (
     SandboxName,
     SandboxService,

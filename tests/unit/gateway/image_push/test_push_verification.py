@@ -9,7 +9,7 @@ from tests.support.stubs import stub
 from holdfast.containers import CommandResult
 from holdfast.errors import ContainerEngineError, OperationCancelledError, WaitTimeoutError
 from holdfast.gateway.context import GatewayContext
-from holdfast.gateway.image_push import containerd, push
+from holdfast.gateway.image_push import containerd_images, push
 from holdfast.gateway.settings import resolve_settings
 from holdfast.retry import testing_mode
 
@@ -43,7 +43,7 @@ def answer(monkeypatch, *results):
         commands.append(argv)
         return results[min(len(commands), len(results)) - 1]
 
-    stub(monkeypatch, containerd, "run_in_container", run)
+    stub(monkeypatch, containerd_images, "run_in_container", run)
     return commands
 
 
@@ -79,8 +79,8 @@ def test_stop_ends_verification(gateway, monkeypatch):
 def test_failed_list_is_not_an_empty_list(gateway, monkeypatch):
     answer(monkeypatch, NOT_READY)
     with pytest.raises(ContainerEngineError) as caught:
-        containerd.tag_config_digest(gateway, IMAGE.name, IMAGE.id)
-    assert containerd.is_push_retryable(caught.value)
+        containerd_images.tag_config_digest(gateway, IMAGE.name, IMAGE.id)
+    assert containerd_images.is_push_retryable(caught.value)
 
 
 def test_unreadable_manifest_is_an_error(gateway, monkeypatch):
@@ -89,4 +89,4 @@ def test_unreadable_manifest_is_an_error(gateway, monkeypatch):
     )
     answer(monkeypatch, CommandResult(exit_code=0, output=other), NOT_READY)
     with pytest.raises(ContainerEngineError, match="containerd is not ready yet"):
-        containerd.config_digests(gateway, {IMAGE.name: IMAGE.id})
+        containerd_images.config_digests(gateway, {IMAGE.name: IMAGE.id})

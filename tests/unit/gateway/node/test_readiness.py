@@ -15,7 +15,7 @@ from holdfast.errors import (
 )
 from holdfast.gateway.base_steps import is_retryable_engine_error
 from holdfast.gateway.context import GatewayContext
-from holdfast.gateway.image_push import containerd
+from holdfast.gateway.image_push import containerd_images
 from holdfast.gateway.node import WaitNodeReady, WaitRuntime, read_node_logs, readiness
 from holdfast.gateway.settings import resolve_settings
 from holdfast.gateway.upgrade.state_machine import is_health_failure
@@ -86,7 +86,7 @@ def node(monkeypatch):
             raise answer
         return answer
 
-    monkeypatch.setattr(containerd, "run_in_container", run_in)
+    monkeypatch.setattr(containerd_images, "run_in_container", run_in)
     return seen
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.server.middleware import ClientLimits, RateLimiter
+from holdfast.server.access_middleware import ClientLimits, RateLimiter
 
 
 class Clock:

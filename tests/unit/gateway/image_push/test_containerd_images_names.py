@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.gateway.image_push.containerd import full_image_name, with_tag
+from holdfast.gateway.image_push.containerd_images import full_image_name, with_tag
 from holdfast.gateway.registries import registry_host
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.containers import CommandResult
 from holdfast.errors import ContainerEngineError, DiskFullError, ImageIncompatibleError, NodeStoppedError
-from holdfast.gateway.image_push.containerd import ctr_error, is_push_retryable, parse_image_list
+from holdfast.gateway.image_push.containerd_images import ctr_error, is_push_retryable, parse_image_list
 
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 MANAGED = "io.cri-containerd.image=managed"
