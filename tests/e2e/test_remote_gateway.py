@@ -248,6 +248,7 @@ def test_logs_show_remote_node(host, laptop):
 @pytest.fixture(scope="module")
 def gateway(laptop):
     """The remote gateway with a pod that has written a file into its workspace."""
+    laptop("up", NAME, "--remote", "far")  # changes nothing, unless a test runs alone
     return TestGateway(NAME, laptop).write_test_file()
 
 
