@@ -50,7 +50,7 @@ def test_up_converges_when_killed_around_stale_node_steps(existing_data_plan, tm
         found = {each["metadata"]["name"]: each["spec"] for each in gateway.get("pv")["items"]}
         return {name for name in gateway.volumes if gateway.container in json.dumps(found.get(name, {}))}
 
-    with CrashHarness(existing_data_plan.build_as_it_is, tmp_path / "runs") as lab:
+    with CrashHarness(existing_data_plan.build_unchanged, tmp_path / "runs") as lab:
         killed = UpKiller(lab)
         killed.at(NODES, at="before")
         assert stale() == set(STALE_NODES)
