@@ -88,7 +88,7 @@ def assert_disk_pressure_reported(gateway, impatient):
     """`up` reports DiskPressure of a node that was ready before."""
     gateway.kubectl("wait", "--for=condition=DiskPressure", f"node/{gateway.container}", "--timeout=90s")
     assert_refused(
-        impatient.run("up", gateway.name, "--json"), "Kubernetes starts no pod on it (DiskPressure since"
+        impatient.run("up", gateway.name, "--json"), "Kubernetes starts no pod (DiskPressure since"
     )
 
 
