@@ -62,16 +62,12 @@ class TimeLimit:
     read after the call. `extend` sets a new limit.
     """
 
-    __slots__ = ("expires", "request_timeout", "stop")
+    __slots__ = ("expires", "stop")
 
-    def __init__(
-        self, seconds: float, request_timeout: float | None = None, stop: StopEvent | None = None
-    ) -> None:
+    def __init__(self, seconds: float, stop: StopEvent | None = None) -> None:
         self.expires = time.monotonic() + seconds
         self.stop = stop
         """when set, a wait for response bytes ends as if the server had closed the connection"""
-        self.request_timeout = request_timeout
-        """the `_request_timeout` of requests; set here, it needs no validation by the client for each call"""
 
     def extend(self, seconds: float) -> None:
         """Bound the reads from now on."""
@@ -136,13 +132,18 @@ def _limited_pool_class(pool_class: Any) -> Any:
 
     class LimitedConnection(pool_class.ConnectionCls):  # type: ignore[misc]
         response_class = staticmethod(_limited_response)
-        timeout: Any
 
-        def connect(self) -> None:
-            if (limit := _thread_state.limit) is not None:
-                left = limit.time_left()
-                self.timeout = min(self.timeout, left) if isinstance(self.timeout, int | float) else left
-            super().connect()
+        @property
+        def timeout(self) -> Any:
+            """urllib3 sets it on the socket when it connects, sends and starts to read."""
+            if (limit := _thread_state.limit) is None:
+                return self._timeout
+            left = limit.time_left()
+            return min(self._timeout, left) if isinstance(self._timeout, int | float) else left
+
+        @timeout.setter
+        def timeout(self, timeout: Any) -> None:
+            self._timeout = timeout
 
         def _new_conn(self) -> Any:
             """Give the TLS handshake, which follows, what is left of the time.
@@ -225,8 +226,6 @@ def _limit_sync_responses(rest: Any) -> Any:
         if owner != os.getpid():
             # A forked child must not write to the connections of its parent, nor wait for their locks.
             owner, manager.pools = os.getpid(), type(manager.pools)(_MAX_POOLS)
-        if (limit := _thread_state.limit) is not None and limit.request_timeout is not None:
-            kwargs["_request_timeout"] = limit.request_timeout
         response = request(*args, **kwargs)
         raw, max_bytes = response.response, _max_bytes(rest, response)
         # A compressed body can be far larger than its Content-Length.

@@ -330,9 +330,9 @@ async def _run_attempt_async(call: BoundCall) -> Any:
 
 def _call_sync(fn: Callable[..., Any], args: Any, kwargs: dict[str, Any], timeout: float) -> Any:
     """Call a method within its timeout; within the deadline if it streams or has two timeouts."""
-    # Most calls have none of these options: the limit becomes the timeout of their request.
+    # Most calls have none of these options. The limit alone costs less than a timeout of urllib3 would.
     if _TIME_OPTIONS.isdisjoint(kwargs):
-        return call_within(TimeLimit(timeout, timeout), fn, args, kwargs)
+        return call_within(TimeLimit(timeout), fn, args, kwargs)
     kwargs = _with_timeout(kwargs, timeout)
     if _is_bounded(fn, kwargs):
         return call_within(TimeLimit(kwargs["_request_timeout"]), fn, args, kwargs)

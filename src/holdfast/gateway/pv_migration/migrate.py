@@ -327,16 +327,22 @@ class MigrateVolumes(NodesStep):
         if nodes.control_plane is None:
             return MigrationPlan(), None
         directory = f"{self.gateway.contract.state_path}/{LOCAL_PATH_DIR}"
-        plan = plan_migration(self.objects(ctx), nodes.node_names, directory, self._existing_paths)
+        plan = plan_migration(
+            self.objects(ctx), nodes.node_names, directory, lambda paths: self._existing_paths(ctx, paths)
+        )
         return plan, nodes.control_plane.hostname
 
-    def _existing_paths(self, paths: Sequence[str]) -> list[str]:
+    def _existing_paths(self, ctx: StepContext, paths: Sequence[str]) -> list[str]:
         """Those of the directories that exist in the node."""
+        return self.engine_call(ctx, lambda: self._query_paths(paths))
+
+    def _query_paths(self, paths: Sequence[str]) -> list[str]:
         # The paths are arguments, never part of the script: clients of the cluster control them.
         script = 'for path; do if test -d "$path"; then echo yes; else echo no; fi; done'
         container, command = self.gateway.object_name, ["sh", "-c", script, "sh", *paths]
         result = run_in_container(self.gateway.engine, container, command)
         answers = result.output.split()
         if result.exit_code != 0 or len(answers) != len(paths):
-            raise ContainerEngineError(f"listing volumes in {container}: {result.output.strip()}")
+            problem = result.output.strip() if result.exit_code else "connection broken"
+            raise ContainerEngineError(f"listing volumes in {container}: {problem}")
         return [path for path, answer in zip(paths, answers, strict=True) if answer == "yes"]

@@ -1,12 +1,15 @@
 """A migration that is interrupted at any point loses nothing and converges to the same result."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, strategies as st
 from tests.support.persistent_volumes import persistent_volume
+from tests.support.stubs import stub
 
-from holdfast.gateway.pv_migration import MigrationPlan, pinned_node_names
+from holdfast.containers import CommandResult
+from holdfast.gateway.pv_migration import MigrationPlan, migrate, pinned_node_names
 from holdfast.gateway.pv_migration.find_stranded import (
     PV_PROTECTION_FINALIZER,
     RESTORE_POLICY_ANNOTATION,
@@ -14,6 +17,9 @@ from holdfast.gateway.pv_migration.find_stranded import (
     replacement_volume,
 )
 from holdfast.gateway.pv_migration.migrate import MigrationResult, next_action, pv_bound
+from holdfast.gateway.settings import resolve_settings
+from holdfast.retry import testing_mode
+from holdfast.workflow import MemoryStore, Step, Workflow
 
 TERMINATING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
@@ -156,3 +162,20 @@ def test_note_lists_migrated_and_skipped_volumes():
 def test_started_migrations_are_finished_first():
     plan = MigrationPlan(intents={"b": persistent_volume()}, stranded=("a",), to_restore=("c", "b"))
     assert plan.pending == ("b", "a", "c")
+
+
+def test_incomplete_answer_of_the_node_is_asked_for_again(monkeypatch, tmp_path):
+    """An engine under load can lose the output of a command that ends at once."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    answers = [CommandResult(exit_code=0, output=""), CommandResult(exit_code=0, output="yes\nno\n")]
+    stub(monkeypatch, migrate, "run_in_container", lambda *_: answers.pop(0))
+    step = migrate.MigrateVolumes(SimpleNamespace(
+        engine=None, object_name="holdfast-dev", settings=resolve_settings().settings
+    ))  # fmt: skip
+    found = []
+    query = Step(
+        "query", run=lambda ctx: found.extend(step._existing_paths(ctx, ["/a", "/b"])), repeat="safe"
+    )
+    with testing_mode():
+        Workflow("query", [query]).run(store=MemoryStore())
+    assert (found, answers) == (["/a"], [])
