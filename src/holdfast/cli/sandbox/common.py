@@ -74,10 +74,7 @@ def open_sandbox(name: str, gateway: str | None) -> Iterator[tuple[Sandbox, Prog
     """Yield a sandbox of an existing gateway, and the renderer of its events."""
     from holdfast.cli.output import progress_renderer
 
-    with (
-        progress_renderer() as renderer,
-        open_gateway(gateway, renderer.bus.emit).sandbox(name) as sandbox,
-    ):
+    with progress_renderer() as renderer, open_gateway(gateway, renderer.bus.emit).sandbox(name) as sandbox:
         yield sandbox, renderer
 
 

@@ -32,10 +32,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 @sandbox_options
 def list_sandboxes(label: str | None, gateway: str | None) -> None:
     """List the sandboxes of a gateway."""
-    with (
-        progress_renderer() as renderer,
-        open_gateway(gateway, renderer.bus.emit).sandboxes() as sandboxes,
-    ):
+    with progress_renderer() as renderer, open_gateway(gateway, renderer.bus.emit).sandboxes() as sandboxes:
         views = list(sandboxes.list(label=label))
     rows = [("NAME", "PHASE", "REASON", "IMAGE", "POD IP", "AGE")]
     rows += [
