@@ -101,12 +101,18 @@ def test_merge_target_is_the_file_kubectl_reads(monkeypatch, tmp_path):
 OURS = kubeconfig.build_host_kubeconfig(NODE, name="dev", server="https://h:1")
 
 
+def folder_state(folder):
+    """The files of a folder, without the times of access: a read changes them."""
+    stats = {path: path.lstat() for path in folder.iterdir()}
+    return {path: (stat.st_ino, stat.st_mode, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
+
+
 def refused(target):
     """The one line of a refusal; the folder of the target is as it was before."""
-    before = {path: path.lstat() for path in target.parent.iterdir()}
+    before = folder_state(target.parent)
     with pytest.raises(CorruptFileError) as caught:
         kubeconfig.merge_into(target, OURS, name="dev")
-    assert {path: path.lstat() for path in target.parent.iterdir()} == before
+    assert folder_state(target.parent) == before
     assert caught.value.exit_code == 3
     assert "\n" not in caught.value.message
     assert str(target) in caught.value.message
