@@ -79,7 +79,8 @@ class RestMapping:
 
 
 # The server reports a CustomResourceDefinition as established before it lists the kind: ask again for 1.5 s.
-_LOOKUP_RETRIES: dict[str, Any] = {"attempts": 5, "backoff": exponential(0.1, jitter=0.0)}
+# Without the budget, which counts failures of the server.
+_LOOKUP_RETRIES: dict[str, Any] = {"attempts": 5, "backoff": exponential(0.1, jitter=0.0), "budget": None}
 _discovered: weakref.WeakKeyDictionary[Any, dict[tuple[str, str], RestMapping]] = weakref.WeakKeyDictionary()
 
 

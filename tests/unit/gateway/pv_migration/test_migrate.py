@@ -165,7 +165,7 @@ def test_started_migrations_are_finished_first():
 
 
 def test_incomplete_answer_of_the_node_is_asked_for_again(monkeypatch, tmp_path):
-    """An engine under load can lose the output of a command that ends at once."""
+    """An engine under load can lose the output of a command that ends immediately."""
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
     answers = [CommandResult(exit_code=0, output=""), CommandResult(exit_code=0, output="yes\nno\n")]
     stub(monkeypatch, migrate, "run_in_container", lambda *_: answers.pop(0))
