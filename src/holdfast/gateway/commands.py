@@ -6,6 +6,9 @@ command on a remote host restarts from its checkpoints after its connection was 
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -55,13 +58,8 @@ def up(
     """Create, resume or repair a gateway; upgrades it if the settings name another image."""
 
     def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
-        # Read before the run takes the lock. If another command parks the container in between, the step
-        # `check-data` refuses to continue.
-        if _engine_call(gateway, state_machine.is_upgrade_required):
-            return _run_upgrade(gateway, bus, command="up")
-        wipe, recreate = gateway.options.wipe, gateway.options.recreate
-        command = "up --wipe" if wipe else "up --recreate" if recreate else "up"
-        return _up_result(gateway, _run_workflow(command, gateway, up_steps(gateway), bus, scope="up"))
+        flag = " --wipe" if gateway.options.wipe else " --recreate" if gateway.options.recreate else ""
+        return _run_up(f"up{flag}", gateway, bus)
 
     return run_with_reconnect(lambda: GatewayContext(name, resolved, options), run, bus)
 
@@ -80,14 +78,9 @@ def start(name: str, bus: EventBus) -> GatewayResult:
     Raises:
         GatewayNotFoundError: There is no such gateway; a mistyped name must not create one.
     """
-
-    def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
-        if _engine_call(gateway, state_machine.is_upgrade_required):
-            return _run_upgrade(gateway, bus, command="start")
-        _check_exists(gateway, hint=f"Run `holdfast up {name}`.")
-        return _up_result(gateway, _run_workflow("start", gateway, up_steps(gateway), bus, scope="up"))
-
-    return run_with_reconnect(lambda: GatewayContext(name), run, bus)
+    return run_with_reconnect(
+        lambda: GatewayContext(name), lambda gateway, bus: _run_up("start", gateway, bus), bus
+    )
 
 
 def upgrade(
@@ -247,6 +240,25 @@ def _run_workflow(
         if cut is None:
             raise
         raise cut from error
+
+
+def _run_up(command: str, gateway: GatewayContext, bus: EventBus) -> GatewayResult:
+    # Read before the run takes the lock. If another command parks the container in between, the step
+    # `check-data` refuses to continue.
+    if _engine_call(gateway, state_machine.is_upgrade_required):
+        return _run_upgrade(gateway, bus, command=command.partition(" ")[0])
+    if command == "start":
+        _check_exists(gateway, hint=f"Run `holdfast up {gateway.name}`.")
+    # The first steps mostly wait for the container engine, longer than these imports take.
+    threading.Thread(target=_import_modules_of_later_steps).start()
+    return _up_result(gateway, _run_workflow(command, gateway, up_steps(gateway), bus, scope="up"))
+
+
+def _import_modules_of_later_steps() -> None:
+    # A step that needs such a module fails with the error of its own import.
+    with suppress(ImportError):
+        for name in ("kubernetes", "holdfast.kube.objects", "cryptography.x509", "yaml"):
+            import_module(name)
 
 
 def _up_result(gateway: GatewayContext, run_result: RunResult) -> GatewayResult:

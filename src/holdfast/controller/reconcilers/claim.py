@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.controller.cache import object_key
@@ -82,6 +83,7 @@ class RevertBackoff:
         return last
 
 
+@dataclass(eq=False)
 class SandboxClaimReconciler:
     """Reconciles SandboxClaims.
 
@@ -93,17 +95,12 @@ class SandboxClaimReconciler:
         defer_events: Defers the events of a sandbox.
     """
 
-    def __init__(
-        self,
-        cache: ObjectCache,
-        executor: ActionExecutor,
-        clock: Callable[[], datetime],
-        reserved: set[ObjectKey],
-        defer_events: Callable[[ObjectKey], AbstractContextManager[None]],
-    ) -> None:
-        self._cache, self._executor, self._clock = cache, executor, clock
-        self._reserved, self._defer_events = reserved, defer_events
-        self._revert_backoff = RevertBackoff()
+    _cache: ObjectCache
+    _executor: ActionExecutor
+    _clock: Callable[[], datetime]
+    _reserved: set[ObjectKey]
+    _defer_events: Callable[[ObjectKey], AbstractContextManager[None]]
+    _revert_backoff: RevertBackoff = field(default_factory=RevertBackoff, init=False)
 
     async def reconcile(self, claim: dict[str, Any]) -> float | None:
         """Reconcile once; a rejection by the API server is written to the status."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api import NAME_HASH_LABEL, TEMPLATE_REF_ANNOTATION, ConditionType
@@ -40,25 +41,20 @@ REQUEUE_UNWATCHED = 10.0
 _MAX_DEFERRED = 4096
 
 
+@dataclass(eq=False)
 class SandboxReconciler:
     """Reconciles sandboxes, and tracks deferred status writes."""
 
-    def __init__(
-        self,
-        cache: ObjectCache,
-        executor: ActionExecutor,
-        clock: Callable[[], datetime],
-        *,
-        enforces_policies: bool,
-        unprotected_templates: Collection[ObjectKey] = (),
-    ) -> None:
-        self._cache, self._executor, self._clock = cache, executor, clock
-        self._unprotected_templates = unprotected_templates
-        self._enforces_policies = enforces_policies
-        self._status_due: dict[str, float] = {}
-        self._binding_due: dict[str, float] = {}
-        self.largest_disk: Decimal | None = None
-        """size of the largest disk in the cluster in bytes, if known"""
+    _cache: ObjectCache
+    _executor: ActionExecutor
+    _clock: Callable[[], datetime]
+    _: KW_ONLY
+    enforces_policies: bool
+    unprotected_templates: Collection[ObjectKey] = ()
+    largest_disk: Decimal | None = None
+    """size of the largest disk in the cluster in bytes, if known"""
+    _status_due: dict[str, float] = field(default_factory=dict, init=False)
+    _binding_due: dict[str, float] = field(default_factory=dict, init=False)
 
     async def reconcile(self, sandbox: dict[str, Any]) -> float | None:
         """Reconcile once; returns the seconds until the next reconciliation, or None."""
@@ -138,7 +134,7 @@ class SandboxReconciler:
             pods=tuple(pods.values()),
             pvcs=pvcs,
             service=self._cache.get("Service", namespace, name),
-            unenforced_policies=() if self._enforces_policies else self._network_policies(namespace),
+            unenforced_policies=() if self.enforces_policies else self._network_policies(namespace),
             unprotected_template=self._unprotected_template(sandbox),
             now=self._clock(),
             api_error=api_error,
@@ -158,7 +154,7 @@ class SandboxReconciler:
         """Return the name of its template, if another actor owns the network policy of the template."""
         template = (sandbox["metadata"].get("annotations") or {}).get(TEMPLATE_REF_ANNOTATION, "")
         key = ("SandboxTemplate", sandbox["metadata"]["namespace"], template)
-        return template if key in self._unprotected_templates and self._cache.get(*key) is not None else ""
+        return template if key in self.unprotected_templates and self._cache.get(*key) is not None else ""
 
     def _network_policies(self, namespace: str) -> tuple[dict[str, Any], ...]:
         return tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.sandbox import Action
 
 
+@dataclass(eq=False)
 class WarmPoolReconciler:
     """Reconciles warm pools.
 
@@ -36,14 +38,10 @@ class WarmPoolReconciler:
         reserved: Sandboxes that an adoption or deletion in progress uses.
     """
 
-    def __init__(
-        self,
-        cache: ObjectCache,
-        executor: ActionExecutor,
-        clock: Callable[[], datetime],
-        reserved: set[ObjectKey],
-    ) -> None:
-        self._cache, self._executor, self._clock, self._reserved = cache, executor, clock, reserved
+    _cache: ObjectCache
+    _executor: ActionExecutor
+    _clock: Callable[[], datetime]
+    _reserved: set[ObjectKey]
 
     async def reconcile(self, pool: dict[str, Any]) -> float | None:
         """Reconcile once; returns the seconds until the next reconciliation, or None."""
