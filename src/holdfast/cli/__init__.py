@@ -6,6 +6,7 @@ Results go to stdout, progress and errors to stderr.
 from __future__ import annotations
 
 import gc
+import sys
 
 import click
 
@@ -30,7 +31,6 @@ _COMMANDS = {
     "controller": ("holdfast.cli.processes:controller", ""),
     "runs": ("holdfast.cli.runs:runs", "Show the history of commands, step by step."),
 }
-_GC_THRESHOLD = 10_000
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -56,7 +56,9 @@ def main() -> None:
     """Run the command line and exit with its exit code."""
     # Modules are never garbage. To look for it while they load, and among all of them at exit, would take a
     # third of the time of a short command.
-    gc.set_threshold(_GC_THRESHOLD)
+    gc.set_threshold(10_000)
+    # A thread that imports modules must not delay threads whose request was answered: 5 ms is the default.
+    sys.setswitchinterval(0.0005)
     from holdfast.cli.output import run_command
 
     exit_code = run_command(cli)

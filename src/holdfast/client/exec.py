@@ -93,10 +93,9 @@ class AsyncExecSession:
                 return
             if channel in _OUTPUT_CHANNELS and data:
                 yield ExecOutput(Channel(channel), data)
-        raise ResponseLostError(
-            f"{self._description}: connection lost{_close_reason(self._socket)}",
-            hint=_CHECK_SANDBOX_HINT,
-        )
+        frame = self._socket.close_frame
+        reason = f" (close code {frame[0]})" if frame is not None else ""
+        raise ResponseLostError(f"{self._description}: connection lost{reason}", hint=_CHECK_SANDBOX_HINT)
 
     async def communicate(self, stdin: bytes | None = None, *, timeout: float | None = None) -> ExecResult:  # noqa: ASYNC109
         """Send all input, read all output and wait for the exit code.
@@ -154,7 +153,3 @@ def _exit_code_from_status(status: bytes, description: str) -> int:
         f"{description}: the command could not be started: {reason or 'no reason given'}",
         hint="Check the command's name and path.",
     )
-
-
-def _close_reason(socket: WebSocket) -> str:
-    return f" (close code {socket.close_frame[0]})" if socket.close_frame is not None else ""

@@ -6,7 +6,6 @@ client reads the service account token, which the kubelet rotates, for each requ
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 import threading
@@ -197,8 +196,11 @@ class ClientCredentials:
 
     def reset_locks(self) -> None:
         self._lock = threading.Lock()
-        # Binds to an event loop at its first contended wait, so it can be created in any thread.
-        self._async_lock = asyncio.Lock()
+        if self._is_async:
+            import asyncio  # not at the top: with a sync client, a command would load it in vain
+
+            # Binds to an event loop at its first contended wait, so it can be created in any thread.
+            self._async_lock = asyncio.Lock()
 
     async def renew(self, rejected_generation: int) -> bool:
         """Refresh unless another caller has done so since; return whether a new request makes sense."""
@@ -208,7 +210,9 @@ class ClientCredentials:
         deadline = current_deadline()
         seconds = None if deadline is None else deadline.remaining()
         if self._is_async:
-            async with asyncio.timeout(seconds), self._async_lock:
+            from asyncio import timeout
+
+            async with timeout(seconds), self._async_lock:
                 await self._refresh_once(rejected_generation)
             return True
         if not self._lock.acquire(timeout=-1 if seconds is None else seconds):
@@ -224,9 +228,13 @@ class ClientCredentials:
         # was sent, so the 401 belongs to the old credentials.
         if self.refresh is None or self.generation != rejected_generation:
             return
-        # A plain function may block, so with asyncio it runs in a thread.
-        in_thread = self._is_async and not inspect.iscoroutinefunction(self.refresh)
-        result = await asyncio.to_thread(self.refresh) if in_thread else self.refresh()
+        if self._is_async and not inspect.iscoroutinefunction(self.refresh):
+            from asyncio import to_thread
+
+            # A plain function may block the event loop.
+            result = await to_thread(self.refresh)
+        else:
+            result = self.refresh()
         if inspect.isawaitable(result):
             await result
         # Only after success: if a refresh fails, the next caller tries again.

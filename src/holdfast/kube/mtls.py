@@ -104,15 +104,11 @@ def mtls_context(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
         raise _invalid_pem_error("CA certificate", error) from error
     with temporary_secret_file(certificate + b"\n" + key) as pair:
         try:
-            context.load_cert_chain(pair, password=_empty_password)
+            # Without a password, OpenSSL prompts for one on the terminal if the key is encrypted.
+            context.load_cert_chain(pair, password=lambda: "")
         except (ssl.SSLError, ValueError) as error:
             raise _invalid_pem_error("client certificate and key", error) from error
     return context
-
-
-def _empty_password() -> str:
-    """Prevents a password prompt on the terminal for an encrypted key."""
-    return ""
 
 
 def _invalid_pem_error(what: str, error: Exception) -> ApiRefusedError:

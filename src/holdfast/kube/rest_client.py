@@ -5,7 +5,6 @@ Uses the address, TLS and credentials of the client but not its models, so that 
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -136,12 +135,14 @@ class AsyncRestClient(RestClient):
         idle_timeout: float,
         stop: StopEvent | None,
     ) -> EventStream:
+        from asyncio import timeout as time_limit
+
         from aiohttp import ClientTimeout
 
         serialized = await self.api_client.param_serialize(**_request_arguments(request))
         # A single number would bound the whole stream.
         read_timeout = ClientTimeout(total=None, sock_read=idle_timeout)
-        async with asyncio.timeout(timeout + idle_timeout):
+        async with time_limit(timeout + idle_timeout):
             response = await self.api_client.call_api(*serialized, _request_timeout=read_timeout)
             if response.status not in SUCCESS:
                 self._parse_object(request, response, await response.read())
@@ -203,13 +204,17 @@ class AsyncEventStream(EventStream):
         self._stop = stop
 
     async def next(self, seconds: float) -> dict[str, Any] | None:
-        async with asyncio.timeout(seconds):
+        from asyncio import timeout
+
+        async with timeout(seconds):
             return await super().next(seconds)
 
     async def _read_chunk(self) -> bytes:
         """Read the next bytes; empty at the end of the stream or if `stop` is set first."""
         if self._stop is None:
             return bytes(await self._raw.content.readany())
+        import asyncio
+
         reading = asyncio.ensure_future(self._raw.content.readany())
         stopping = asyncio.ensure_future(clock.asleep(_MAX_STREAM_SECONDS, self._stop))
         try:

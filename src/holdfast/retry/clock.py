@@ -78,9 +78,7 @@ testing_mode.__test__ = False  # type: ignore[attr-defined]  # pytest would coll
 def effective_attempts(attempts: int | None) -> int | None:
     """The number of attempts, limited by `testing_mode`."""
     limit = None if _virtual_clock is None else _virtual_clock.attempts
-    if limit is None:
-        return attempts
-    return limit if attempts is None else min(attempts, limit)
+    return min((each for each in (attempts, limit) if each is not None), default=None)
 
 
 def sleep(seconds: float, stop: StopEvent | None = None) -> bool:

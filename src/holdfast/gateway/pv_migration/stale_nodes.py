@@ -146,16 +146,13 @@ def remove_nodes(
         try:
             for pod in cluster.list("Pod").items:
                 if pod["spec"].get("nodeName") == node.name and is_safe_to_force_delete(pod):
-                    _force_delete(cluster, pod["metadata"])
+                    name, namespace, uid = (pod["metadata"][key] for key in ("name", "namespace", "uid"))
+                    # Without a grace period: the kubelet that would confirm the deletion is gone.
+                    cluster.delete("Pod", name, namespace=namespace, uid=uid, grace_seconds=0)
                     pods += 1
         except (TemporaryError, PermanentError) as error:
             failed.append(f"pods of {node.name} are left to the garbage collector ({error.message})")
     return NodeRemovalResult(nodes=tuple(removed), pods=pods, failed=tuple(failed))
-
-
-def _force_delete(cluster: Objects, pod: dict[str, Any]) -> None:
-    """Delete a pod without waiting for its kubelet to confirm it, because that kubelet is gone."""
-    cluster.delete("Pod", pod["name"], namespace=pod["namespace"], uid=pod["uid"], grace_seconds=0)
 
 
 class NodesStep(ClusterStep):
