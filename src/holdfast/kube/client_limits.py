@@ -199,8 +199,27 @@ def _limit_pool_manager(manager: Any) -> None:
         scheme: _limited_pool_class(pool_class)
         for scheme, pool_class in manager.pool_classes_by_scheme.items()
     }
+    manager.key_fn_by_scheme = {
+        scheme: _cached_pool_key(pool_key) for scheme, pool_key in manager.key_fn_by_scheme.items()
+    }
     # Existing pools have connections of the original class.
     manager.clear()
+
+
+def _cached_pool_key(pool_key: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+    """Compute the key of a pool only when its settings change: urllib3 does it for each request."""
+    last: tuple[dict[str, Any], Any] = ({}, None)
+
+    def cached_pool_key(settings: dict[str, Any]) -> Any:
+        nonlocal last
+        known_settings, key = last
+        if settings != known_settings:
+            key = pool_key(settings)
+            # One assignment: another thread reads both values or none of them.
+            last = settings.copy(), key
+        return key
+
+    return cached_pool_key
 
 
 def _wrap_deserializer(deserialize: Any) -> Any:

@@ -90,18 +90,13 @@ class RestClient:
         return self._parse_object(request, response, response.read())
 
     async def stream(
-        self,
-        request: ApiRequest,
-        timeout: float,  # noqa: ASYNC109
-        idle_timeout: float,
-        stop: StopEvent | None,
+        self, request: ApiRequest, timeouts: tuple[float, float], stop: StopEvent | None
     ) -> EventStream:
-        """Open a watch; setting `stop` ends the stream."""
+        """Open a watch; setting `stop` ends the stream. The timeouts: to connect, and to wait for bytes."""
         serialized = self.api_client.param_serialize(**_request_arguments(request))
         # Bounds everything up to the response headers; `EventStream.next` sets a new limit for each event.
-        limit = TimeLimit(timeout + idle_timeout, stop=stop)
-        options = {"_request_timeout": (timeout, idle_timeout)}
-        response = call_within(limit, self.api_client.call_api, serialized, options)
+        limit = TimeLimit(sum(timeouts), stop=stop)
+        response = call_within(limit, self.api_client.call_api, serialized, {"_request_timeout": timeouts})
         if response.status not in SUCCESS:
             self._parse_object(request, response, response.read())
         return EventStream(response.response, limit)
@@ -129,20 +124,16 @@ class AsyncRestClient(RestClient):
         return self._parse_object(request, response, await response.read())
 
     async def stream(
-        self,
-        request: ApiRequest,
-        timeout: float,  # noqa: ASYNC109
-        idle_timeout: float,
-        stop: StopEvent | None,
+        self, request: ApiRequest, timeouts: tuple[float, float], stop: StopEvent | None
     ) -> EventStream:
-        from asyncio import timeout as time_limit
+        from asyncio import timeout
 
         from aiohttp import ClientTimeout
 
         serialized = await self.api_client.param_serialize(**_request_arguments(request))
         # A single number would bound the whole stream.
-        read_timeout = ClientTimeout(total=None, sock_read=idle_timeout)
-        async with time_limit(timeout + idle_timeout):
+        read_timeout = ClientTimeout(total=None, sock_read=timeouts[1])
+        async with timeout(sum(timeouts)):
             response = await self.api_client.call_api(*serialized, _request_timeout=read_timeout)
             if response.status not in SUCCESS:
                 self._parse_object(request, response, await response.read())

@@ -104,7 +104,7 @@ class ApiSession:
         """Open a watch; the stop event of the policy ends it."""
         stop = self.policy.stop
         stream: EventStream = await self.attempt(
-            request.method, lambda timeout: self.rest_client.stream(request, timeout, idle_timeout, stop)
+            request.method, lambda timeout: self.rest_client.stream(request, (timeout, idle_timeout), stop)
         )
         return stream
 
@@ -115,12 +115,22 @@ class ApiSession:
         enclosing = sys.exception()
         # Read before the request: a 401 for credentials that were replaced meanwhile needs no refresh.
         generation = self.credentials.generation
+        finishers = [begin(method.verb.value, method.resource) for begin in self.observers]
+        # Remains for errors that are not an Exception: cancellation of the task and Ctrl-C.
+        outcome = "cancelled"
         try:
-            return await self._observe(method, request)
+            response = request(clip_to_deadline(self.timeout))
+            result = await response if isinstance(response, CoroutineType) else response
+            outcome = "ok"
+            return result  # noqa: TRY300
         except Exception as error:
             record_enclosing_error(error, enclosing)
+            outcome = classify(error).value
             if is_renewed or not await self._renew_credentials(error, generation):
                 raise
+        finally:
+            for finish in finishers:
+                finish(outcome)
         return await self.attempt(method, request, is_renewed=True)
 
     def attempt_blocking(self, method: ApiMethod, request: RequestFunction) -> Any:
@@ -147,22 +157,6 @@ class ApiSession:
             reason = failure if isinstance(failure, HoldfastError) else type(failure).__name__
             error.add_note(f"credentials not renewed: {reason}")
             return False
-
-    async def _observe(self, method: ApiMethod, request: RequestFunction) -> Any:
-        finishers = [begin(method.verb.value, method.resource) for begin in self.observers]
-        # Remains for errors that are not an Exception: cancellation of the task and Ctrl-C.
-        outcome = "cancelled"
-        try:
-            response = request(clip_to_deadline(self.timeout))
-            result = await response if isinstance(response, CoroutineType) else response
-            outcome = "ok"
-        except Exception as error:
-            outcome = classify(error).value
-            raise
-        finally:
-            for finish in finishers:
-                finish(outcome)
-        return result
 
     async def request(self, action: str, reference: ObjectReference, request: ApiRequest) -> dict[str, Any]:
         """Send a request that changes nothing, with retries; see `call`."""
