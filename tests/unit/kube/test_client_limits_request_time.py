@@ -232,3 +232,16 @@ def test_streamed_response_keeps_read_timeout(slow_server, manager):
     stream = resilient_api._call_sync(read, (), {"_preload_content": False}, 0.3)
     with pytest.raises(urllib3.exceptions.ReadTimeoutError):
         stream.read()
+
+
+def test_pool_is_found_by_all_of_its_settings(manager):
+    first = manager.connection_from_host("127.0.0.1", 1)
+    assert manager.connection_from_host("127.0.0.1", 1) is first
+    assert manager.connection_from_host("127.0.0.1", 2) is not first
+    assert manager.connection_from_host("127.0.0.1", 1, pool_kwargs={"block": True}) is not first
+    assert manager.connection_from_host("127.0.0.1", 1) is first
+    # A rotated certificate: the client changes the settings of the manager in place.
+    manager.connection_pool_kw["cert_file"] = "rotated.pem"
+    assert manager.connection_from_host("127.0.0.1", 1, "https").cert_file == "rotated.pem"
+    manager.clear()
+    assert manager.connection_from_host("127.0.0.1", 1) is not first
