@@ -105,7 +105,7 @@ def test_missing_binary_error_has_hint(monkeypatch):
     def unbuilt():
         raise ToolNotFoundError("the node's programs are not built yet", hint="Run `holdfast image build`.")
 
-    monkeypatch.setattr("holdfast.images.recipe.node_binary_path", unbuilt)
+    monkeypatch.setattr("holdfast.images.node_binary_path", unbuilt)
     with pytest.raises(HoldfastError, match="not built yet") as caught:
         KubeServer().start()
     assert "holdfast image build" in caught.value.hint
