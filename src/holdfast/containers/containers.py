@@ -51,9 +51,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def started_at_epoch(self) -> int | None:
         """The time of the last start in whole seconds since the epoch; None if it never started."""
-        if self.never_started:
-            return None
-        return int(parse_timestamp(self.started_at).timestamp())
+        return None if self.never_started else int(parse_timestamp(self.started_at).timestamp())
 
     @property
     def never_started(self) -> bool:

@@ -94,9 +94,7 @@ def tune_client(api_client: Any, *, connections: int) -> None:
 def environment_proxy(url: str) -> str | None:
     """Return the proxy that the environment sets for a URL."""
     parts = urlsplit(url)
-    if proxy_bypass(parts.hostname or ""):
-        return None
-    return getproxies().get(parts.scheme)
+    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
 
 
 log = logging.getLogger("holdfast.controller")

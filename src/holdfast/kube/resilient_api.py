@@ -198,7 +198,7 @@ class BoundMethod:
 
     def _create_runner(self, verb: Verb) -> Callable[[BoundCall], Any]:
         decorate = retry(self.session.policy_for(verb, self.operation), operation=self.operation)
-        return decorate(_run_attempt_async if self.is_async else _run_attempt)
+        return decorate(_run_attempt_async if self.is_async else BoundCall.attempt_blocking)
 
     def argument(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One argument of a call, passed by position or by name."""
@@ -269,8 +269,10 @@ class BoundCall:
             return self._deleted_response() if is_deleted else None
         return live if self.verb is Verb.CREATE and self.write.is_own_object(live) else None
 
-    def read_blocking(self) -> Any:
-        """One attempt of a call that writes nothing, with a sync client."""
+    def attempt_blocking(self) -> Any:
+        """One attempt with a sync client; one that writes nothing needs no coroutine."""
+        if self.write is not None:
+            return run_sync(self.attempt())
         method = self._method
         request = partial(_call_sync, method.fn, self._args, self._kwargs)
         return method.session.attempt_blocking(method.method, request)
@@ -318,10 +320,6 @@ class BoundCall:
         # The name of a created object is in its body only; that of a deleted one is an argument.
         arguments["name"] = name or idempotency.object_name(self.write.body) or arguments.get("name")
         return None if None in arguments.values() else (reader, arguments)
-
-
-def _run_attempt(call: BoundCall) -> Any:
-    return call.read_blocking() if call.write is None else run_sync(call.attempt())
 
 
 async def _run_attempt_async(call: BoundCall) -> Any:

@@ -242,10 +242,8 @@ class FileLock:
         # O_NOFOLLOW: a link of another user must not direct the write to a file of this user.
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         while True:
-            try:
+            with suppress(FileNotFoundError):
                 return os.open(self.path, flags)
-            except FileNotFoundError:
-                pass
             try:
                 fd = os.open(self.path, flags | os.O_CREAT | os.O_EXCL, self._mode)
             except FileExistsError:

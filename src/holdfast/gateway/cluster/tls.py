@@ -60,9 +60,8 @@ def clock_skew_seconds(timestamp: str, before: float, after: float) -> float:
     except (ValueError, TypeError, OverflowError):
         return 0.0
     # The other clock was read between `before` and `after`: a time in that interval does not prove any skew.
-    if remote < before - 1:  # the Date header has a resolution of one second
-        return remote - before
-    return max(0.0, remote - after)
+    # The Date header has a resolution of one second.
+    return remote - before if remote < before - 1 else max(0.0, remote - after)
 
 
 def check_clock_skew(name: str, seconds: float) -> None:

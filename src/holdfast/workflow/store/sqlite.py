@@ -73,7 +73,7 @@ class SQLiteStore:
         self._file_id: tuple[int, int] | None = None
         self._next_file_check = 0.0
         self._connection: sqlite3.Connection | None = None
-        self._report: StoreEventListener = _ignore_event
+        self._report: StoreEventListener = lambda _event: None
         self._lock = threading.RLock()
         self._aside: Path | None = None
 
@@ -82,7 +82,7 @@ class SQLiteStore:
         return bytes.fromhex(self._meta["key"])
 
     def open(self, report: StoreEventListener | None = None) -> None:
-        self._report = report or _ignore_event
+        self._report = report or self._report
         self.close()
         sqlite_file.check_path(self.path, readonly=self.readonly)
         if self.readonly:
@@ -298,7 +298,3 @@ class SQLiteStore:
 
 def _is_empty(con: sqlite3.Connection) -> bool:
     return con.execute("SELECT 1 FROM runs UNION ALL SELECT 1 FROM steps LIMIT 1").fetchone() is None
-
-
-def _ignore_event(_event: object) -> None:
-    pass
