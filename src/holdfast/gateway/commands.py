@@ -6,9 +6,6 @@ command on a remote host restarts from its checkpoints after its connection was 
 
 from __future__ import annotations
 
-import threading
-from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -249,16 +246,7 @@ def _run_up(command: str, gateway: GatewayContext, bus: EventBus) -> GatewayResu
         return _run_upgrade(gateway, bus, command=command.partition(" ")[0])
     if command == "start":
         _check_exists(gateway, hint=f"Run `holdfast up {gateway.name}`.")
-    # The first steps mostly wait for the container engine, longer than these imports take.
-    threading.Thread(target=_import_modules_of_later_steps).start()
     return _up_result(gateway, _run_workflow(command, gateway, up_steps(gateway), bus, scope="up"))
-
-
-def _import_modules_of_later_steps() -> None:
-    # A step that needs such a module fails with the error of its own import.
-    with suppress(ImportError):
-        for name in ("kubernetes", "holdfast.kube.objects", "cryptography.x509", "yaml"):
-            import_module(name)
 
 
 def _up_result(gateway: GatewayContext, run_result: RunResult) -> GatewayResult:
