@@ -35,7 +35,7 @@ _SANDBOX_MISSING_CODE = "sandbox-missing"
 
 
 def error_from_response(
-    status: int, body: bytes, headers: Mapping[str, str], *, operation: str
+    status: int, body: bytes, headers: Mapping[str, str], *, operation: str, gateway: str
 ) -> HoldfastError:
     """Translate an error response.
 
@@ -46,6 +46,7 @@ def error_from_response(
         body: response body, usually a Problem.
         headers: response headers.
         operation: method and path, for the message.
+        gateway: name of the gateway, for the message.
     """
     problem = _decode_problem(body)
     message = problem.message if problem else f"{operation}: the gateway's API returned HTTP {status}"
@@ -56,7 +57,7 @@ def error_from_response(
             ResponseLostError(message, hint=hint) if is_lost else _unavailable_error(message, hint, headers)
         )
     if status == _NOT_FOUND and problem and problem.code == _SANDBOX_MISSING_CODE:
-        return SandboxNotFoundError(message, hint=hint)
+        return SandboxNotFoundError(f"{message} on gateway {gateway}", hint=hint)
     if status in _UNAUTHORIZED:
         return ApiRefusedError(message, hint=hint)
     if status == _CONFLICT:

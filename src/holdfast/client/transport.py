@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
@@ -319,7 +320,7 @@ def _new_session(endpoint: GatewayEndpoint) -> aiohttp.ClientSession:
         # No limit: each stream occupies a connection for as long as it is open.
         connector=aiohttp.TCPConnector(ssl=tls, limit=0, socket_factory=_keepalive_socket),
         cookie_jar=aiohttp.DummyCookieJar(),
-        raise_for_status=_raise_for_status,
+        raise_for_status=partial(_raise_for_status, endpoint.gateway),
         # Gateways are reached on this machine or through a tunnel, which a proxy could not use.
         trust_env=False,
     )
@@ -342,13 +343,15 @@ def _keepalive_socket(address: Any) -> socket.socket:
     return connection
 
 
-async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
+async def _raise_for_status(gateway: str, response: aiohttp.ClientResponse) -> None:
     """Translate error responses; aiohttp calls this for every response."""
     if response.status < _FIRST_ERROR_STATUS:
         return
     body = await response.content.read(_MAX_PROBLEM_BYTES)
     operation = f"{response.method} {response.url.path}"
-    raise errors.error_from_response(response.status, body, response.headers, operation=operation)
+    raise errors.error_from_response(
+        response.status, body, response.headers, operation=operation, gateway=gateway
+    )
 
 
 def _response_timeout() -> aiohttp.ClientTimeout:

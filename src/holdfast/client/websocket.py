@@ -94,6 +94,10 @@ async def open_websocket(endpoint: GatewayEndpoint, path: str, query: Any, *, ti
     except InvalidStatus as error:
         response = error.response
         raise errors.error_from_response(
-            response.status_code, bytes(response.body), response.headers, operation=f"GET {path}"
+            response.status_code,
+            bytes(response.body),
+            response.headers,
+            operation=f"GET {path}",
+            gateway=endpoint.gateway,
         ) from None
     return WebSocket(connection)

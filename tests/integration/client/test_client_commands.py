@@ -78,7 +78,7 @@ def test_json_error_has_code_hint_and_exit_code(sandbox):
     assert (said["code"], said["exit_code"], said["error"]) == (
         "sandbox-missing",
         3,
-        "sandbox none: not found",
+        "sandbox none: not found on gateway source",
     )
     assert "holdfast sandbox list" in said["hint"]
 

@@ -82,7 +82,6 @@ def test_transient_errors_are_retried(fake_server, no_sleep, trouble):
     [
         (400, "bad-request", UsageError),
         (422, "invalid", UsageError),
-        (404, "sandbox-missing", SandboxNotFoundError),
         (404, "not-found", ApiRequestRejectedError),
         (409, "conflict", ObjectConflictError),
         (401, "unauthorized", ApiRefusedError),
@@ -256,6 +255,14 @@ def test_client_library_errors_are_translated(fake_server, error):
 def test_keys_are_not_shown(fake_server):
     assert "PRIVATE" not in repr(fake_server.access())
     assert "CERTIFICATE" not in repr(fake_server.access())
+
+
+def test_unknown_sandbox_names_its_gateway(fake_server):
+    fake_server.answers[PATH] = answering(problem(404, "sandbox-missing"))
+    with pytest.raises(SandboxNotFoundError, match="said sandbox-missing on gateway dev") as raised:
+        ask(fake_server, get, gateway="dev")
+    assert raised.value.hint == "do it"
+    assert len(fake_server.seen) == 1
 
 
 def test_delete_with_lost_response_succeeds(fake_server, no_sleep):
