@@ -40,7 +40,7 @@ def gateway(new_gateway):
         taken.listen()
         made.taken = str(taken.getsockname()[1])
         made.refused = made.holdfast.run("up", made.name, "--port", made.taken)
-        made.first = made.up("--port", "auto")
+        made.first = made.up("--port", "auto", "--use")
     return made
 
 

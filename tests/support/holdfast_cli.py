@@ -19,6 +19,8 @@ class HoldfastCli:
         self.home = home
         self.prefix = prefix
         self.environment = {**os.environ, "HOLDFAST_HOME": str(home), **environment}
+        if "HOLDFAST_GATEWAY" not in environment:
+            self.environment.pop("HOLDFAST_GATEWAY", None)
 
     def argv(self, *words: str) -> list[str]:
         return [*self.prefix, str(Path(sys.executable).parent / "holdfast"), *words]

@@ -21,6 +21,7 @@ _COMMANDS = {
     "upgrade": ("holdfast.cli.up:upgrade", "Upgrade a gateway to another node image."),
     "status": ("holdfast.cli.status:status", "Show the current state of a gateway."),
     "list": ("holdfast.cli.status:list_gateways", "List the gateways that are recorded on this machine."),
+    "use": ("holdfast.cli.start_stop:use", "Make a gateway the active one, or print the active one."),
     "logs": ("holdfast.cli.status:logs", "Print the logs of a gateway's node."),
     "kubeconfig": ("holdfast.cli.status:kubeconfig", "Print or merge the kubeconfig of a gateway."),
     "doctor": ("holdfast.cli.doctor:doctor", "Diagnose and repair a gateway."),

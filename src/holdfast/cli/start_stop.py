@@ -1,4 +1,4 @@
-"""`holdfast start | stop | restart | destroy`: change the state of an existing gateway."""
+"""`holdfast start | stop | restart | use | destroy`: change the state of an existing gateway."""
 
 from __future__ import annotations
 
@@ -38,6 +38,24 @@ def restart(name: str | None) -> None:
     with progress_renderer() as renderer:
         result = gateway.commands.restart(gateway.resolve_gateway_name(name), renderer.bus)
     print_result(result, [f"Gateway {result.name} is ready at {result.server}."])
+
+
+@click.command()
+@name_argument
+@json_option
+def use(name: str | None) -> None:
+    """Make gateway NAME the active one, or print the active one.
+
+    Commands without the name of a gateway use the active one, unless HOLDFAST_GATEWAY names another one.
+    """
+    requested = gateway.requested_gateway_name(None)
+    if name is not None:
+        gateway.use_gateway(name)
+    active = gateway.active_gateway()
+    line = active or "No gateway is active."
+    print_result({"active": active}, [f"Gateway {active} is active." if name else line])
+    if requested not in (None, active):
+        click.echo(f"HOLDFAST_GATEWAY={requested} takes precedence.", err=True)
 
 
 @click.command()

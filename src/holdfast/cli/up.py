@@ -7,7 +7,13 @@ from typing import Any
 import click
 
 from holdfast import gateway  # its exports are imported on first use
-from holdfast.cli.click_extensions import PortType, confirm_by_name, flag_option, json_option, name_argument
+from holdfast.cli.click_extensions import (
+    PortType,
+    confirm_by_name,
+    flag_option,
+    json_option,
+    name_argument,
+)
 from holdfast.cli.output import print_plan, print_result, progress_renderer
 
 _plan_option = flag_option(
@@ -35,9 +41,10 @@ _plan_option = flag_option(
 @flag_option("--recreate", text="Recreate the container and the network; keep the data.")
 @flag_option("--wipe", text="Recreate the gateway WITHOUT its data; this deletes every workspace.")
 @click.option("--yes", metavar="NAME", help="Confirm --wipe with the exact name of the gateway.")
+@flag_option("--use", text="Make the gateway the active one even if another one is active.")
 @_plan_option
 @json_option
-def up(
+def up(  # noqa: PLR0913 (one for each option)
     name: str | None,
     *,
     timeout: str | None,
@@ -46,6 +53,7 @@ def up(
     recreate: bool,
     wipe: bool,
     yes: str | None,
+    use: bool,
     plan: bool,
     **settings: Any,
 ) -> None:
@@ -57,7 +65,7 @@ def up(
     settings |= {"push_images": push_images or None, "timeouts.node_ready": timeout}
     resolved = gateway.resolve_settings(settings)
     name = gateway.resolve_gateway_name(name, for_up=True)
-    options = gateway.UpOptions(remote=remote, recreate=recreate, wipe=wipe)
+    options = gateway.UpOptions(remote=remote, recreate=recreate, wipe=wipe, use=use)
     if plan:
         print_plan(gateway.commands.plan_up(name, resolved=resolved, options=options))
         return
@@ -70,6 +78,9 @@ def up(
         f"Gateway {result.name} is ready at {result.server}.{changed}",
         f"kubectl --kubeconfig {result.kubeconfig} get nodes",
     ]
+    active = gateway.active_gateway()
+    if active not in (None, result.name):
+        lines.append(f"Gateway {active} stays active. Run `holdfast use {result.name}` to change that.")
     print_result(result, lines)
 
 

@@ -13,7 +13,9 @@ from holdfast.gateway.registry import (
     known_gateway_names as known_gateway_names,
     known_gateways as known_gateways,
     read_metadata as read_metadata,
+    requested_gateway_name as requested_gateway_name,
     resolve_gateway_name as resolve_gateway_name,
+    use_gateway as use_gateway,
 )
 from holdfast.gateway.settings.resolver import resolve_settings as resolve_settings
 from holdfast.gateway.spec import kubeconfig_context as kubeconfig_context

@@ -17,6 +17,7 @@ from holdfast.gateway.cluster import kubeconfig, kubernetes_get
 from holdfast.gateway.reconnect import ensure_tunnel, reopen_tunnel_on_retry
 from holdfast.gateway.registry import (
     GatewayMetadata,
+    has_active_gateway,
     is_active_gateway,
     read_metadata,
     set_active_gateway,
@@ -168,7 +169,7 @@ class WaitApiReady(GatewayStep):
 
 
 class WriteMetadata(GatewayStep):
-    """Record the gateway on this machine and make it the active one."""
+    """Record the gateway on this machine; make it the active one if requested, or if none is active."""
 
     name = "write-metadata"
     title = "Metadata"
@@ -182,17 +183,29 @@ class WriteMetadata(GatewayStep):
         recorded = read_metadata(name)
         if recorded is None:
             return absent("no metadata yet")
-        if recorded != self._desired_metadata(recorded.created_at) or not is_active_gateway(name):
+        if recorded != self._desired_metadata(recorded.created_at):
             return partial("outdated")
-        return done(f"{name} is the active gateway")
+        if self._must_activate():
+            return partial("not the active gateway")
+        return done(self._summary())
 
     def run(self, ctx: StepContext) -> None:
         recorded = read_metadata(self.gateway.name)
         now = format_timestamp(datetime.now(UTC))
         # The metadata first: a command could not find an active gateway without metadata.
         write_metadata(self._desired_metadata(recorded.created_at if recorded else now))
-        set_active_gateway(self.gateway.name)
-        ctx.note(f"{self.gateway.name} is the active gateway")
+        if self._must_activate():
+            set_active_gateway(self.gateway.name)
+        ctx.note(self._summary())
+
+    def _must_activate(self) -> bool:
+        # Commands without a gateway name use the active one: only the user changes which one that is.
+        is_chosen = self.gateway.options.use or not has_active_gateway()
+        return is_chosen and not is_active_gateway(self.gateway.name)
+
+    def _summary(self) -> str:
+        name = self.gateway.name
+        return f"{name} is the active gateway" if is_active_gateway(name) else f"{name} is recorded"
 
     def _desired_metadata(self, created_at: str) -> GatewayMetadata:
         gateway, spec = self.gateway, self.gateway.published_spec()

@@ -55,6 +55,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     remote: str | None = None
     recreate: bool = False
     wipe: bool = False
+    use: bool = False
 
 
 class GatewayContext:

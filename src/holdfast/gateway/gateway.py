@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from holdfast import gateway  # its exports are imported on first use
 from holdfast.errors import GatewayNotFoundError, HoldfastError, InvalidSettingError
 from holdfast.events import EventBus
-from holdfast.gateway.registry import GatewayFiles, known_gateway_names, read_metadata
+from holdfast.gateway.registry import (
+    GatewayFiles,
+    known_gateway_names,
+    read_metadata,
+    resolve_gateway_name,
+    use_gateway,
+)
 from holdfast.gateway.spec import connect_address, https_url
 
 if TYPE_CHECKING:
@@ -59,16 +65,18 @@ class Gateway:
     """One gateway by name. The constructor makes no request and the gateway need not exist.
 
     Args:
-        name: name of the gateway.
+        name: name of the gateway; default: that of HOLDFAST_GATEWAY, else the active or only gateway, or
+            `default` if there is none.
         listener: receives every event of a run, as `--json` prints them.
 
     Raises:
         InvalidGatewayNameError: The name is not valid.
+        GatewayNotFoundError: There are several gateways, but no name and no active gateway.
     """
 
-    def __init__(self, name: str, *, listener: Callable[[Event], None] | None = None) -> None:
-        self.name = name
-        self._files = GatewayFiles(name)
+    def __init__(self, name: str | None = None, *, listener: Callable[[Event], None] | None = None) -> None:
+        self.name = resolve_gateway_name(name, for_up=True)
+        self._files = GatewayFiles(self.name)
         self._listener = listener
 
     @staticmethod
@@ -81,6 +89,14 @@ class Gateway:
         """The file that `up` writes the kubeconfig to."""
         return self._files.kubeconfig
 
+    def use(self) -> None:
+        """Make this gateway the active one, which commands and `Gateway()` use by default.
+
+        Raises:
+            GatewayNotFoundError: The gateway is not recorded on this machine.
+        """
+        use_gateway(self.name)
+
     def up(
         self,
         *,
@@ -90,6 +106,8 @@ class Gateway:
         **settings: Unpack[GatewayOptions],
     ) -> GatewayResult:
         """Create, resume or repair the gateway, and wait until it is healthy; another image upgrades it.
+
+        It becomes the active gateway if none is active; `use` makes it active in any case.
 
         Args:
             remote: host of a new gateway as `user@host`; default: this machine.
@@ -200,7 +218,7 @@ class Gateway:
             return False
 
     def destroy(self, *, data: bool = False) -> GatewayResult:
-        """Remove the gateway.
+        """Remove the gateway; unlike the command line, accept one that does not exist.
 
         Args:
             data: also remove all data of the gateway and its sandboxes, permanently.

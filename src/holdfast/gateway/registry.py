@@ -5,16 +5,18 @@ With the metadata a command finds a gateway without asking the container engine.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 import msgspec
 
 from holdfast import __version__, home
-from holdfast.errors import CorruptFileError, GatewayNotFoundError
+from holdfast.errors import CorruptFileError, GatewayNotFoundError, InvalidGatewayNameError
 from holdfast.gateway.spec import LOOPBACK, GatewaySpec, check_name, connect_address, https_url
 from holdfast.pki import ClientCertificateStore
 
 DEFAULT_GATEWAY_NAME = "default"
+GATEWAY_VARIABLE = "HOLDFAST_GATEWAY"
 
 
 class GatewayMetadata(GatewaySpec, frozen=True, kw_only=True):
@@ -110,6 +112,28 @@ def is_active_gateway(name: str) -> bool:
         return False
 
 
+def has_active_gateway() -> bool:
+    """Whether the active gateway is a recorded one; False if its name cannot be read."""
+    try:
+        name = active_gateway()
+        return name is not None and GatewayFiles(name).metadata.exists()
+    except (CorruptFileError, InvalidGatewayNameError):
+        return False
+
+
+def use_gateway(name: str) -> None:
+    """Make a recorded gateway the active one.
+
+    Raises:
+        GatewayNotFoundError: This machine has no record of it.
+    """
+    if check_name(name) not in known_gateway_names():
+        raise GatewayNotFoundError(
+            f"gateway {name}: not found on this machine", hint="Run `holdfast list` to see all gateways."
+        )
+    set_active_gateway(name)
+
+
 def set_active_gateway(name: str | None) -> None:
     """Make a gateway the default of commands; None for no default."""
     path = home.config_dir() / "active"
@@ -142,21 +166,40 @@ def has_local_files(name: str) -> bool:
     )
 
 
+def requested_gateway_name(name: str | None) -> str | None:
+    """The gateway that the caller names, else the one in HOLDFAST_GATEWAY; None if there is neither.
+
+    Raises:
+        InvalidGatewayNameError: The name is not valid.
+    """
+    if name is not None:
+        return check_name(name)
+    from_environment = os.environ.get(GATEWAY_VARIABLE, "").strip()
+    try:
+        return check_name(from_environment) if from_environment else None
+    except InvalidGatewayNameError as error:
+        raise InvalidGatewayNameError(f"{GATEWAY_VARIABLE}: {error.message}", hint=error.hint) from error
+
+
 def resolve_gateway_name(name: str | None, *, for_up: bool = False) -> str:
-    """The named gateway, else the active one, else the only one; for `up`, else `default`.
+    """The named gateway, else that of HOLDFAST_GATEWAY, else the active one, else the only one.
+
+    Args:
+        name: the name that the caller gives.
+        for_up: return `default` if this machine has no gateway at all.
 
     Raises:
         GatewayNotFoundError: None of these exists.
     """
-    if name is not None:
-        return check_name(name)
-    active = active_gateway()
-    if active is not None:
-        return active
-    if for_up:
-        return DEFAULT_GATEWAY_NAME
+    chosen = requested_gateway_name(name) or active_gateway()
+    if chosen is not None:
+        return chosen
     known = known_gateway_names()
     if len(known) == 1:
         return known[0]
-    hint = f"Pass one of these names: {', '.join(known)}." if known else "Run `holdfast up` to create one."
+    if for_up and not known:
+        return DEFAULT_GATEWAY_NAME
+    hint = "Run `holdfast up` to create one."
+    if known:
+        hint = f"Run `holdfast use {known[0]}` to make it the active one, or name one of: {', '.join(known)}."
     raise GatewayNotFoundError("gateway: no name given and no gateway active", hint=hint)

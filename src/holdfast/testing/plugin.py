@@ -79,7 +79,6 @@ def faulty_kube(kube_server: KubeServer) -> Iterator[FaultProxy]:
         yield proxy
 
 
-GATEWAY_VARIABLE = "HOLDFAST_GATEWAY"
 _MAX_PREFIX_LENGTH = 40
 
 
@@ -88,8 +87,7 @@ def sandboxes() -> Iterator[Sandboxes]:
     """The sandboxes of the gateway, for tests that need several: `with sandboxes.temporary() as one, …`."""
     from holdfast.gateway import Gateway, resolve_gateway_name
 
-    name = resolve_gateway_name(os.environ.get(GATEWAY_VARIABLE) or None)
-    with Gateway(name).sandboxes() as sandboxes:
+    with Gateway(resolve_gateway_name(None)).sandboxes() as sandboxes:
         yield sandboxes
 
 

@@ -5,6 +5,11 @@ import shutil
 import pytest
 from tests.support.hints import execute_hint
 from tests.support.holdfast_cli import HoldfastCli
+from tests.support.stubs import stub
+
+from holdfast.cli import cli
+from holdfast.cli.output import run_command
+from holdfast.gateway import commands, registry
 
 
 @pytest.fixture
@@ -23,6 +28,44 @@ def test_unknown_run_names_list_of_runs(holdfast, words):
     ended = holdfast.run("runs", *words)
     assert ended.returncode == 2
     execute_hint(holdfast, ended.stderr, "Run `holdfast runs` to list all runs.")
+
+
+@pytest.fixture
+def two_gateways(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    for name in ("a", "b"):
+        registry.write_metadata(registry.GatewayMetadata(name=name, image="i", port=1))
+
+
+@pytest.mark.parametrize("words", [("up",), ("status",), ("sandbox", "create", "x")], ids=" ".join)
+def test_no_active_gateway_names_command_that_chooses_one(holdfast, two_gateways, words):
+    ended = holdfast.run(*words)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    used = execute_hint(
+        holdfast,
+        ended.stderr,
+        "Run `holdfast use {}` to make it the active one, or name one of: {}.",
+    )
+    assert used == "Gateway a is active.\n"
+    assert registry.known_gateway_names() == ["a", "b"]
+
+
+def test_unknown_gateway_to_use_names_list(holdfast, two_gateways):
+    ended = holdfast.run("use", "ghost")
+    assert ended.returncode == 2
+    listed = execute_hint(holdfast, ended.stderr, "Run `holdfast list` to see all gateways.")
+    assert listed.split("\n")[1].startswith("a ")
+
+
+def test_up_of_inactive_gateway_names_command_that_activates_it(holdfast, two_gateways, monkeypatch, capsys):
+    registry.use_gateway("a")
+    result = commands.GatewayResult(name="b", run="1", changed=(), server="https://b", kubeconfig="k")
+    stub(monkeypatch, commands, "up", lambda *_, **__: result)
+    assert run_command(cli, ["up", "b"]) == 0
+    execute_hint(
+        holdfast, capsys.readouterr().out, "Gateway {} stays active. Run `holdfast use {}` to change that."
+    )
+    assert registry.active_gateway() == "b"
 
 
 @pytest.mark.skipif(shutil.which("docker") is None, reason="needs the docker command")

@@ -5,7 +5,12 @@ import inspect
 import pytest
 
 from holdfast import Gateway
-from holdfast.errors import ContainerEngineUnreachableError, InvalidGatewayNameError, InvalidSettingError
+from holdfast.errors import (
+    ContainerEngineUnreachableError,
+    GatewayNotFoundError,
+    InvalidGatewayNameError,
+    InvalidSettingError,
+)
 from holdfast.gateway.registry import GatewayMetadata, write_metadata
 
 
@@ -13,11 +18,24 @@ from holdfast.gateway.registry import GatewayMetadata, write_metadata
 def home(monkeypatch, tmp_path):
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    monkeypatch.delenv("HOLDFAST_GATEWAY", raising=False)
 
 
 def test_invalid_name_is_rejected_on_construction():
     with pytest.raises(InvalidGatewayNameError):
         Gateway("no/slashes")
+
+
+def test_gateway_without_name_is_that_of_the_variable_or_the_active_one(monkeypatch):
+    assert Gateway().name == "default"
+    for name in ("a", "b"):
+        write_metadata(GatewayMetadata(name=name, image="i", port=1))
+    with pytest.raises(GatewayNotFoundError):
+        Gateway()
+    Gateway("b").use()
+    assert Gateway().name == "b"
+    monkeypatch.setenv("HOLDFAST_GATEWAY", "a")
+    assert Gateway().name == "a"
 
 
 def test_constructor_makes_no_requests():

@@ -11,6 +11,7 @@ from holdfast.gateway import registry
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    monkeypatch.delenv("HOLDFAST_GATEWAY", raising=False)
     return tmp_path
 
 
@@ -50,16 +51,56 @@ def test_default_is_only_gateway():
     assert registry.resolve_gateway_name(None) == "a"
 
 
-def test_several_gateways_without_active_lists_names():
+def test_variable_precedes_active_gateway_and_explicit_name_precedes_both(monkeypatch):
+    remember("a")
+    remember("b")
+    registry.set_active_gateway("b")
+    monkeypatch.setenv("HOLDFAST_GATEWAY", "a")
+    assert registry.resolve_gateway_name(None) == "a"
+    assert registry.resolve_gateway_name(None, for_up=True) == "a"
+    assert registry.resolve_gateway_name("b") == "b"
+    monkeypatch.setenv("HOLDFAST_GATEWAY", " ")
+    assert registry.resolve_gateway_name(None) == "b"
+
+
+def test_invalid_name_in_variable_is_reported_with_the_variable(monkeypatch):
+    monkeypatch.setenv("HOLDFAST_GATEWAY", "../etc")
+    with pytest.raises(InvalidGatewayNameError, match="HOLDFAST_GATEWAY: gateway name"):
+        registry.resolve_gateway_name(None)
+
+
+@pytest.mark.parametrize("for_up", [False, True])
+def test_several_gateways_without_active_lists_names_and_creates_none(for_up):
     remember("a")
     remember("b")
     with pytest.raises(GatewayNotFoundError) as caught:
-        registry.resolve_gateway_name(None)
+        registry.resolve_gateway_name(None, for_up=for_up)
     assert "a, b" in caught.value.hint
+
+
+def test_up_without_active_gateway_uses_only_gateway():
+    remember("a")
+    assert registry.resolve_gateway_name(None, for_up=True) == "a"
 
 
 def test_up_without_gateways_uses_default_name():
     assert registry.resolve_gateway_name(None, for_up=True) == registry.DEFAULT_GATEWAY_NAME
+
+
+def test_use_activates_only_recorded_gateways():
+    remember("a")
+    registry.use_gateway("a")
+    assert registry.active_gateway() == "a"
+    with pytest.raises(GatewayNotFoundError, match="gateway b: not found on this machine"):
+        registry.use_gateway("b")
+    assert registry.active_gateway() == "a"
+
+
+@pytest.mark.parametrize("name", ["b", "../etc", ""])
+def test_name_without_record_is_no_active_gateway(name):
+    remember("a")
+    registry.set_active_gateway(name)
+    assert not registry.has_active_gateway()
 
 
 def test_names_cannot_escape_home():

@@ -31,7 +31,7 @@ from holdfast.gateway.connection import desired_kubeconfig
 from holdfast.gateway.context import GatewayContext
 from holdfast.gateway.doctor.findings import Finding, note, problem
 from holdfast.gateway.hosts import LocalHost
-from holdfast.gateway.registry import active_gateway
+from holdfast.gateway.registry import active_gateway, requested_gateway_name
 from holdfast.gateway.settings import ResolvedSettings, Settings, resolve_settings
 from holdfast.gateway.spec import check_name
 from holdfast.retry import Policy, constant
@@ -259,7 +259,7 @@ class GatewayFacts:
 
 
 def load_facts(requested: str | None) -> GatewayFacts:
-    """Choose the gateway: the named one, else the active one, else the only one.
+    """Choose the gateway: the named one, else that of HOLDFAST_GATEWAY, the active one, or the only one.
 
     Settings or files that cannot be read become initial findings, and the checks run without them.
 
@@ -273,7 +273,7 @@ def load_facts(requested: str | None) -> GatewayFacts:
     except HoldfastError as error:
         cause = f"{error.message}."
         findings.append(problem("settings-bad", "settings", cause, fixed_by="person", repair=error.hint))
-    name = check_name(requested) if requested is not None else _resolve_name(findings)
+    name = requested_gateway_name(requested) or _resolve_name(findings)
     return GatewayFacts(name, resolved, tuple(findings))
 
 
@@ -285,7 +285,7 @@ def _resolve_name(findings: list[Finding]) -> str | None:
     except HoldfastError as error:
         path = str(home.config_dir() / "active")
         cause = f"The file that names the active gateway is not valid: {error}."
-        repair = "Run `holdfast up NAME`: it rewrites the file."
+        repair = "Run `holdfast use NAME`: it rewrites the file."
         findings.append(problem("active-damaged", path, cause, fixed_by="command", repair=repair))
     names = []
     for directory in sorted((home.config_dir() / "gateways").glob("*/")):  # with or without metadata

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from holdfast.gateway.doctor.checks import read_store
 from holdfast.gateway.doctor.facts import FactUnavailable, GatewayFacts
 from holdfast.gateway.doctor.findings import CHECK_FAILED, check_subject
 from holdfast.gateway.reconnect import ensure_tunnel
-from holdfast.gateway.registry import active_gateway, is_active_gateway, set_active_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -140,17 +139,10 @@ def _run_up(facts: GatewayFacts, report: DoctorReport, bus: EventBus) -> str:
     unchecked = unchecked_blockers(report)
     if unchecked:
         return f"`up` was not run because these checks did not run: {', '.join(unchecked)}"
-    active = None
-    with suppress(HoldfastError):
-        active = active_gateway()
     try:
         result = commands.up(facts.gateway.name, bus, resolved=facts.resolved)
     except HoldfastError as error:
         return f"`up` failed: {error.message} [{error.code}]"
-    finally:
-        # Also after an error or Ctrl-C; only a kill before this line leaves the repaired gateway active.
-        if active is not None and not is_active_gateway(active):
-            set_active_gateway(active)  # a repair must not change the active gateway
     return f"`up` was run: {', '.join(result.changed) or 'no changes were necessary'}"
 
 

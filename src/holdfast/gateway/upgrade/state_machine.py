@@ -257,7 +257,8 @@ def _with_image(gateway: GatewayContext, image: str | None) -> GatewayContext:
         settings = msgspec.structs.replace(settings, timeouts=timeouts)
     # A new context: cached values such as `spec` were resolved for the other image.
     resolved = msgspec.structs.replace(gateway.resolved, settings=settings)
-    return GatewayContext(gateway.name, resolved, UpOptions(remote=gateway.options.remote), is_upgrade=True)
+    options = UpOptions(remote=gateway.options.remote, use=gateway.options.use)
+    return GatewayContext(gateway.name, resolved, options, is_upgrade=True)
 
 
 def _failure_reason(gateway: GatewayContext, error: errors.HoldfastError) -> str:

@@ -49,6 +49,12 @@ def test_invalid_settings_and_active_file_are_findings(monkeypatch):
     assert facts.name == "dev"
 
 
+def test_variable_names_the_gateway(monkeypatch):
+    monkeypatch.setenv("HOLDFAST_GATEWAY", "dev")
+    assert load_facts(None).name == "dev"
+    assert load_facts("other").name == "other"
+
+
 def test_invalid_name_is_a_usage_error():
     with pytest.raises(UsageError):
         load_facts("../etc")

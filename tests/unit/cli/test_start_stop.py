@@ -1,0 +1,53 @@
+"""`holdfast use`."""
+
+import json
+
+import pytest
+
+from holdfast.cli import cli
+from holdfast.cli.output import run_command
+from holdfast.gateway import registry
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("HOLDFAST_GATEWAY", raising=False)
+
+
+@pytest.fixture
+def two_gateways():
+    for name in ("a", "b"):
+        registry.write_metadata(registry.GatewayMetadata(name=name, image="i", port=1))
+
+
+def test_use_prints_and_changes_the_active_gateway(two_gateways, capsys):
+    assert [run_command(cli, ["use", *words]) for words in ([], ["b"], [], ["a"])] == [0, 0, 0, 0]
+    assert capsys.readouterr().out.splitlines() == [
+        "No gateway is active.", "Gateway b is active.", "b", "Gateway a is active.",
+    ]  # fmt: skip
+    assert run_command(cli, ["use", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"active": "a"}
+
+
+def test_use_of_unknown_gateway_is_one_error(two_gateways, capsys):
+    assert run_command(cli, ["use", "ghost"]) == 2
+    assert "gateway ghost: not found on this machine [unknown-gateway]" in capsys.readouterr().err
+    assert registry.active_gateway() is None
+
+
+def test_use_reports_that_the_variable_takes_precedence(two_gateways, monkeypatch, capsys):
+    monkeypatch.setenv("HOLDFAST_GATEWAY", "b")
+    assert run_command(cli, ["use", "a"]) == 0
+    output = capsys.readouterr()
+    assert (output.out, output.err) == (
+        "Gateway a is active.\n",
+        "HOLDFAST_GATEWAY=b takes precedence.\n",
+    )
+
+
+def test_use_changes_nothing_if_the_variable_is_invalid(two_gateways, monkeypatch, capsys):
+    monkeypatch.setenv("HOLDFAST_GATEWAY", "../a")
+    assert run_command(cli, ["use", "a"]) == 2
+    assert "HOLDFAST_GATEWAY" in capsys.readouterr().err
+    assert registry.active_gateway() is None
