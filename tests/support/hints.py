@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = re.compile(r"`((?:holdfast|docker|kubectl|mkdir|ssh|sudo|pip|\{\}) [^`]+)`")
 _PLACEHOLDER = "{}"
+# After such a command, the command line adds `--gateway NAME` if the failed command named a gateway.
+_GATEWAY_COMMAND = re.compile(r"`holdfast\\ (?:sandbox\\ [a-z]+|image\\ push)\b")
 # The repairs of doctor are texts of findings, not hints of errors.
 _DOCTOR = ROOT / "src" / "holdfast" / "gateway" / "doctor"
 
@@ -61,6 +63,7 @@ def hint_commands(printed: str, template: str) -> list[str]:
         template: the template of the expected hint.
     """
     pattern = r"[^\n]+?".join(re.escape(part) for part in template.split(_PLACEHOLDER))
+    pattern = _GATEWAY_COMMAND.sub(lambda command: f"{command[0]}(?: --gateway [^ `]+)?", pattern)
     found = re.search(pattern, printed)
     assert found, f"no hint {template!r} in:\n{printed}"
     return [str(command) for command in re.findall(r"`([^`]+ [^`]+)`", found[0])]

@@ -5,6 +5,8 @@ Imports click only: `holdfast --help` must not load the modules of the commands.
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import sys
 from importlib import import_module
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 MAX_PORT = 65535
 JSON_KEY = "json"
+GATEWAY_KEY = "gateway"
+GATEWAY_VARIABLE = "HOLDFAST_GATEWAY"
 
 
 class LazyGroup(click.Group):
@@ -84,7 +88,52 @@ def is_json_requested() -> bool:
     return ctx is not None and bool((ctx.obj or {}).get(JSON_KEY))
 
 
-name_argument = click.argument("name", required=False)
+def _store_gateway(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    # `run_command` reads it after the command has failed: hints have to name the same gateway.
+    if value is not None:
+        ctx.ensure_object(dict)[GATEWAY_KEY] = value
+    return value
+
+
+gateway_option = click.option(
+    "--gateway",
+    "-g",
+    metavar="GATEWAY",
+    callback=_store_gateway,
+    help="Name of the gateway; default: that of HOLDFAST_GATEWAY, or else the active one.",
+)
+
+
+def gateway_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The gateway that a command is about, passed as `name`: NAME, or `--gateway` as in other commands."""
+
+    @gateway_option
+    @click.argument("name", required=False)
+    @functools.wraps(command)
+    def call(*args: Any, name: str | None, gateway: str | None, **options: Any) -> Any:
+        from holdfast.errors import UsageError
+
+        if None not in (name, gateway) and name != gateway:
+            raise UsageError(f"--gateway {gateway}: not the gateway {name}", hint="Name one gateway.")
+        return command(*args, name=gateway if name is None else name, **options)
+
+    return call
+
+
+def chosen_gateway(values: Mapping[str, Any]) -> str:
+    """The gateway that `--gateway` or HOLDFAST_GATEWAY names; empty if neither does.
+
+    Args:
+        values: the object that the contexts of all commands share.
+    """
+    return str(values.get(GATEWAY_KEY) or os.environ.get(GATEWAY_VARIABLE, "").strip())
+
+
+def gateway_words() -> str:
+    """The option for a printed next command, such as ` --gateway dev`; empty if no gateway was chosen."""
+    ctx = click.get_current_context(silent=True)
+    gateway = chosen_gateway((ctx.obj if ctx is not None else None) or {})
+    return f" --gateway {gateway}" if gateway else ""
 
 
 class PortType(click.ParamType["int | str"]):

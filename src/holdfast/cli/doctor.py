@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import flag_option, json_option, name_argument
+from holdfast.cli.click_extensions import flag_option, gateway_argument, json_option
 from holdfast.cli.output import print_result, progress_renderer
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _MAX_LISTED_CHECKS = 8
 
 
 @click.command()
-@name_argument
+@gateway_argument
 @flag_option("--fix", text="Make the safe repairs; they delete nothing and stop nothing that is healthy.")
 @click.option(
     "--bundle",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.click_extensions import LazyGroup, flag_option, json_option
+from holdfast.cli.click_extensions import LazyGroup, flag_option, gateway_option, json_option
 from holdfast.cli.output import format_table, print_result, progress_renderer
 
 _COMMANDS = {
@@ -42,7 +42,7 @@ def build(images: tuple[str, ...], refresh: bool, kubernetes: str) -> None:
 
 @click.command()
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
-@click.option("--gateway", metavar="NAME", help="Name of the gateway; default: the active one.")
+@gateway_option
 @json_option
 def push(images: tuple[str, ...], gateway: str | None) -> None:
     """Push each IMAGE from the local container engine into a running gateway, so that its pods can use it.

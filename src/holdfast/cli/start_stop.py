@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from holdfast import gateway  # its exports are imported on first use
-from holdfast.cli.click_extensions import confirm_by_name, flag_option, json_option, name_argument
+from holdfast.cli.click_extensions import confirm_by_name, flag_option, gateway_argument, json_option
 from holdfast.cli.output import print_result, progress_renderer
 
 
 @click.command()
-@name_argument
+@gateway_argument
 @json_option
 def stop(name: str | None) -> None:
     """Stop gateway NAME: first its pods, then the datastore. All data is kept."""
@@ -21,7 +21,7 @@ def stop(name: str | None) -> None:
 
 
 @click.command()
-@name_argument
+@gateway_argument
 @json_option
 def start(name: str | None) -> None:
     """Start gateway NAME and wait until it is ready; its pods restart with their data."""
@@ -31,7 +31,7 @@ def start(name: str | None) -> None:
 
 
 @click.command()
-@name_argument
+@gateway_argument
 @json_option
 def restart(name: str | None) -> None:
     """Stop gateway NAME, start it and wait until it is ready."""
@@ -41,7 +41,7 @@ def restart(name: str | None) -> None:
 
 
 @click.command()
-@name_argument
+@gateway_argument
 @json_option
 def use(name: str | None) -> None:
     """Make gateway NAME the active one, or print the active one.
@@ -59,7 +59,7 @@ def use(name: str | None) -> None:
 
 
 @click.command()
-@name_argument
+@gateway_argument
 @flag_option("--data", text="Also delete the volume with every workspace on it.")
 @click.option("--yes", metavar="NAME", help="Confirm with the exact name of the gateway.")
 @json_option

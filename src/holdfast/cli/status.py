@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from holdfast import gateway  # its exports are imported on first use
-from holdfast.cli.click_extensions import flag_option, is_json_requested, json_option, name_argument
+from holdfast.cli.click_extensions import flag_option, gateway_argument, is_json_requested, json_option
 from holdfast.cli.output import format_table, print_result
 from holdfast.errors import GatewayNotFoundError, HoldfastError
 
 
 @click.command()
-@name_argument
+@gateway_argument
 @json_option
 @click.pass_context
 def status(ctx: click.Context, name: str | None) -> None:
@@ -52,7 +52,7 @@ def list_gateways() -> None:
 
 
 @click.command()
-@name_argument
+@gateway_argument
 @click.option("--component", help="Print the log of one component of the node, such as etcd or kubelet.")
 @click.option("--tail", type=click.IntRange(min=0), default=200, show_default=True, help="Number of lines.")
 @flag_option("--follow", "-f", text="Keep printing new lines until Ctrl-C.")
@@ -65,7 +65,7 @@ def logs(name: str | None, component: str | None, tail: int, follow: bool) -> No
 
 
 @click.command()
-@name_argument
+@gateway_argument
 @flag_option("--path", "only_path", text="Print the path of the file instead of its content.")
 @flag_option("--merge", text="Merge it into $KUBECONFIG or ~/.kube/config as the current context.")
 @json_option

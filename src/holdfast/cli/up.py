@@ -11,8 +11,8 @@ from holdfast.cli.click_extensions import (
     PortType,
     confirm_by_name,
     flag_option,
+    gateway_argument,
     json_option,
-    name_argument,
 )
 from holdfast.cli.output import print_plan, print_result, progress_renderer
 
@@ -23,7 +23,7 @@ _plan_option = flag_option(
 
 
 @click.command()
-@name_argument
+@gateway_argument
 @click.option("--image", help="Node image; default: the gateway's current image, or else holdfast's own.")
 @click.option(
     "--port", type=PortType(), help="Port of the Kubernetes API on this machine: a number, or auto (default)."
@@ -85,7 +85,7 @@ def up(  # noqa: PLR0913 (one for each option)
 
 
 @click.command()
-@name_argument
+@gateway_argument
 @click.option("--image", help="Node image; default: the image of this holdfast version.")
 @click.option("--timeout", metavar="SECONDS", help="Time limit for the new node to become ready.")
 @_plan_option

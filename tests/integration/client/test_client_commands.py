@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from tests.support.hints import execute_hint
+from tests.support.holdfast_cli import HoldfastCli
 
 pytestmark = pytest.mark.apiserver
 
@@ -80,7 +82,27 @@ def test_json_error_has_code_hint_and_exit_code(sandbox):
         3,
         "sandbox none: not found on gateway source",
     )
-    assert "holdfast sandbox list" in said["hint"]
+    assert "`holdfast sandbox list`" in said["hint"]
+
+
+@pytest.mark.parametrize("by", ["option", "variable"])
+def test_printed_commands_name_the_chosen_gateway(source, sandboxes, by):
+    if by == "option":
+        holdfast, words = source.holdfast, ("-g", "source")
+    else:
+        holdfast, words = HoldfastCli(source.folder, HOLDFAST_GATEWAY="source"), ()
+    missing = holdfast.run("sandbox", "get", "none", *words)
+    execute_hint(holdfast, missing.stderr, "Run `holdfast sandbox list` to list all sandboxes.")
+    assert "`holdfast sandbox list --gateway source`" in missing.stderr
+    assert "`sandbox create --gateway source`" in holdfast("sandbox", "list", *words)
+    made = holdfast("sandbox", "create", by, "--image", "app:1", "--no-workspace", *words)
+    assert made.splitlines()[-1] == f"holdfast sandbox connect --gateway source {by}"
+
+
+def test_variable_precedes_the_active_gateway(source):
+    ended = HoldfastCli(source.folder, HOLDFAST_GATEWAY="nowhere").run("sandbox", "list")
+    assert ended.returncode == 2
+    assert "gateway nowhere: not found" in ended.stderr
 
 
 def test_exec_in_stopped_sandbox_reports_its_phase(sandbox):

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from holdfast.cli import cli
-from holdfast.cli.click_extensions import LazyGroup, confirm_by_name
+from holdfast.cli.click_extensions import LazyGroup, confirm_by_name, gateway_argument
 from holdfast.cli.output import run_command
 from holdfast.errors import UsageError
 
@@ -78,6 +78,37 @@ def test_reference_describes_every_command_and_option(path):
     for parameter in COMMANDS[path].params:
         for option in parameter.opts if isinstance(parameter, click.Option) else ():
             assert re.search(rf"(?<![\w-]){option}(?![\w-])", introduction + section), option
+
+
+def has_gateway(path):
+    return is_public(path) and path not in {("list",), ("image", "build"), ("image", "list")}
+
+
+@pytest.mark.parametrize("path", list(filter(has_gateway, COMMANDS)), ids=" ".join)
+def test_every_command_takes_its_gateway_as_option(path):
+    options = [option for parameter in COMMANDS[path].params for option in parameter.opts]
+    assert {"-g", "--gateway"} <= set(options)
+
+
+@pytest.mark.parametrize(
+    ("args", "name"),
+    [([], None), (["a"], "a"), (["-g", "a"], "a"), (["--gateway", "a", "a"], "a"), (["a", "-g", "b"], "")],
+)
+def test_gateway_is_an_argument_or_an_option_but_not_two_different_ones(capsys, args, name):
+    received = []
+
+    @click.command()
+    @gateway_argument
+    def command(name):
+        received.append(name)
+
+    if name != "":
+        assert run_command(command, args) == 0
+        assert received == [name]
+        return
+    assert run_command(command, args) == 2
+    assert "--gateway b: not the gateway a" in capsys.readouterr().err
+    assert received == []
 
 
 @pytest.mark.parametrize("port", ["0", "-1", "65536", "many", "80.5", "²", "9" * 5000])

@@ -22,7 +22,7 @@ def two_gateways():
 
 
 def test_use_prints_and_changes_the_active_gateway(two_gateways, capsys):
-    assert [run_command(cli, ["use", *words]) for words in ([], ["b"], [], ["a"])] == [0, 0, 0, 0]
+    assert [run_command(cli, ["use", *words]) for words in ([], ["b"], [], ["-g", "a"])] == [0, 0, 0, 0]
     assert capsys.readouterr().out.splitlines() == [
         "No gateway is active.", "Gateway b is active.", "b", "Gateway a is active.",
     ]  # fmt: skip

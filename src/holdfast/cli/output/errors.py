@@ -7,6 +7,7 @@ see the hint; 4 another run holds the gateway; 5 `--plan` found changes; 130 int
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
 from pathlib import Path
@@ -15,11 +16,15 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast import home
-from holdfast.cli.click_extensions import JSON_KEY
+from holdfast.cli.click_extensions import JSON_KEY, chosen_gateway
 from holdfast.errors import DiskFullError, HoldfastError, OperationCancelledError, PermanentError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
+
+_GATEWAY_COMMAND = re.compile(r"`holdfast (?:sandbox [a-z]+|image push)\b")
+"""A command in a hint that uses the active gateway unless `--gateway` names another one."""
 
 
 def run_command(command: click.Command, args: Sequence[str] | None = None) -> int:
@@ -30,7 +35,7 @@ def run_command(command: click.Command, args: Sequence[str] | None = None) -> in
         args: the arguments; default: those of the process.
     """
     arguments = list(sys.argv[1:] if args is None else args)
-    flags: dict[str, bool] = {}
+    flags: dict[str, Any] = {}
     try:
         result = command.main(arguments, prog_name="holdfast", standalone_mode=False, obj=flags)
     except SystemExit:
@@ -42,7 +47,8 @@ def run_command(command: click.Command, args: Sequence[str] | None = None) -> in
         # click may have rejected the arguments before it processed the flag.
         ours = arguments[: [*arguments, "--"].index("--")]
         is_unprocessed = isinstance(error, click.ClickException) and "--json" in ours
-        return _handle_error(error, as_json=is_unprocessed or flags.get(JSON_KEY, False))
+        as_json = is_unprocessed or flags.get(JSON_KEY, False)
+        return _handle_error(error, as_json=as_json, gateway=chosen_gateway(flags))
     return result if isinstance(result, int) else 0
 
 
@@ -53,7 +59,7 @@ def _is_stdout_closed() -> bool:
     return bool(poll.poll(0))
 
 
-def _handle_error(error: BaseException, *, as_json: bool) -> int:
+def _handle_error(error: BaseException, *, as_json: bool, gateway: str) -> int:
     if isinstance(error, click.ClickException):
         if not as_json:
             error.show()
@@ -65,7 +71,7 @@ def _handle_error(error: BaseException, *, as_json: bool) -> int:
         error = _translate_os_error(error) or error
     if not isinstance(error, HoldfastError):
         error = _internal_error(error)
-    print_error(error, as_json=as_json)
+    print_error(error, as_json=as_json, gateway=gateway)
     return error.exit_code
 
 
@@ -85,17 +91,25 @@ def _translate_os_error(error: OSError) -> HoldfastError | None:
     )
 
 
-def print_error(error: HoldfastError, *, as_json: bool) -> None:
-    """Print an error on stderr."""
+def print_error(error: HoldfastError, *, as_json: bool, gateway: str) -> None:
+    """Print an error on stderr.
+
+    Args:
+        error: the error.
+        as_json: whether to print it as JSON.
+        gateway: the gateway that the user chose for this command, which commands in the hint have to name;
+            empty for the active one.
+    """
+    hint = _GATEWAY_COMMAND.sub(rf"\g<0> --gateway {gateway}", error.hint) if gateway else error.hint
     if as_json:
         from holdfast.cli.output.plain import print_json
 
-        body = {"event": "error", "code": error.code, "error": error.message, "hint": error.hint}
+        body = {"event": "error", "code": error.code, "error": error.message, "hint": hint}
         print_json({**body, "exit_code": error.exit_code}, err=True)
         return
     click.echo(click.style("x ", fg="red", bold=True) + f"{error.message} [{error.code}]", err=True)
-    if error.hint:
-        click.echo(f"  {error.hint}", err=True)
+    if hint:
+        click.echo(f"  {hint}", err=True)
 
 
 def _internal_error(error: BaseException) -> HoldfastError:

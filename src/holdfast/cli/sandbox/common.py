@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.click_extensions import is_json_requested, json_option
+from holdfast.cli.click_extensions import gateway_option, is_json_requested, json_option
 from holdfast.errors import ApiRefusedError, ApiUnreachableError, GatewayNotFoundError, HoldfastError
 from holdfast.events import StepFailed, StepFinished, StepProgress, StepStarted
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_gateway_option = click.option(
-    "--gateway", "-g", metavar="GATEWAY", help="Name of the gateway; default: the active one."
-)
 container_option = click.option(
     "--container", "-c", metavar="CONTAINER", help="Name of the container, if the pod has several."
 )
@@ -42,7 +39,7 @@ timeout_option = click.option(
 
 def sandbox_options(command: F) -> F:
     """The options of every sandbox command: `--gateway` and `--json`."""
-    return _gateway_option(json_option(command))
+    return gateway_option(json_option(command))
 
 
 _API_CHECK_TIMEOUT = 3.0

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import MAX_PORT, is_json_requested
+from holdfast.cli.click_extensions import MAX_PORT, chosen_gateway, is_json_requested
 from holdfast.cli.output import print_error, print_result
 from holdfast.cli.sandbox.common import event_printer, open_gateway, sandbox_argument, sandbox_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.client import Sandbox
+    from holdfast.errors import HoldfastError
 
 
 class PortMappingType(click.ParamType["tuple[int, int]"]):
@@ -45,20 +48,22 @@ def forward(ctx: click.Context, name: str, ports: tuple[tuple[int, int], ...], g
     LOCAL 0 chooses a free port. Several programs can use a port at the same time.
     """
     import asyncio
+    from functools import partial
 
     sandbox = open_gateway(gateway, event_printer()).sandbox(name)
+    on_error = partial(print_error, as_json=is_json_requested(), gateway=chosen_gateway(ctx.obj))
     try:
-        asyncio.run(_forward_ports(sandbox, ports))
+        asyncio.run(_forward_ports(sandbox, ports, on_error))
     except KeyboardInterrupt:
         ctx.exit(130)
 
 
-async def _forward_ports(sandbox: Sandbox, ports: tuple[tuple[int, int], ...]) -> None:
+async def _forward_ports(
+    sandbox: Sandbox, ports: tuple[tuple[int, int], ...], on_error: Callable[[HoldfastError], None]
+) -> None:
     import asyncio
     from contextlib import AsyncExitStack
-    from functools import partial
 
-    on_error = partial(print_error, as_json=is_json_requested())
     async with sandbox as client, AsyncExitStack() as stack:
         await client.get()  # report an unknown sandbox now, not at the first connection
         forwards = []

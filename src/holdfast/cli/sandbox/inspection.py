@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.api import parse_timestamp
-from holdfast.cli.click_extensions import flag_option, is_json_requested
+from holdfast.cli.click_extensions import flag_option, gateway_words, is_json_requested
 from holdfast.cli.output import format_table, print_result, progress_renderer
 from holdfast.cli.sandbox.common import (
     container_option,
@@ -42,7 +42,8 @@ def list_sandboxes(label: str | None, gateway: str | None) -> None:
         )
         for view in views
     ]  # fmt: skip
-    lines = format_table(rows) if views else ["No sandboxes yet. Create one with `sandbox create`."]
+    empty = f"No sandboxes yet. Create one with `sandbox create{gateway_words()}`."
+    lines = format_table(rows) if views else [empty]
     print_result({"sandboxes": views}, lines)
 
 

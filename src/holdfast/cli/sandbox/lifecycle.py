@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import flag_option
+from holdfast.cli.click_extensions import flag_option, gateway_words
 from holdfast.cli.output import print_result, progress_renderer
 from holdfast.cli.sandbox.common import (
     ensure_gateway_up,
@@ -126,7 +126,8 @@ def create(  # noqa: PLR0913 (one for each option)
         if wait:
             view = _wait_until_ready(renderer, sandbox, timeout, min_ready_seconds)
     state = str(view.phase).lower() if wait else "created"
-    print_result(view, [f"Sandbox {name} is {state}.", *view.notes, f"holdfast sandbox connect {name}"])
+    next_command = f"holdfast sandbox connect{gateway_words()} {name}"
+    print_result(view, [f"Sandbox {name} is {state}.", *view.notes, next_command])
 
 
 @click.command()

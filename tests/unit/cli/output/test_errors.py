@@ -10,7 +10,7 @@ import click
 import pytest
 
 from holdfast.cli import cli
-from holdfast.cli.click_extensions import json_option
+from holdfast.cli.click_extensions import gateway_option, json_option
 from holdfast.cli.output import run_command
 from holdfast.errors import LockedError, OperationCancelledError, PermanentError, TemporaryError, UsageError
 
@@ -50,6 +50,32 @@ def test_every_error_has_exit_code_and_no_traceback(error, code, capsys):
 def test_error_output_has_message_code_and_hint(capsys):
     run_command(command_that_raises(PermanentError("it broke", hint="Repair it.")), [])
     assert "it broke [permanent]" in capsys.readouterr().err
+
+
+@click.command()
+@gateway_option
+@json_option
+def failing_command(gateway):
+    hint = "Run `holdfast sandbox exec a -- ls`, `holdfast image push x` or `holdfast up dev`."
+    raise PermanentError("it broke", hint=hint)
+
+
+@pytest.mark.parametrize(
+    ("args", "variable", "words"),
+    [
+        (["-g", "dev"], "", " --gateway dev"),
+        (["-g", "dev"], "prod", " --gateway dev"),
+        ([], "prod", " --gateway prod"),
+        ([], "", ""),
+    ],
+)
+def test_hint_names_the_chosen_gateway(monkeypatch, capsys, args, variable, words):
+    monkeypatch.setenv("HOLDFAST_GATEWAY", variable)
+    run_command(failing_command, args)
+    run_command(failing_command, [*args, "--json"])
+    line, body = capsys.readouterr().err.splitlines()[1:]
+    hint = f"Run `holdfast sandbox exec{words} a -- ls`, `holdfast image push{words} x` or `holdfast up dev`."
+    assert (line.strip(), json.loads(body)["hint"]) == (hint, hint)
 
 
 def test_json_error_is_one_object(capsys):
