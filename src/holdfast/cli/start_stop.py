@@ -7,6 +7,7 @@ import click
 from holdfast import gateway  # its exports are imported on first use
 from holdfast.cli.click_extensions import confirm_by_name, flag_option, gateway_argument, json_option
 from holdfast.cli.output import print_result, progress_renderer
+from holdfast.errors import GatewayNotFoundError
 
 
 @click.command()
@@ -68,6 +69,9 @@ def destroy(name: str | None, data: bool, yes: str | None) -> None:
     name = gateway.resolve_gateway_name(name)
     # Read first: `destroy` removes the metadata.
     metadata = gateway.read_metadata(name)
+    if not gateway.commands.exists(name):
+        _report_missing(name)
+        return
     scope = "with ALL its data" if data else "(its data is kept)"
     confirm_by_name(name, f"destroying gateway {name} {scope}", yes=yes)
     with progress_renderer() as renderer:
@@ -76,3 +80,13 @@ def destroy(name: str | None, data: bool, yes: str | None) -> None:
     kept = "" if data else f" Its data is kept. Run `holdfast up {name}{remote}` to use it again."
     line = f"Gateway {name} is removed.{kept}" if result.changed else f"Gateway {name} does not exist."
     print_result(result, [line])
+
+
+def _report_missing(name: str) -> None:
+    """Report that there is nothing to destroy: an error, unless this machine has destroyed the gateway."""
+    if not gateway.GatewayFiles(name).state.exists():
+        raise GatewayNotFoundError(
+            f"gateway {name}: not found", hint="Run `holdfast list` to see all gateways."
+        )
+    result = gateway.commands.GatewayResult(name=name, run="", changed=())
+    print_result(result, [f"Gateway {name} does not exist."])

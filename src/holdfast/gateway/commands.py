@@ -19,7 +19,9 @@ from holdfast.gateway.context import GatewayContext
 from holdfast.gateway.image_push import check_gateway_running
 from holdfast.gateway.plan import destroy_steps, push_steps, stop_steps, up_steps
 from holdfast.gateway.reconnect import as_connection_cut, run_with_reconnect
+from holdfast.gateway.registry import has_local_files
 from holdfast.gateway.status import GatewayStatus, get_status
+from holdfast.gateway.tunnel import recorded_host
 from holdfast.gateway.upgrade import state_machine
 from holdfast.retry import TRANSIENT, Policy, exponential
 from holdfast.workflow import SQLiteStore, Workflow
@@ -146,6 +148,21 @@ def restart(name: str, bus: EventBus) -> GatewayResult:
     """Stop a gateway and start it again."""
     stop(name, bus)
     return start(name, bus)
+
+
+def exists(name: str) -> bool:
+    """Whether a gateway has anything that `destroy` removes: on this machine, or on its container engine."""
+    # The record of the host is removed last, so a killed `destroy` may have left nothing else.
+    if has_local_files(name) or recorded_host(name) is not None:
+        return True
+    gateway = GatewayContext(name)
+    finders = (
+        GatewayContext.container,
+        GatewayContext.parked_container,
+        GatewayContext.network,
+        GatewayContext.volume,
+    )
+    return any(_engine_call(gateway, find) is not None for find in finders)
 
 
 def destroy(name: str, *, with_data: bool, bus: EventBus) -> GatewayResult:
