@@ -58,3 +58,4 @@ def sink(event: RetryScheduled) -> None: ...
 
 
 assert_type(policy.replace(on_retry=sink, budget=Budget(10)), Policy)
+retry(attempts=3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]

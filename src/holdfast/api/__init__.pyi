@@ -43,6 +43,7 @@ from holdfast.api.rest_models import (
     Problem as Problem,
     SandboxEventType as SandboxEventType,
     SandboxList as SandboxList,
+    SandboxOptions as SandboxOptions,
     SandboxRequest as SandboxRequest,
     SandboxView as SandboxView,
     UploadResult as UploadResult,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -125,6 +125,32 @@ class SandboxRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     network_policy: NetworkPolicy | None = None
     template: Name | None = None
     failed_pods: FailedPodPolicy = "Recreate"
+
+
+class WorkspaceOptions(TypedDict, total=False):
+    """The fields of `Workspace` as a dictionary."""
+
+    size: str
+    storage_class: str | None
+    seed: bool
+
+
+class SandboxOptions(TypedDict, total=False):
+    """Options of `create`: the fields of `SandboxRequest` except name and image; None means the default."""
+
+    command: list[str] | tuple[str, ...] | None
+    args: list[str] | tuple[str, ...] | None
+    env: dict[str, str] | None
+    cpu: str | None
+    memory: str | None
+    workspace: Workspace | WorkspaceOptions | bool | None
+    labels: dict[str, str] | None
+    shutdown_time: datetime | str | None
+    shutdown_after: int | None
+    idle_suspend_after: int | None
+    network_policy: NetworkPolicy | dict[str, Any] | None
+    template: str | None
+    failed_pods: FailedPodPolicy | None
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):

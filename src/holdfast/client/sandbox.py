@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import PurePosixPath
-    from typing import Any, Self
+    from typing import Self, Unpack
 
+    from holdfast.api import SandboxOptions
     from holdfast.client.copy import CopyResult
     from holdfast.client.port_forward import PortForward
     from holdfast.client.transport import Transport
@@ -78,18 +79,18 @@ class AsyncSandbox(AsyncClient):
         self.is_new = False
         self._path = f"/v1/sandboxes/{self.name}"
 
-    async def create(self, /, image: str | None = None, **options: Any) -> SandboxView:
+    async def create(self, /, image: str | None = None, **options: Unpack[SandboxOptions]) -> SandboxView:
         """Create the sandbox. If it exists with the same options, nothing happens.
 
         Args:
             image: container image; holdfast's sandbox image if omitted.
-            **options: other fields of `holdfast.api.SandboxRequest`, such as `env` or `memory`.
+            **options: fields of `holdfast.api.SandboxOptions`, such as `env` or `memory`.
 
         Returns:
             The state of the sandbox, which is usually not ready yet; see `wait`.
 
         Raises:
-            UsageError: an option is invalid.
+            UsageError: an option is unknown or invalid.
             ObjectConflictError: a sandbox with this name and other options exists.
         """
         body = build_request(self.name, image=image, **options)

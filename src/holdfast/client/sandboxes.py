@@ -8,10 +8,13 @@ from uuid import uuid4
 
 from holdfast.api import SandboxList, SandboxView
 from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT, AsyncClient, AsyncSandbox
+from holdfast.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from typing import Any
+    from typing import Unpack
+
+    from holdfast.api import SandboxOptions
 
 _PAGE_SIZE = 100
 
@@ -40,6 +43,8 @@ class AsyncSandboxes(AsyncClient):
         Raises:
             UsageError: the label has another form.
         """
+        if label is not None and not isinstance(label, str):
+            raise ArgumentTypeError("label", f"must be text of the form 'key=value', not {label!r}")
         query = {"limit": str(page_size)} | ({"label": label} if label else {})
         while True:
             page = await self._transport.call("GET", "/v1/sandboxes", SandboxList, query=query)
@@ -49,7 +54,9 @@ class AsyncSandboxes(AsyncClient):
                 return
             query["continue"] = page.next
 
-    async def create(self, /, name: str, image: str | None = None, **options: Any) -> AsyncSandbox:
+    async def create(
+        self, /, name: str, image: str | None = None, **options: Unpack[SandboxOptions]
+    ) -> AsyncSandbox:
         """Create a sandbox without waiting until it is ready; see `AsyncSandbox.create`."""
         sandbox = self.sandbox(name)
         await sandbox.create(image, **options)
@@ -63,7 +70,7 @@ class AsyncSandboxes(AsyncClient):
         *,
         prefix: str = "tmp",
         timeout: float = DEFAULT_WAIT_TIMEOUT,  # noqa: ASYNC109 (part of the public API)
-        **options: Any,
+        **options: Unpack[SandboxOptions],
     ) -> AsyncIterator[AsyncSandbox]:
         """Create a sandbox, wait until it is ready, and delete it with its data after the block.
 
@@ -71,10 +78,10 @@ class AsyncSandboxes(AsyncClient):
             image: container image; holdfast's sandbox image if omitted.
             prefix: start of the generated name.
             timeout: seconds to wait until it is ready.
-            **options: other fields of `holdfast.api.SandboxRequest`.
+            **options: fields of `holdfast.api.SandboxOptions`.
 
         Raises:
-            UsageError: an option is invalid.
+            UsageError: an option is unknown or invalid.
             WaitFailedError: the sandbox cannot become ready without manual action.
             WaitTimeoutError: it was not ready within the timeout.
         """

@@ -29,9 +29,9 @@ from holdfast.client.watch import ImageMissingError, wait_for_phase
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
-    from typing import Self
+    from typing import Self, Unpack
 
-    from holdfast.api import SandboxView
+    from holdfast.api import SandboxOptions, SandboxView
     from holdfast.client.exec import ExecOutput
     from holdfast.client.sandbox import ImagePusher
     from holdfast.client.transport import EndpointResolver
@@ -269,11 +269,13 @@ class Sandboxes(_SyncClient):
             parent=self,
         )
 
-    def create(self, /, name: str, image: str | None = None, **options: Any) -> Sandbox:
+    def create(self, /, name: str, image: str | None = None, **options: Unpack[SandboxOptions]) -> Sandbox:
         """Create a sandbox without waiting until it is ready; see `Sandbox.create`."""
         sandbox = self.sandbox(name)
         sandbox.create(image, **options)
         return sandbox
 
     list = _iterator(AsyncSandboxes.list)
-    temporary = _context(AsyncSandboxes.temporary, lambda self, sandbox: self.sandbox(sandbox.name))
+    temporary = _context(
+        AsyncSandboxes.temporary, lambda self, sandbox: Sandboxes.sandbox(self, sandbox.name)
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, Protocol, Self, TypeVar
 
 from holdfast.errors import ArgumentTypeError, UsageError
 from holdfast.retry import clock
@@ -116,7 +116,12 @@ class RetryDecorator(Protocol):
 
 
 def retry(
-    policy: Policy | None = None, /, *, operation: str | None = None, on_retry: RetryListener | None = None
+    policy: Policy | None = None,
+    /,
+    *,
+    operation: str | None = None,
+    on_retry: RetryListener | None = None,
+    **options: Never,
 ) -> RetryDecorator:
     """Decorate a function so that it is called under `policy`.
 
@@ -124,7 +129,10 @@ def retry(
         policy: By default four attempts for transient errors.
         operation: The name in events; overrides that of the policy.
         on_retry: Called before each retry; overrides that of the policy.
+        **options: None; the error for an option of `Policy` names the correct form.
     """
+    for name in options:
+        raise ArgumentTypeError(name, f"not an option of retry; write @retry(Policy({name}=...))")
     if policy is None:
         policy = Policy()
     if not isinstance(policy, Policy):

@@ -7,12 +7,15 @@ through a SandboxClaim.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.api import GROUP, EnvVarName, LabelKey, Name, SandboxRequest
+from holdfast.api import GROUP, EnvVarName, LabelKey, Name, SandboxOptions, SandboxRequest
 from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 _RESERVED_DOMAINS = {
     GROUP: "the sandbox API",
@@ -125,18 +128,21 @@ def validate_name(name: str) -> str:
         ) from error
 
 
-def build_request(name: str, *, image: str | None = None, **options: Any) -> SandboxRequest:
+def build_request(
+    name: str, *, image: str | None = None, **options: Unpack[SandboxOptions]
+) -> SandboxRequest:
     """Build a request.
 
     Args:
         name: name of the sandbox.
         image: container image.
-        **options: other fields of `SandboxRequest`; None means the gateway's default.
+        **options: other fields; None means the gateway's default.
 
     Raises:
         UsageError: an option is unknown or invalid.
     """
     validate_name(name)
+    _reject_unknown_options(options)
     if isinstance(labels := options.get("labels"), Mapping):
         # Before the format check, whose message does not explain that a key is reserved.
         reject_reserved_labels({str(key): str(value) for key, value in labels.items()})
@@ -151,3 +157,16 @@ def build_request(name: str, *, image: str | None = None, **options: Any) -> San
         return msgspec.convert({"name": name, **given}, SandboxRequest, strict=True)
     except msgspec.ValidationError as error:
         raise UsageError(f"invalid sandbox: {describe_validation_error(error, given)}") from error
+
+
+def _reject_unknown_options(options: Mapping[str, object]) -> None:
+    from difflib import get_close_matches
+
+    known = sorted(SandboxOptions.__annotations__)
+    for option in options:
+        if option not in known:
+            matches = get_close_matches(option, known, n=1)
+            question = f"; did you mean {matches[0]}?" if matches else ""
+            raise UsageError(
+                f"{option}: unknown option{question}", hint=f"The options are {', '.join(known)}."
+            )

@@ -103,6 +103,12 @@ def test_non_callable_is_rejected(fn):
         retry(policy)(fn)
 
 
+def test_option_of_policy_is_rejected_with_the_correct_form():
+    with pytest.raises(ArgumentTypeError) as caught:
+        retry(attempts=3)
+    assert str(caught.value) == "attempts: not an option of retry; write @retry(Policy(attempts=...))"
+
+
 def test_decorator_without_parentheses_is_rejected():
     with pytest.raises(ArgumentTypeError, match="policy"):
 
