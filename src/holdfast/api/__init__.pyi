@@ -41,6 +41,7 @@ from holdfast.api.rest_models import (
     Name as Name,
     Phase as Phase,
     Problem as Problem,
+    Quantity as Quantity,
     SandboxEventType as SandboxEventType,
     SandboxList as SandboxList,
     SandboxOptions as SandboxOptions,

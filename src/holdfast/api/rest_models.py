@@ -99,7 +99,7 @@ class SandboxRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         args: arguments of the entrypoint.
         env: environment variables.
         cpu: CPU limit, such as `500m` or `2`.
-        memory: memory limit, such as `2Gi`.
+        memory: memory limit, such as `2Gi`; at least `16Mi`.
         workspace: a `Workspace`, `true` for the default one, or `false` for none.
         labels: labels of the sandbox and its pod.
         shutdown_time: when the sandbox expires.

@@ -45,6 +45,7 @@ from holdfast.sandbox.status import find_condition as find_condition, has_condit
 from holdfast.sandbox.validation import (
     build_request as build_request,
     describe_validation_error as describe_validation_error,
+    memory_problem as memory_problem,
     validate_name as validate_name,
 )
 from holdfast.sandbox.warmpool import (

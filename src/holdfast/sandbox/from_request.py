@@ -28,7 +28,7 @@ from holdfast.errors import UsageError
 from holdfast.kube import parse_quantity
 from holdfast.sandbox import workspace as workspaces
 from holdfast.sandbox.manifests import tracking_labels
-from holdfast.sandbox.validation import reject_reserved_labels
+from holdfast.sandbox.validation import reject_reserved_labels, require_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ def sandbox_manifest(request: SandboxRequest, *, namespace: str, endpoint: str |
         endpoint: URL of the gateway's API as seen from sandboxes; None if sandboxes cannot use it.
 
     Raises:
-        UsageError: the request sets a reserved label or environment variable.
+        UsageError: the request sets a reserved label or environment variable, or too little memory.
     """
     annotations: dict[str, str] = {FAILED_PODS_ANNOTATION: request.failed_pods}
     if request.idle_suspend_after is not None:
@@ -313,6 +313,7 @@ def _requested_workspace(request: SandboxRequest) -> Workspace | None:
 
 def _resources(request: SandboxRequest) -> dict[str, Any]:
     """Requested amounts are limits. Requests are small, so that a small gateway runs many sandboxes."""
+    require_memory(request.memory)
     limits = {"cpu": request.cpu or _CPU_LIMIT, "memory": request.memory or _MEMORY_LIMIT}
     requests = {"cpu": _CPU_REQUEST, "memory": _MEMORY_REQUEST}
     return {

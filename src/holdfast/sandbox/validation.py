@@ -6,12 +6,13 @@ through a SandboxClaim.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.api import GROUP, EnvVarName, LabelKey, Name, SandboxOptions, SandboxRequest
+from holdfast.api import GROUP, EnvVarName, LabelKey, Name, Quantity, SandboxOptions, SandboxRequest
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ _EXEMPT_ANNOTATIONS = frozenset({"cluster-autoscaler.kubernetes.io/safe-to-evict
 # The default network policy of templates allows ingress from pods with this label.
 ROUTER_LABEL = ("app", "sandbox-router")
 _MAX_SHOWN_LENGTH = 100
+# Below it, the container runtime may fail to start a container, and the kubelet retries forever.
+_MIN_MEMORY = "16Mi"
+# Other spellings of a size: 512, 512m, 512MB, 0.5gb, 512 MiB.
+_MEMORY_SPELLING = re.compile(r"([0-9]+(?:[.][0-9]+)?) ?([mgt]?)i?b?", re.IGNORECASE)
 
 
 def reserved_label_reason(key: str) -> str:
@@ -153,6 +158,7 @@ def build_request(
     }
     if image is not None:
         given["image"] = image
+    require_memory(given.get("memory"))
     try:
         return msgspec.convert({"name": name, **given}, SandboxRequest, strict=True)
     except msgspec.ValidationError as error:
@@ -170,3 +176,44 @@ def _reject_unknown_options(options: Mapping[str, object]) -> None:
             raise UsageError(
                 f"{option}: unknown option{question}", hint=f"The options are {', '.join(known)}."
             )
+
+
+def require_memory(limit: object) -> None:
+    """Check a memory limit.
+
+    Raises:
+        UsageError: it is not an amount, or less than a container needs to start.
+    """
+    if isinstance(limit, str) and (problem := memory_problem(limit)):
+        raise UsageError(f"memory {problem}")
+
+
+def memory_problem(limit: str) -> str:
+    """Explain why a memory limit is invalid, with the value to write instead; empty if it is valid."""
+    shown = printable_key(limit) or "''"
+    if not _is_quantity(limit):
+        return f"{shown}: not an amount of memory; write {_suggest_memory(limit)}"
+    if _is_below_minimum(limit):
+        return f"{shown}: less than the minimum of {_MIN_MEMORY}; write {_suggest_memory(limit)}"
+    return ""
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        msgspec.convert(text, Quantity)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _is_below_minimum(limit: str) -> bool:
+    from holdfast.kube import parse_quantity
+
+    return (parse_quantity(limit) or 0) < (parse_quantity(_MIN_MEMORY) or 0)
+
+
+def _suggest_memory(text: str) -> str:
+    """The amount that was probably meant: a number without a unit, or with `m`, counts MiB."""
+    match = _MEMORY_SPELLING.fullmatch(text.strip())
+    meant = f"{match[1]}{match[2].upper() or 'M'}i" if match else ""
+    return meant if _is_quantity(meant) and not _is_below_minimum(meant) else "512Mi"

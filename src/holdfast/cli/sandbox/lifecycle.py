@@ -44,6 +44,14 @@ def _seconds_option(name: str, text: str) -> Callable[[Any], Any]:
     return click.option(name, type=click.IntRange(min=1), metavar="SECONDS", help=text)
 
 
+def _check_memory(_ctx: click.Context, _param: click.Parameter, limit: str | None) -> str | None:
+    from holdfast.sandbox import memory_problem
+
+    if limit is not None and (problem := memory_problem(limit)):
+        raise UsageError(f"--memory {problem}")
+    return limit
+
+
 @click.command()
 @sandbox_argument
 @click.option("--image", help="Container image; default: holdfast's own sandbox image.")
@@ -57,7 +65,9 @@ def _seconds_option(name: str, text: str) -> Callable[[Any], Any]:
     help="Environment variable; KEY alone copies its local value. Can be repeated.",
 )
 @click.option("--cpu", metavar="QUANTITY", help="CPU limit, such as 500m or 2.")
-@click.option("--memory", metavar="QUANTITY", help="Memory limit, such as 512Mi.")
+@click.option(
+    "--memory", metavar="QUANTITY", callback=_check_memory, help="Memory limit, such as 512Mi; at least 16Mi."
+)
 @click.option("--workspace-size", metavar="QUANTITY", help="Size of /sandbox, such as 10Gi; default: 2Gi.")
 @click.option("--workspace-class", metavar="CLASS", help="Storage class of /sandbox.")
 @flag_option("--no-seed", text="Start with an empty /sandbox; required for images without a shell.")

@@ -36,6 +36,8 @@ def home(tmp_path, monkeypatch):
         (["create", "a", "--no-workspace", "--workspace-size", "1Gi"], "cannot be combined"),
         (["create", "a", "--workspace-size", "much"], "size"),
         (["create", "a", "--cpu", "lots"], "cpu"),
+        (["create", "a", "--memory", "512MB"], "--memory 512MB: not an amount of memory; write 512Mi"),
+        (["create", "a", "--memory", "512"], "--memory 512: less than the minimum of 16Mi; write 512Mi"),
         (["create", "a", "--env", "NO_SUCH_VARIABLE_HERE"], "is not set on this machine"),
         (["create", "a", "--label", "x"], "=VALUE"),
         (["create", "a", "--command", "sh -c 'x"], "--command: No closing quotation"),
