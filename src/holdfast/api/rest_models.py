@@ -173,6 +173,7 @@ class WorkspaceView(msgspec.Struct, frozen=True, kw_only=True):
         phase: the PVC's phase (Pending, Bound or Lost), or `Missing` if the PVC does not exist yet.
         capacity: actual size.
         kept: whether the PVC remains when the sandbox is deleted.
+        size_enforced: whether the data is limited to the size; else it can use all free space of the node.
     """
 
     pvc: str
@@ -181,6 +182,7 @@ class WorkspaceView(msgspec.Struct, frozen=True, kw_only=True):
     phase: str = "Pending"
     capacity: str | None = None
     kept: bool = False
+    size_enforced: bool = True
 
 
 class SandboxView(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +195,10 @@ class SandboxView(msgspec.Struct, frozen=True, kw_only=True):
         reason: reason of the Ready condition.
         message: message of the Ready condition.
         image: container image.
+        command: entrypoint; the image's own if omitted.
+        args: arguments of the entrypoint.
+        cpu: CPU limit.
+        memory: memory limit.
         pod: name of the pod.
         pod_ip: primary IP address of the pod.
         pod_ips: all IP addresses of the pod.
@@ -202,6 +208,8 @@ class SandboxView(msgspec.Struct, frozen=True, kw_only=True):
         labels: labels of the sandbox.
         created: creation time.
         shutdown_time: when the sandbox expires.
+        idle_suspend_after: seconds without use before the sandbox is suspended.
+        last_used: last use that is recorded; only for sandboxes that are suspended when they are unused.
         sandbox_claim: SandboxClaim that the sandbox is bound to.
         template: SandboxTemplate that the sandbox was created from.
         failed_pods: whether a failed pod is recreated; with `Keep`, the phase `Failed` is final.
@@ -214,6 +222,10 @@ class SandboxView(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     image: str | None = None
+    command: list[str] | None = None
+    args: list[str] | None = None
+    cpu: str | None = None
+    memory: str | None = None
     pod: str | None = None
     pod_ip: str | None = None
     pod_ips: list[str] = []
@@ -223,6 +235,8 @@ class SandboxView(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     created: str | None = None
     shutdown_time: str | None = None
+    idle_suspend_after: int | None = None
+    last_used: str | None = None
     sandbox_claim: str | None = None
     template: str | None = None
     failed_pods: FailedPodPolicy = "Recreate"

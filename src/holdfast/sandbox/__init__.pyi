@@ -46,6 +46,7 @@ from holdfast.sandbox.validation import (
     build_request as build_request,
     describe_validation_error as describe_validation_error,
     memory_problem as memory_problem,
+    reserved_label_reason as reserved_label_reason,
     validate_name as validate_name,
 )
 from holdfast.sandbox.warmpool import (

@@ -328,3 +328,8 @@ def _resources(request: SandboxRequest) -> dict[str, Any]:
 def _escape_expansion(text: str) -> str:
     """Escape text in which the kubelet would expand `$(NAME)` or `$$`."""
     return text.replace("$", "$$") if "$(" in text or "$$" in text else text
+
+
+def unescape_expansion(text: str) -> str:
+    """Return the text that the kubelet passes to the container, if it expands no variable in it."""
+    return text.replace("$$", "$")

@@ -131,7 +131,7 @@ def test_ready_sandbox_reports_addresses(server):
     status, seen = server.request_json("GET", f"{ROOT}/{NAME}")
     assert (status, seen["phase"], seen["pod"], seen["workspace"]["phase"]) == (200, "Ready", NAME, "Bound")
     assert seen["pod_ip"]
-    assert any("not enforced" in note for note in seen["notes"])
+    assert not seen["workspace"]["size_enforced"]
 
 
 def test_exec_returns_stdout_stderr_and_exit_code(client):

@@ -1,10 +1,12 @@
 """`holdfast sandbox …` as a process against the real server: results, JSON, refusals and exit codes."""
 
 import json
+import select
 
 import pytest
 from tests.support.hints import execute_hint
 from tests.support.holdfast_cli import HoldfastCli
+from tests.support.pseudo_terminal import PseudoTerminal
 
 pytestmark = pytest.mark.apiserver
 
@@ -111,3 +113,41 @@ def test_exec_in_stopped_sandbox_reports_its_phase(sandbox):
     ended = sandbox("exec", "c", "true")
     assert ended.returncode == 3
     assert "sandbox c: Suspended" in ended.stderr
+
+
+def test_questions_stay_visible_on_a_terminal(source, sandbox):
+    """A live display is running: it must not interpret or overwrite the question."""
+    assert sandbox("create", "d", "--image", "app:1", "--no-workspace").returncode == 0
+    suspending = PseudoTerminal(source, "suspend", "d")
+    suspending.wait_for(rb"its files are deleted\. \[y/N\]:  ?")
+    assert select.select([suspending.fd], [], [], 1.0)[0] == []
+    suspending.type("n\n")
+    assert suspending.wait_exit_code() == 2
+    deleting = PseudoTerminal(source, "delete", "d")
+    deleting.wait_for(rb"It has no workspace\. \[y/N\]")
+    deleting.type("y\n")
+    assert deleting.wait_exit_code() == 0
+
+
+def test_suspension_without_workspace_carries_a_note(sandbox):
+    assert sandbox("create", "e", "--image", "app:1", "--no-workspace").returncode == 0
+    assert "its files are deleted with the pod" in sandbox("suspend", "e").stdout
+    (note,) = error_body(sandbox("get", "e", "--json"))["notes"]
+    assert "its files are deleted with the pod" in note
+
+
+def test_list_is_sorted_by_the_shown_name(sandbox, source):
+    from holdfast.api import EXTENSIONS_API_VERSION
+    from holdfast.kube import Objects, api_client
+
+    for name in ("m", "z"):
+        assert sandbox("create", name, "--image", "app:1", "--no-workspace", "--no-wait").returncode == 0
+    claim = {
+        "apiVersion": EXTENSIONS_API_VERSION,
+        "kind": "SandboxClaim",
+        "metadata": {"name": "f", "namespace": source.namespace},
+        "spec": {"warmPoolRef": {"name": "none"}},
+    }
+    with api_client(source.kubeconfig) as api:
+        Objects(api).create(claim)
+    assert [row.split()[0] for row in sandbox("list").stdout.splitlines()] == ["NAME", "f", "m", "z"]

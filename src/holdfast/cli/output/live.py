@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress as Bars, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -20,6 +21,9 @@ from holdfast.events import (
     StepSkipped,
     StepStarted,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class LiveRenderer(ProgressRenderer):
@@ -45,6 +49,15 @@ class LiveRenderer(ProgressRenderer):
 
     def __exit__(self, *_exc: object) -> None:
         self._bars.stop()
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        # The display redirects stderr: rich takes the `[y/N]` of a question for markup, and redraws the line.
+        self._bars.stop()
+        try:
+            yield
+        finally:
+            self._bars.start()
 
     def __call__(self, event: Event) -> None:
         match event:

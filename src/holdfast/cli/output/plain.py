@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from holdfast.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Self
 
     from holdfast.workflow import Plan
@@ -60,6 +61,11 @@ class ProgressRenderer:
 
     def __call__(self, event: Event) -> None:
         raise NotImplementedError
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Leave the terminal to the block, which asks the user."""
+        yield
 
     @cached_property
     def bus(self) -> EventBus:

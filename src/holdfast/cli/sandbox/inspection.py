@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from holdfast.cli.sandbox.common import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.api import SandboxView
+    from holdfast.api import SandboxView, WorkspaceView
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -33,7 +34,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 def list_sandboxes(label: str | None, gateway: str | None) -> None:
     """List the sandboxes of a gateway."""
     with progress_renderer() as renderer, open_gateway(gateway, renderer.bus.emit).sandboxes() as sandboxes:
-        views = list(sandboxes.list(label=label))
+        views = sorted(sandboxes.list(label=label), key=lambda view: view.name)
     rows = [("NAME", "PHASE", "REASON", "IMAGE", "POD IP", "AGE")]
     rows += [
         (
@@ -106,22 +107,40 @@ def _split_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _detail_lines(view: SandboxView) -> Iterator[str]:
+    from holdfast.sandbox import reserved_label_reason
+
     workspace = view.workspace
-    size = f"{workspace.size or '?'} in PVC {workspace.pvc} ({workspace.phase})" if workspace else "none"
+    labels = [f"{key}={value}" for key, value in view.labels.items() if not reserved_label_reason(key)]
+    resources = [f"{name} {limit}" for name, limit in (("cpu", view.cpu), ("memory", view.memory)) if limit]
     fields = [
         ("sandbox", view.name), ("id", view.id), ("phase", str(view.phase)), ("reason", view.reason),
-        ("message", view.message), ("image", view.image), ("pod", view.pod),
+        ("message", view.message), ("labels", ", ".join(labels)), ("image", view.image),
+        ("command", shlex.join(view.command or ())), ("args", shlex.join(view.args or ())),
+        ("resources", ", ".join(resources)), ("pod", view.pod),
         ("pod ip", ", ".join(view.pod_ips)), ("node", view.node),
-        ("workspace", size),
+        ("workspace", _describe_workspace(workspace)),
         ("on delete", ("keep the data" if workspace.kept else "delete the data") if workspace else ""),
         ("template", view.template), ("claimed by", view.sandbox_claim), ("created", view.created),
-        ("shutdown", view.shutdown_time),
+        ("shutdown", view.shutdown_time), ("idle", _describe_idle_suspension(view)),
     ]  # fmt: skip
     yield from (f"{key:<10} {value}" for key, value in fields if value)
     for condition in view.conditions:
         why = ": ".join(part for part in (condition.reason, condition.message) if part)
         yield f"condition  {condition.type}={condition.status}" + (f" ({why})" if why else "")
     yield from (f"note       {note}" for note in view.notes)
+
+
+def _describe_workspace(workspace: WorkspaceView | None) -> str:
+    if workspace is None:
+        return "none"
+    limit = "" if workspace.size_enforced else ", size not enforced"
+    return f"{workspace.size or '?'} in PVC {workspace.pvc} ({workspace.phase}){limit}"
+
+
+def _describe_idle_suspension(view: SandboxView) -> str:
+    if view.idle_suspend_after is None:
+        return ""
+    return f"suspended after {view.idle_suspend_after} s without use; last used {view.last_used or 'never'}"
 
 
 def _format_age(created: str | None) -> str:

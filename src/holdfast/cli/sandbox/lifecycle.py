@@ -143,15 +143,21 @@ def create(  # noqa: PLR0913 (one for each option)
 @click.command()
 @sandbox_argument
 @_wait_option("the pod has stopped")
+@flag_option("--yes", "-y", text="Do not ask for confirmation.")
 @timeout_option
 @sandbox_options
-def suspend(name: str, wait: bool, timeout: float, gateway: str | None) -> None:
-    """Stop the pod of sandbox NAME and keep its workspace; `resume` starts it."""
+def suspend(name: str, *, wait: bool, yes: bool, timeout: float, gateway: str | None) -> None:
+    """Stop the pod of sandbox NAME and keep its workspace; `resume` starts it.
+
+    The files of a sandbox without a workspace are deleted: on a terminal, the command asks first.
+    """
     with open_sandbox(name, gateway) as (sandbox, renderer):
+        if not yes and sys.stdin.isatty():
+            _confirm_suspension(renderer, sandbox)
         view = sandbox.suspend()
         if wait:
             view = _wait_for_phase(renderer, sandbox, "Suspended", timeout)
-    print_result(view, [f"Sandbox {name} is {'suspended' if wait else 'being suspended'}."])
+    print_result(view, [f"Sandbox {name} is {'suspended' if wait else 'being suspended'}.", *view.notes])
 
 
 @click.command()
@@ -219,7 +225,7 @@ def delete(
             print_result(result, [f"Sandbox {name} does not exist; nothing was changed."])
             return
         if not yes:
-            _confirm_deletion(name, view, keep=keep_workspace)
+            _confirm_deletion(renderer, name, view, keep=keep_workspace)
         # `get` found the sandbox: if another client deletes it meanwhile, that is the requested result too.
         deletion = sandbox.delete(keep_workspace=keep_workspace, ignore_missing=True)
         if wait:
@@ -258,7 +264,21 @@ def _wait_for_phase(
         )
 
 
-def _confirm_deletion(name: str, view: SandboxView, *, keep: bool) -> None:
+def _confirm_suspension(renderer: ProgressRenderer, sandbox: Sandbox) -> None:
+    view = sandbox.get()
+    if view.workspace is not None or view.phase == "Suspended":
+        return
+    question = f"Suspend sandbox {sandbox.name}? It has no workspace: its files are deleted."
+    if not _ask(renderer, question):
+        raise UsageError(f"sandbox {sandbox.name}: suspension not confirmed; nothing was changed")
+
+
+def _ask(renderer: ProgressRenderer, question: str) -> bool:
+    with renderer.pause():
+        return click.confirm(question, default=False, err=True)
+
+
+def _confirm_deletion(renderer: ProgressRenderer, name: str, view: SandboxView, *, keep: bool) -> None:
     outcome = _planned_data_outcome(view, keep=keep)
     if not sys.stdin.isatty():
         raise UsageError(
@@ -266,7 +286,7 @@ def _confirm_deletion(name: str, view: SandboxView, *, keep: bool) -> None:
             hint="Pass --yes to confirm.",
         )
     question = f"Delete sandbox {name}? {outcome[:1].upper()}{outcome[1:]}."
-    if not click.confirm(question, default=False, err=True):
+    if not _ask(renderer, question):
         raise UsageError(f"sandbox {name}: deletion not confirmed; nothing was changed")
 
 

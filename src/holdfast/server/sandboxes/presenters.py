@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.api import (
     EXTENSIONS_API_VERSION,
+    LAST_USED_ANNOTATION,
     SANDBOX_ID_LABEL,
     TEMPLATE_REF_ANNOTATION,
     Condition,
@@ -26,6 +27,8 @@ from holdfast.sandbox import (
     bound_sandbox_name,
     controller_of,
     find_condition,
+    from_request,
+    idle_timeout,
     pod_name,
     pvc_name,
     recreates_failed_pods,
@@ -42,9 +45,7 @@ _TERMINAL_PHASES = {
 }
 _PHASE_CONDITIONS = {member.value for member in ConditionType} - {ConditionType.NETWORK_POLICY_ENFORCED.value}
 """Condition types that the phase already reflects; all others become notes."""
-SIZE_NOT_ENFORCED_NOTE = (
-    "the size of the workspace is not enforced: it can use all free space on the node's disk"
-)
+NO_WORKSPACE_NOTE = "the sandbox has no workspace: its files are deleted with the pod"
 
 
 def present_sandbox(
@@ -63,22 +64,37 @@ def present_sandbox(
     ips = [str(ip) for ip in status.get("podIPs") or ()]
     claim = sandbox_claim_name(sandbox)
     workspace = _present_workspace(sandbox, workspace_pvc)
-    containers = sandbox["spec"]["podTemplate"]["spec"].get("containers") or ()
     return SandboxView(
         **_common_fields(sandbox, sandbox_phase(sandbox)),
         name=claim or sandbox["metadata"]["name"],
-        image=next((str(container["image"]) for container in containers if container.get("image")), None),
+        **_container_fields(sandbox),
         pod=pod_name(sandbox) if ips else None,
         pod_ip=ips[0] if ips else None,
         pod_ips=ips,
         node=status.get("nodeName"),
         workspace=workspace,
         shutdown_time=_shutdown_time(sandbox_claim) if sandbox_claim else sandbox["spec"].get("shutdownTime"),
+        idle_suspend_after=idle_timeout(sandbox),
+        last_used=annotations.get(LAST_USED_ANNOTATION),
         sandbox_claim=claim,
         template=annotations.get(TEMPLATE_REF_ANNOTATION),
         failed_pods="Recreate" if recreates_failed_pods(sandbox) else "Keep",
-        notes=_notes(sandbox, workspace),
+        notes=_notes(sandbox),
     )
+
+
+def _container_fields(sandbox: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that a view takes from the first container with an image."""
+    containers = sandbox["spec"]["podTemplate"]["spec"].get("containers") or ()
+    container: Mapping[str, Any] = next((each for each in containers if each.get("image")), {})
+    limits = (container.get("resources") or {}).get("limits") or {}
+    fields: dict[str, Any] = {name: str(limits[name]) for name in ("cpu", "memory") if name in limits}
+    if container:
+        fields["image"] = str(container["image"])
+    for name in ("command", "args"):
+        if container.get(name) is not None:
+            fields[name] = [from_request.unescape_expansion(part) for part in container[name]]
+    return fields
 
 
 def present_sandbox_claim(sandbox_claim: Mapping[str, Any]) -> SandboxView:
@@ -202,11 +218,13 @@ def _present_workspace(sandbox: Mapping[str, Any], pvc: Mapping[str, Any] | None
         return None
     spec = _pvc_templates(sandbox)[0]["spec"]
     size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    storage_class = (spec if pvc is None else pvc["spec"]).get("storageClassName")
     view = WorkspaceView(
         pvc=name,
         size=None if size is None else str(size),
-        storage_class=spec.get("storageClassName"),
+        storage_class=storage_class,
         phase="Missing",
+        size_enforced=storage_class not in UNENFORCED_STORAGE_CLASSES,
     )
     if pvc is None:
         return view
@@ -214,14 +232,13 @@ def _present_workspace(sandbox: Mapping[str, Any], pvc: Mapping[str, Any] | None
     capacity, uid = (status.get("capacity") or {}).get("storage"), sandbox["metadata"].get("uid")
     return msgspec.structs.replace(
         view,
-        storage_class=pvc["spec"].get("storageClassName"),
         phase=str(status.get("phase") or "Pending"),
         capacity=None if capacity is None else str(capacity),
         kept=not any(owner.get("uid") == uid for owner in owners),
     )
 
 
-def _notes(sandbox: Mapping[str, Any], workspace: WorkspaceView | None) -> list[str]:
+def _notes(sandbox: Mapping[str, Any]) -> list[str]:
     notes = [
         str(condition["message"])
         for condition in (sandbox.get("status") or {}).get("conditions") or ()
@@ -229,8 +246,11 @@ def _notes(sandbox: Mapping[str, Any], workspace: WorkspaceView | None) -> list[
         and condition.get("status") != "True"
         and condition.get("message")
     ]
-    if workspace is not None and workspace.storage_class in UNENFORCED_STORAGE_CLASSES:
-        notes.append(SIZE_NOT_ENFORCED_NOTE)
+    if (
+        sandbox["spec"].get("operatingMode") == OperatingMode.SUSPENDED
+        and workspace_pvc_name(sandbox) is None
+    ):
+        notes.append(NO_WORKSPACE_NOTE)
     return notes
 
 

@@ -1,5 +1,6 @@
 """The live display: running steps below, permanent lines above."""
 
+import click
 import pytest
 
 from holdfast.cli.output.live import LiveRenderer
@@ -31,6 +32,14 @@ def test_finished_step_leaves_a_permanent_line(capsys, fraction):
         renderer(StepProgress(step="a", message="half", fraction=fraction))
         renderer(StepFinished(step="a", title="Network", seconds=1.0))
     assert "Network" in capsys.readouterr().err
+
+
+def test_paused_display_does_not_erase_a_question(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then writes control sequences, as on a terminal
+    with LiveRenderer() as renderer, renderer.pause():
+        click.echo("Delete it? [y/N]: ", err=True, nl=False)
+        renderer._bars.refresh()
+        assert capsys.readouterr().err.endswith("Delete it? [y/N]: ")
 
 
 def test_end_of_run_removes_its_steps():

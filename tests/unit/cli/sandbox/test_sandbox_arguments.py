@@ -5,6 +5,7 @@ import os
 import threading
 from contextlib import nullcontext
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from tests.support.stubs import stub
@@ -218,6 +219,23 @@ def test_get_shows_state_data_conditions_and_notes():
     assert "on delete  delete the data" in lines
     assert "condition  Ready=False (DependenciesNotReady: no image)" in lines
     assert lines[-1] == "note       network policy is not enforced here"
+
+
+def test_get_shows_labels_resources_command_idle_time_and_unenforced_size():
+    view = msgspec.structs.replace(
+        VIEW,
+        labels={"team": "blue", "holdfast.dev/managed-by": "holdfast", "tier": "1"},
+        command=["sh", "-c", "sleep 9"], args=["x"], cpu="2", memory="512Mi",
+        idle_suspend_after=600, last_used="2026-01-01T00:00:00Z",
+        workspace=WorkspaceView(pvc="workspace-a", size="2Gi", phase="Bound", size_enforced=False),
+    )  # fmt: skip
+    lines = list(_detail_lines(view))
+    assert "labels     team=blue, tier=1" in lines
+    assert "command    sh -c 'sleep 9'" in lines
+    assert "args       x" in lines
+    assert "resources  cpu 2, memory 512Mi" in lines
+    assert "idle       suspended after 600 s without use; last used 2026-01-01T00:00:00Z" in lines
+    assert "workspace  2Gi in PVC workspace-a (Bound), size not enforced" in lines
 
 
 def test_delete_reports_data_retention_before_and_after():

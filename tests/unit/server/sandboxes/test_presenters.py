@@ -13,7 +13,8 @@ from tests.support.sandbox_objects import (
     workspace_claim_template,
 )
 
-from holdfast.api import Phase
+from holdfast.api import Phase, SandboxRequest
+from holdfast.sandbox import from_request
 from holdfast.sandbox.manifests import tracking_labels
 from holdfast.sandbox.status import is_being_deleted
 from holdfast.server.sandboxes import presenters
@@ -134,9 +135,11 @@ def test_workspace_and_its_pvc():
     }
     shown = presenters.present_sandbox(box, claim)
     assert (shown.workspace.phase, shown.workspace.capacity, shown.workspace.kept) == ("Bound", "2Gi", False)
-    assert presenters.SIZE_NOT_ENFORCED_NOTE in shown.notes
+    assert (shown.workspace.size_enforced, shown.notes) == (False, [])
     claim["metadata"]["ownerReferences"] = []
-    assert presenters.present_sandbox(box, claim).workspace.kept
+    claim["spec"]["storageClassName"] = "ceph"
+    other = presenters.present_sandbox(box, claim).workspace
+    assert (other.kept, other.size_enforced) == (True, True)
 
 
 def test_false_foreign_condition_is_a_note():
@@ -154,6 +157,28 @@ def test_unenforced_policy_is_a_note():
     assert "network policy closed exists" in note
     assert "does not enforce network policies" in note
     assert presenters.present_sandbox(seen(box, running_pod(box))).notes == []
+
+
+def test_sandbox_without_workspace_has_a_note_when_it_is_suspended():
+    assert presenters.present_sandbox(suspended()).notes == [presenters.NO_WORKSPACE_NOTE]
+    assert presenters.present_sandbox(sandbox()).notes == []
+    box = suspended(volumeClaimTemplates=[workspace_claim_template()])
+    assert presenters.present_sandbox(box).notes == []
+
+
+def test_view_has_resources_command_and_idle_time():
+    request = SandboxRequest(
+        name="a", image="app:1", cpu="500m", memory="1Gi", command=["echo", "$(A)", "$HOME"], args=["$$"],
+        idle_suspend_after=600,
+    )  # fmt: skip
+    box = from_request.sandbox_manifest(request, namespace="ns", endpoint=None)
+    box["metadata"]["annotations"]["holdfast.dev/last-used"] = "2026-01-01T00:00:00.000+00:00"
+    shown = presenters.present_sandbox(box)
+    assert (shown.cpu, shown.memory, shown.image) == ("500m", "1Gi", "app:1")
+    assert (shown.command, shown.args) == (["echo", "$(A)", "$HOME"], ["$$"])
+    assert (shown.idle_suspend_after, shown.last_used) == (600, "2026-01-01T00:00:00.000+00:00")
+    other = presenters.present_sandbox(sandbox())
+    assert (other.cpu, other.command, other.idle_suspend_after, other.last_used) == (None, None, None, None)
 
 
 def test_claimed_sandbox_has_claim_name():
