@@ -65,6 +65,17 @@ def test_create_with_same_name_and_different_spec_is_a_conflict(server, name, ch
     assert words in problem["message"]
 
 
+def test_default_image_that_is_named_matches_existing_sandbox(server, name):
+    default = from_request.DEFAULT_IMAGE
+    assert server.request_json("POST", ROOT, {"name": name})[0] == 201
+    assert server.request_json("POST", ROOT, {"name": name, "image": default})[0] == 200
+    other = {"name": name, "image": "app:1", "env": {"A": "s3cr3t"}}
+    status, problem = server.request_json("POST", ROOT, other)
+    assert (status, problem["code"]) == (409, "sandbox-differs")
+    assert f"image is {default}, requested is app:1; env differs in A" in problem["message"]
+    assert "s3cr3t" not in problem["message"]
+
+
 def test_same_request_after_version_upgrade_matches_existing_sandbox(server, objects, namespace, name):
     """Their default images differ, and what else an object is made of may, too."""
     body = {"name": name, "env": {"A": "1"}}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
-
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
@@ -13,9 +11,7 @@ from holdfast.api import (
     Channel,
     Phase,
     SandboxEventType,
-    SandboxRequest,
     SandboxView,
-    Workspace,
     encode_frame,
     encode_resize_frame,
     parse_exit_code,
@@ -31,7 +27,6 @@ from holdfast.errors import (
 from holdfast.server.access_middleware import _STREAM_PATH
 from holdfast.server.errors import ApiError, as_api_error
 from holdfast.server.sandboxes.routes import parse_sandbox_request
-from holdfast.server.sandboxes.service import differing_fields, request_digests
 from holdfast.server.streams import files
 from holdfast.server.streams.events import encode_event
 
@@ -66,36 +61,6 @@ def test_accepted_paths_are_absolute_and_normalized(path):
     assert normal.startswith("/")
     assert ".." not in normal.split("/")
     assert "//" not in normal
-
-
-def request(**parts):
-    return SandboxRequest(name="a", **parts)
-
-
-def unlike(one, other):
-    return differing_fields(request_digests(one), request_digests(other))
-
-
-def test_equivalent_requests_are_equal():
-    early = datetime(2030, 1, 1, 10, tzinfo=UTC)
-    assert not unlike(request(), request(workspace=True))
-    assert not unlike(request(env={"A": "1", "B": "2"}), request(env={"B": "2", "A": "1"}))
-    moved = early.astimezone(timezone(timedelta(hours=2)))
-    assert not unlike(request(shutdown_time=early), request(shutdown_time=moved))
-
-
-def test_differences_are_named_including_defaults():
-    assert unlike(request(image="a:1"), request(image="a:2")) == ["image"]
-    assert unlike(request(env={"A": "1"}), request()) == ["env"]
-    assert unlike(request(), request(command=["a"], workspace=False)) == ["command", "workspace"]
-    # The default of the gateway may have another size.
-    assert unlike(request(), request(workspace=Workspace())) == ["workspace"]
-
-
-def test_digests_reveal_nothing_and_invalid_digest_never_matches():
-    assert "s3cr3t" not in request_digests(request(env={"TOKEN": "s3cr3t"}))
-    assert differing_fields("no json", request_digests(request(image="x"))) is None
-    assert differing_fields('{"a": 1}', request_digests(request(image="x"))) is None
 
 
 @pytest.mark.parametrize(

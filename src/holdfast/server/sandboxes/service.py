@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +23,11 @@ from holdfast.sandbox import bound_sandbox_name, from_request
 from holdfast.server.errors import ApiError, conflict, sandbox_not_found, unprocessable
 from holdfast.server.sandboxes import activity, dependents, presenters
 from holdfast.server.sandboxes.activity import ActivityTracker
+from holdfast.server.sandboxes.request_comparison import (
+    describe_differences,
+    differing_fields,
+    request_digests,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
 
 REQUEST_DIGESTS_ANNOTATION = "holdfast.dev/request"
 """Annotation of a sandbox: a digest of each field of the request that created it."""
-_DIGEST_LENGTH = 12
 _CLAIM_PAGE_PREFIX = "claims."
 """Prefix of page tokens once only SandboxClaims remain; tokens of the API server contain no full stop."""
 
@@ -289,8 +292,8 @@ class SandboxService:
             fields = differing_fields(before, manifest["metadata"]["annotations"][REQUEST_DIGESTS_ANNOTATION])
             if fields is None:
                 raise conflict("sandbox-differs", error.message, _NAME_TAKEN_HINT) from error
-            if fields:
-                message = f"sandbox {name}: exists, and differs in {', '.join(fields)}"
+            if differences := describe_differences(fields, live, manifest):
+                message = f"sandbox {name}: exists, and {differences}"
                 raise conflict("sandbox-differs", message, _NAME_TAKEN_HINT) from error
             return False, live
         return result.effect == "created", result.object
@@ -312,27 +315,3 @@ def _deletion_result(
     return DeletionResult(
         deleted=deleted, workspace="deleted" if deleted_pvcs else "kept", pvc=names[0], pvcs=names
     )
-
-
-def request_digests(request: SandboxRequest) -> str:
-    """Digest each field of a request: the digests show which fields differ, without their values."""
-    defaults = msgspec.structs.asdict(SandboxRequest(name=request.name))
-    fields = msgspec.structs.asdict(request)
-    if request.shutdown_time is not None:
-        fields["shutdown_time"] = request.shutdown_time.astimezone(UTC)
-    digests = {
-        key: hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:_DIGEST_LENGTH]
-        for key, value in fields.items()
-        # Omit default values: a field that a later version adds then does not differ.
-        if value != defaults[key]
-    }
-    return msgspec.json.encode(digests, order="sorted").decode()
-
-
-def differing_fields(before: str, after: str) -> list[str] | None:
-    """Return the fields in which two requests differ, or None if the digests cannot be parsed."""
-    try:
-        old, new = (msgspec.json.decode(text, type=dict[str, str]) for text in (before, after))
-    except msgspec.MsgspecError:
-        return None
-    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))

@@ -1,0 +1,106 @@
+"""Compare a repeated create request with the existing sandbox, and describe the differences."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.api import SandboxRequest, WorkspaceView
+from holdfast.server.sandboxes.presenters import present_sandbox, present_sandbox_claim
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.api import SandboxView
+
+_DIGEST_LENGTH = 12
+_FIELDS_WITH_DEFAULT = ("cpu", "image", "memory")
+"""Fields whose default value a request may also name: that request is the same."""
+_SHOWN_FIELDS = {
+    *_FIELDS_WITH_DEFAULT,
+    "args",
+    "command",
+    "failed_pods",
+    "idle_suspend_after",
+    "shutdown_time",
+    "workspace",
+}
+
+
+def request_digests(request: SandboxRequest) -> str:
+    """Digest each field of a request: the digests show which fields differ, without their values."""
+    defaults = msgspec.structs.asdict(SandboxRequest(name=request.name))
+    fields = msgspec.structs.asdict(request)
+    if request.shutdown_time is not None:
+        fields["shutdown_time"] = request.shutdown_time.astimezone(UTC)
+    digests = {
+        key: hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:_DIGEST_LENGTH]
+        for key, value in fields.items()
+        # Omit default values: a field that a later version adds then does not differ.
+        if value != defaults[key]
+    }
+    return msgspec.json.encode(digests, order="sorted").decode()
+
+
+def differing_fields(before: str, after: str) -> list[str] | None:
+    """Return the fields in which two requests differ, or None if the digests cannot be parsed."""
+    try:
+        old, new = (msgspec.json.decode(text, type=dict[str, str]) for text in (before, after))
+    except msgspec.MsgspecError:
+        return None
+    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+
+
+def describe_differences(fields: list[str], live: Mapping[str, Any], requested: Mapping[str, Any]) -> str:
+    """Describe how a sandbox differs from a request; empty if it does not.
+
+    Args:
+        fields: the fields with different digests.
+        live: the existing Sandbox or SandboxClaim.
+        requested: the object that the request would create.
+    """
+    before, after = _present(live), _present(requested)
+    differing = [
+        field
+        for field in fields
+        if field not in _FIELDS_WITH_DEFAULT or getattr(before, field) != getattr(after, field)
+    ]
+    if not differing:
+        return ""
+    shown = {
+        field: (_format_value(getattr(before, field)), _format_value(getattr(after, field)))
+        for field in differing
+        if field in _SHOWN_FIELDS
+    }
+    details = [f"{field} is {old}, requested is {new}" for field, (old, new) in shown.items() if old != new]
+    if "env" in differing and (names := _differing_keys(_env(live), _env(requested))):
+        details.append(f"env differs in {names}")
+    if "labels" in differing and (names := _differing_keys(before.labels, after.labels)):
+        details.append(f"labels differ in {names}")
+    return ": ".join(["differs in " + ", ".join(differing), *(["; ".join(details)] if details else [])])
+
+
+def _present(obj: Mapping[str, Any]) -> SandboxView:
+    return present_sandbox(obj) if obj["kind"] == "Sandbox" else present_sandbox_claim(obj)
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, WorkspaceView):
+        return str(value.size)
+    text = shlex.join(value) if isinstance(value, list) else value
+    return str(text) if text else "not set"
+
+
+def _differing_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """The keys with different values. The values are not shown: they may be secret."""
+    return ", ".join(sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key)))
+
+
+def _env(obj: Mapping[str, Any]) -> dict[str, Any]:
+    spec = obj["spec"]
+    variables = spec["podTemplate"]["spec"]["containers"][0] if obj["kind"] == "Sandbox" else spec
+    return {variable["name"]: variable for variable in variables.get("env") or ()}
