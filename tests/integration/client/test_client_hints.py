@@ -52,6 +52,14 @@ def test_wait_for_suspended_sandbox(source, failed, box):
     assert phase(source, box) == "Ready"
 
 
+def test_forward_to_suspended_sandbox(source, failed, box):
+    source.holdfast("sandbox", "suspend", box)
+    printed = failed("forward", box, "0:80")
+    assert f"sandbox {box}: Suspended" in printed
+    execute_hint(source.holdfast, printed, "Run `holdfast sandbox resume {}`.")
+    assert phase(source, box) == "Ready"
+
+
 def test_wait_that_takes_too_long(source, failed, box):
     execute_hint(
         source.holdfast,
@@ -66,3 +74,4 @@ def test_exec_in_expired_sandbox(source, failed, sandboxes):
     source.holdfast("sandbox", "wait", "b", "--for", "expired")
     found = execute_hint(source.holdfast, failed("exec", "b", "true"), "Run `holdfast sandbox get {}`.")
     assert "Expired" in found
+    execute_hint(source.holdfast, failed("forward", "b", "0:80"), "Run `holdfast sandbox get {}`.")
