@@ -53,6 +53,13 @@ def test_markdown_links_point_to_existing_files_and_headings():
     assert broken == []
 
 
+def test_documentation_does_not_install_from_pypi():
+    """holdfast is not published there."""
+    command = re.compile(r"(pip|pipx|uv tool) install ['\"]?holdfast\b(?!-)")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if command.search(page.read_text())] == []
+
+
 def without_code(markdown):
     return re.sub(r"^```.*?^```", "", markdown, flags=re.MULTILINE | re.DOTALL)
 
