@@ -141,6 +141,21 @@ def test_taken_port_names_its_holder_and_next_up_continues(gateway):
 
 
 @pytest.mark.engine
+def test_taken_port_and_foreign_address_change_nothing_of_a_running_gateway(gateway):
+    before = gateway_state(gateway)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for words in (("--port", port), ("--port", port, "--recreate"), ("--port", port, "--plan")):
+            assert_refused(gateway.holdfast.run("up", gateway.name, *words), 3, "port-taken", port)
+        ended = gateway.holdfast.run("up", gateway.name, "--listen", "192.0.2.1")
+        assert_refused(ended, 2, "bad-setting", "192.0.2.1", "nothing was changed")
+    assert gateway_state(gateway) == before
+    assert gateway.up()["changed"] == []
+
+
+@pytest.mark.engine
 def test_invalid_or_foreign_kubeconfig_merge_target_is_unchanged(gateway, tmp_path):
     file = tmp_path / "config"
     merging = HoldfastCli(gateway.holdfast.home, KUBECONFIG=str(file))

@@ -56,6 +56,7 @@ from holdfast.containers.networks import (
     create_network as create_network,
     find_network as find_network,
     free_port as free_port,
+    is_local_address as is_local_address,
     is_port_taken as is_port_taken,
     parse_listeners as parse_listeners,
     port_owner as port_owner,

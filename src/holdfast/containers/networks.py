@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import socket
 from contextlib import suppress
@@ -63,15 +64,26 @@ def remove_network(engine: ContainerEngine, name: str) -> bool:
 
 
 def is_port_taken(port: int, address: str = "127.0.0.1") -> bool:
-    """Whether a program on this machine listens on the port."""
+    """Whether a program on this machine listens on the port of an IPv4 address."""
     with socket.socket() as probe:
         # Ignores closed connections in TIME_WAIT; a listening socket still causes an error.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))
-        except OSError:
-            return True
+        except OSError as error:
+            # Other errors are no conflict: the engine may publish a port that this user may not listen on.
+            return error.errno == errno.EADDRINUSE
     return False
+
+
+def is_local_address(address: str) -> bool:
+    """Whether this machine can listen on an IPv4 address."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError as error:
+            return error.errno != errno.EADDRNOTAVAIL
+    return True
 
 
 def free_port(

@@ -11,12 +11,21 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from holdfast import home
-from holdfast.errors import GatewayNotFoundError, HoldfastError, LockLostError
+from holdfast.errors import (
+    ContainerEngineError,
+    ContainerEngineUnsupportedError,
+    GatewayNotFoundError,
+    HoldfastError,
+    LockLostError,
+    OperationCancelledError,
+    PortInUseError,
+)
 from holdfast.events import EventBus
 from holdfast.gateway.base_steps import ENGINE_CALL_POLICY
 from holdfast.gateway.connection import refresh_kubeconfig
 from holdfast.gateway.context import GatewayContext
 from holdfast.gateway.image_push import check_gateway_running
+from holdfast.gateway.node import StartContainer
 from holdfast.gateway.plan import destroy_steps, push_steps, stop_steps, up_steps
 from holdfast.gateway.reconnect import as_connection_cut, run_with_reconnect
 from holdfast.gateway.registry import has_local_files
@@ -263,7 +272,47 @@ def _run_up(command: str, gateway: GatewayContext, bus: EventBus) -> GatewayResu
         return _run_upgrade(gateway, bus, command=command.partition(" ")[0])
     if command == "start":
         _check_exists(gateway, hint=f"Run `holdfast up {gateway.name}`.")
-    return _up_result(gateway, _run_workflow(command, gateway, up_steps(gateway), bus, scope="up"))
+    failed_step = state_machine.FailedStepRecorder()
+    recording_bus = EventBus(bus.emit, failed_step)
+    try:
+        return _up_result(
+            gateway, _run_workflow(command, gateway, up_steps(gateway), recording_bus, scope="up")
+        )
+    except (PortInUseError, ContainerEngineError, ContainerEngineUnsupportedError) as error:
+        # The engine rejects a port, address or GPU only when it starts the container.
+        is_rejected = failed_step.name == StartContainer.name
+        outcome = _restore_recorded_settings(gateway, bus) if is_rejected else ""
+        if not outcome:
+            raise
+        raise type(error)(f"{error.message}; {outcome}", hint=error.hint, cause=error) from error
+
+
+def _has_unproven_container(gateway: GatewayContext) -> bool:
+    """Whether the container has never started, although the gateway has run before."""
+    container = gateway.container()
+    has_run_before = gateway.metadata is not None and gateway.parked_container() is None
+    return has_run_before and container is not None and container.never_started
+
+
+def _restore_recorded_settings(gateway: GatewayContext, bus: EventBus) -> str:
+    """Bring a gateway up with the settings that worked last.
+
+    Returns:
+        The outcome for the error message; empty if there is nothing to restore.
+    """
+    try:
+        if not _engine_call(gateway, _has_unproven_container):
+            return ""
+    except HoldfastError:
+        return ""  # the engine does not answer: the error of the run says so
+    recorded = gateway.with_recorded_settings()
+    try:
+        _run_workflow("up", recorded, up_steps(recorded), bus)
+    except OperationCancelledError:
+        raise
+    except HoldfastError as error:
+        return f"the previous settings could not be restored: {error.message}"
+    return f"gateway {gateway.name} runs with its previous settings"
 
 
 def _up_result(gateway: GatewayContext, run_result: RunResult) -> GatewayResult:

@@ -24,7 +24,7 @@ from holdfast.containers import (
     reserved_ports,
 )
 from holdfast.errors import ObjectOwnershipError
-from holdfast.gateway.hosts import Host, LocalHost, check_same_engine, resolve_host
+from holdfast.gateway.hosts import DEFAULT_SETTINGS, Host, LocalHost, check_same_engine, resolve_host
 from holdfast.gateway.registry import GatewayFiles, GatewayMetadata, read_metadata
 from holdfast.gateway.settings import ResolvedSettings, resolve_settings
 from holdfast.gateway.spec import (
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 V = TypeVar("V", ContainerView, NetworkView, VolumeView)
 
 DEFAULT_IMAGE = f"holdfast/node:{__version__}"
+# Settings of the container that its gateway records.
+_SPEC_SETTINGS = ("port", "gateway_port", "listen", "api_names", "gpus")
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,12 +137,16 @@ class GatewayContext:
         """The desired gateway: explicit settings, else the existing container, else metadata and defaults."""
         # An upgrade creates the new container after it parked the old one: until then, the parked container
         # has the ports and settings to keep.
-        container = self.container() or self.parked_container()
+        current = self.container() or self.parked_container()
+        # A container that never started may have settings that the engine rejects, such as a taken port: the
+        # recorded ones have worked.
+        is_proven = current is not None and not (current.never_started and self.metadata is not None)
+        container = current if is_proven else None
         port = self._port(container, "port", self.contract.api_port, ())
         published = _published_port(container, self.contract.api_port)
         return GatewaySpec(
             name=self.name,
-            image=self._image(container),
+            image=self._image(current),
             port=port,
             gateway_port=self._port(container, "gateway_port", self.contract.gateway_port, (port,)),
             listen=self._from_container("listen", published and (published[0] or LOOPBACK)),
@@ -149,6 +155,14 @@ class GatewayContext:
             ),
             gpus=self._from_container("gpus", container.gpus if container else None),
         )
+
+    def with_recorded_settings(self) -> GatewayContext:
+        """The same gateway without the explicit settings of its container, and without its options."""
+        origins = {key: origin for key, origin in self.resolved.origins.items() if key not in _SPEC_SETTINGS}
+        defaults = {key: getattr(DEFAULT_SETTINGS, key) for key in _SPEC_SETTINGS}
+        settings = msgspec.structs.replace(self.settings, **defaults)
+        resolved = msgspec.structs.replace(self.resolved, settings=settings, origins=origins)
+        return GatewayContext(self.name, resolved, UpOptions(remote=self.options.remote))
 
     def published_spec(self) -> GatewaySpec:
         """The spec with the address and the ports that the container publishes now.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from holdfast.containers import (
     engine_address,
     free_port,
+    is_local_address,
     is_port_taken,
     normalize_address,
 )
@@ -80,16 +81,24 @@ class LocalHost:
     @property
     def has_shared_lock(self) -> bool:
         """Whether all machines that can reach the engine use the same lock: only for a local socket."""
-        return engine_address().startswith("unix://")
+        return self._is_local_engine
 
     def address(self, port: int, listen: str) -> tuple[str, int]:
         """The address of a port of the host, listening on `listen`, from this machine."""
         return connect_address(listen), port
 
-    def is_port_taken(self, port: int) -> bool:
-        """Whether a program on the host is known to listen on a port."""
+    def is_port_taken(self, port: int, listen: str = LOOPBACK) -> bool:
+        """Whether a program on the host is known to listen on a port of this address."""
+        return self._is_local_engine and is_port_taken(port, listen)
+
+    def lacks_address(self, listen: str) -> bool:
+        """Whether the host is known not to have this address."""
+        return self._is_local_engine and not is_local_address(listen)
+
+    @property
+    def _is_local_engine(self) -> bool:
         # An engine at tcp:// publishes ports on its own machine, whose listeners cannot be seen from here.
-        return engine_address().startswith("unix://") and is_port_taken(port)
+        return engine_address().startswith("unix://")
 
     def free_port(self, reserved: set[int]) -> int:
         """A port of the host that is neither in use nor reserved."""
@@ -179,8 +188,13 @@ class RemoteHost:
         del listen  # the tunnel always starts on loopback
         return LOOPBACK, self.tunnel.local_port(port)
 
-    def is_port_taken(self, port: int) -> bool:
+    def is_port_taken(self, port: int, listen: str = LOOPBACK) -> bool:
+        del listen  # the list of ports does not name the addresses
         return port in self._host.listening_ports()
+
+    def lacks_address(self, listen: str) -> bool:
+        del listen
+        return False  # unknown; the engine rejects an address that it does not have
 
     def free_port(self, reserved: set[int]) -> int:
         return free_port(reserved=reserved, is_taken=self._host.listening_ports().__contains__)

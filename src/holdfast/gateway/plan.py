@@ -26,14 +26,16 @@ if TYPE_CHECKING:
     from holdfast.workflow import Step
 
 
-def up_steps(gateway: GatewayContext, *, check_images: bool = True) -> list[Step]:
+def up_steps(gateway: GatewayContext, *, is_rollback: bool = False) -> list[Step]:
     """Create, resume or repair a gateway: every step probes first and does what is missing.
 
     Args:
         gateway: the gateway.
-        check_images: check first that the images to push exist; a rollback does not need them.
+        is_rollback: skip the checks of settings, which must not keep the old version from running.
     """
-    checks: list[Step] = [image_push.CheckLocalImages(gateway)] if check_images else []
+    checks: list[Step] = []
+    if not is_rollback:
+        checks = [image_push.CheckLocalImages(gateway), node.CheckPorts(gateway)]
     check_names = [step.name for step in checks]
     tunnel: list[Step] = [connection.OpenTunnel(gateway)] if gateway.host.tunnel else []
     workloads = _workload_steps(gateway) if gateway.settings.workloads else []
@@ -123,7 +125,7 @@ def upgrade_steps(gateway: GatewayContext) -> list[Step]:
 
 def rollback_steps(gateway: GatewayContext, record: UpgradeRecord) -> list[Step]:
     """Roll an upgrade back: old datastore, old container, then `up` until it is healthy."""
-    steps = _delay_workloads_until_node_ready(up_steps(gateway, check_images=False))
+    steps = _delay_workloads_until_node_ready(up_steps(gateway, is_rollback=True))
     first = _index_of(node.EnsureImage, steps)
     _run_after(steps[first], upgrade.RestoreOldContainer.name)
     return [

@@ -9,6 +9,7 @@ from holdfast.containers import find_container
 from holdfast.errors import PortInUseError
 from holdfast.events import EventBus
 from holdfast.gateway import GatewayContext, commands, resolve_settings
+from holdfast.gateway.node import CheckPorts
 from holdfast.gateway.plan import up_steps
 from holdfast.workflow import MemoryStore, Workflow
 
@@ -56,7 +57,18 @@ def test_concurrent_starts_with_same_free_ports_both_succeed(new_context):
     assert ports(second) == {published.port, published.gateway_port}
 
 
-def test_requested_port_is_not_changed(new_context):
+def test_taken_port_is_refused_before_anything_is_created(new_context):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        gateway = new_context(port=taken.getsockname()[1])
+        with pytest.raises(PortInUseError, match=str(gateway.spec.port)):
+            start(gateway)
+        assert find_container(gateway.engine, gateway.object_name) is None
+
+
+def test_requested_port_is_not_changed_when_it_is_taken_later(new_context, monkeypatch):
+    monkeypatch.setattr(CheckPorts, "run", lambda *_: None)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

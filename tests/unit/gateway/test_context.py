@@ -7,6 +7,7 @@ from tests.support.inspected_containers import engine_with, inspected
 
 from holdfast.gateway.cluster import EnsureNamespace, kubeconfig
 from holdfast.gateway.context import GatewayContext, UpOptions
+from holdfast.gateway.registry import GatewayMetadata, write_metadata
 from holdfast.gateway.settings import resolve_settings
 from holdfast.gateway.spec import GatewaySpec
 from holdfast.gateway.tunnel import Tunnel
@@ -44,6 +45,34 @@ def test_settings_decide_address_of_missing_container():
     assert gateway.published_spec() == msgspec.structs.replace(
         gateway.spec, listen="127.0.0.1", port=7000, gateway_port=7001
     )
+
+
+@pytest.fixture
+def rejected_container():
+    """A container with other ports than the recorded ones, which the engine has not started."""
+    rejected = msgspec.structs.replace(SPEC, port=27000, gateway_port=27001, listen="127.0.0.1")
+    return engine_with(inspected(rejected, Status="created"))
+
+
+def test_recorded_settings_take_precedence_over_a_container_that_never_started(rejected_container):
+    write_metadata(GatewayMetadata(**msgspec.structs.asdict(SPEC)))
+    gateway = GatewayContext("dev", resolve_settings({}, environ={}))
+    gateway.engine = rejected_container
+    assert (gateway.spec.port, gateway.spec.gateway_port, gateway.spec.listen) == (26443, 26444, "10.0.0.1")
+
+
+def test_container_that_never_started_decides_without_a_record(rejected_container):
+    gateway = GatewayContext("dev", resolve_settings({}, environ={}))
+    gateway.engine = rejected_container
+    assert (gateway.spec.port, gateway.spec.gateway_port) == (27000, 27001)
+
+
+def test_recorded_settings_replace_explicit_ones():
+    resolved = resolve_settings({"port": 27000, "listen": "127.0.0.1", "workloads": False}, environ={})
+    recorded = GatewayContext("dev", resolved, UpOptions(recreate=True)).with_recorded_settings()
+    assert not any(recorded.resolved.is_explicit(key) for key in ("port", "listen"))
+    assert (recorded.settings.port, recorded.settings.workloads) == ("auto", False)
+    assert not recorded.replaces_container
 
 
 def test_preview_of_cluster_steps_opens_no_tunnel(monkeypatch):

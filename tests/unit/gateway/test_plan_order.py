@@ -52,9 +52,18 @@ def test_version_compatibility_is_checked_before_any_change(gateway, made):
     assert "check-upgrade" in before(upgrade_steps(gateway), made)
 
 
-def test_rollback_ignores_missing_push_image(gateway):
+@pytest.mark.parametrize("made", ["replace-old", "ensure-network", "ensure-volume", "ensure-container"])
+def test_ports_are_checked_before_any_change(gateway, made):
+    assert "check-ports" in before(up_steps(gateway), made)
+
+
+def test_ports_are_checked_before_an_upgrade_stops_the_node(gateway):
+    assert "check-ports" in before(upgrade_steps(gateway), "stop-old-node")
+
+
+def test_rollback_ignores_missing_push_image_and_taken_port(gateway):
     back = msgspec.structs.replace(UPGRADE_RECORD, phase="back")
-    assert "check-images" not in {step.name for step in rollback_steps(gateway, back)}
+    assert not {"check-images", "check-ports"} & {step.name for step in rollback_steps(gateway, back)}
 
 
 def test_kubernetes_only_plan_skips_workload_dependencies():

@@ -21,6 +21,7 @@ from holdfast.gateway.node.readiness import (
     read_node_logs as read_node_logs,
 )
 from holdfast.gateway.node.start import (
+    CheckPorts as CheckPorts,
     DisableRestart as DisableRestart,
     EnableRestart as EnableRestart,
     StartContainer as StartContainer,

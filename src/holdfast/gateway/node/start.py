@@ -1,7 +1,8 @@
-"""Steps that start the node's container and set its restart policy.
+"""Steps that check the ports, start the node's container and set its restart policy.
 
-A free port is chosen when the container is created and bound when it starts, so two commands may choose the
-same one. The second to start chooses again, as long as no client can rely on its first choice.
+A taken port is reported before anything is changed. A free port is chosen when the container is created and
+bound when it starts, so two commands may choose the same one. The second to start chooses again, as long as
+no client can rely on its first choice.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from holdfast.containers import (
     start_container,
     unpause_container,
 )
-from holdfast.errors import ContainerEngineError, PortInUseError
+from holdfast.errors import ContainerEngineError, InvalidSettingError, PortInUseError
 from holdfast.gateway.base_steps import GatewayStep
 from holdfast.gateway.node.container import (
     RESTART_ALWAYS,
@@ -29,11 +30,69 @@ from holdfast.retry import Policy, exponential
 from holdfast.workflow import ProbeResult, absent, done, partial
 
 if TYPE_CHECKING:
+    from holdfast.containers import ContainerView
+    from holdfast.gateway.context import GatewayContext
     from holdfast.gateway.spec import GatewaySpec
     from holdfast.workflow import StepContext
 
 _PORT_TAKEN_MESSAGES = ("port is already allocated", "address already in use")
 _MAX_PORT_CHANGES = 20
+
+
+class CheckPorts(GatewayStep):
+    """Check that the host can publish the ports of the gateway, before anything is stopped or removed."""
+
+    name = "check-ports"
+    title = "Ports"
+    needs = ("check-engine",)
+    repeat = "always"
+
+    def run(self, ctx: StepContext) -> None:
+        gateway, spec, container = self.gateway, self.gateway.spec, self.gateway.container()
+        # The running container itself listens on its ports.
+        published = container.ports.values() if container is not None and container.is_running else ()
+        is_new_address = all(address != spec.listen for address, _ in published)
+        if is_new_address and gateway.host.lacks_address(spec.listen):
+            raise InvalidSettingError(
+                f"listen: {spec.listen} is not an address of this machine; nothing was changed",
+                hint="Pass an address of this machine with --listen, or 0.0.0.0 for all of them.",
+            )
+        if spec.port == spec.gateway_port:
+            raise PortInUseError(
+                f"port {spec.port}: the gateway's own API has this port too; nothing was changed",
+                hint="Choose another port: --port N, or the setting gateway_port.",
+            )
+        own = {port for _, port in published}
+        for key, port in _ports_by_setting(spec).items():
+            is_checked = port not in own and not _may_choose_port(gateway, container, key)
+            if is_checked and gateway.host.is_port_taken(port, spec.listen):
+                raise _port_taken_error(key, port, _port_owner(gateway, port), "; nothing was changed")
+        ctx.note(f"{spec.port} and {spec.gateway_port} on {spec.listen}")
+
+
+def _port_taken_error(
+    key: str, port: int, owner: str, consequence: str = "", *, cause: Exception | None = None
+) -> PortInUseError:
+    option = "--port N, or --port auto" if key == "port" else "the setting gateway_port"
+    return PortInUseError(
+        f"port {port}: already in use by {owner}{consequence}",
+        hint=f"Stop that program, or choose another port: {option}.",
+        cause=cause,
+    )
+
+
+def _port_owner(gateway: GatewayContext, port: int) -> str:
+    return port_owner(gateway.engine, port) if gateway.engine.is_local else "another program"
+
+
+def _may_choose_port(gateway: GatewayContext, container: ContainerView | None, key: str) -> bool:
+    """Whether a port is automatic, and either still unknown to clients or explicitly `auto`."""
+    is_unknown = gateway.metadata is None and (container is None or container.never_started)
+    return getattr(gateway.settings, key) == "auto" and (is_unknown or gateway.resolved.is_explicit(key))
+
+
+def _ports_by_setting(spec: GatewaySpec) -> dict[str, int]:
+    return {"port": spec.port, "gateway_port": spec.gateway_port}
 
 
 class _RestartPolicyStep(GatewayStep):
@@ -107,15 +166,11 @@ class StartContainer(GatewayStep):
                 return
             spec = self.gateway.published_spec()
             taken = conflicting_ports(str(error), spec)
-            port, engine = next(iter(taken.values())), self.gateway.engine
-            owner = port_owner(engine, port) if engine.is_local else "another program"
-            message = f"port {port} is already in use by {owner}"
+            key, port = next(iter(taken.items()))
+            conflict = _port_taken_error(key, port, _port_owner(self.gateway, port), cause=error)
             if not self._may_change_ports(taken):
-                option = "--port N, or --port auto" if "port" in taken else "the setting gateway_port"
-                raise PortInUseError(
-                    message, hint=f"Stop that program, or choose another port: {option}.", cause=error
-                ) from error
-            ctx.progress(f"{message}; choosing another")
+                raise conflict
+            ctx.progress(f"{conflict.message}; choosing another")
             self._change_ports(ctx, spec, taken)
         raise PortInUseError(
             f"gateway {self.gateway.name}: other programs took {_MAX_PORT_CHANGES} free ports in a row",
@@ -133,17 +188,11 @@ class StartContainer(GatewayStep):
         return None
 
     def _may_change_ports(self, taken: dict[str, int]) -> bool:
-        """Whether the ports are automatic, and either still unknown to clients or explicitly `auto`."""
-        gateway = self.gateway
-        container = gateway.container()
+        container = self.gateway.container()
         # During an upgrade the ports stay: a rollback restores the parked container with the old ones.
-        if container is None or gateway.parked_container() is not None:
+        if container is None or self.gateway.parked_container() is not None:
             return False
-        is_unknown = gateway.metadata is None and container.never_started
-        return all(
-            getattr(gateway.settings, key) == "auto" and (is_unknown or gateway.resolved.is_explicit(key))
-            for key in taken
-        )
+        return all(_may_choose_port(self.gateway, container, key) for key in taken)
 
     def _change_ports(self, ctx: StepContext, spec: GatewaySpec, taken: dict[str, int]) -> None:
         """Recreate the container with other ports; its data is on the volume."""
@@ -160,5 +209,5 @@ class StartContainer(GatewayStep):
 def conflicting_ports(message: str, spec: GatewaySpec) -> dict[str, int]:
     """The gateway's ports that an engine error names, by setting; the API's if it names none."""
     named = {int(number) for number in re.findall(r":(\d{1,5})\b", message)}
-    ports = {"port": spec.port, "gateway_port": spec.gateway_port}
+    ports = _ports_by_setting(spec)
     return {key: port for key, port in ports.items() if port in named} or {"port": spec.port}

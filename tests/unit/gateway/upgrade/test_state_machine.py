@@ -52,6 +52,7 @@ def container(**more):
         "is_running": True,
         "state": "running",
         "started_at": "2026-01-01T00:00:00Z",
+        "never_started": False,
         "restart_policy": "always",
         "image_id": "sha256:1",
         "labels": {},

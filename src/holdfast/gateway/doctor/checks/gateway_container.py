@@ -113,8 +113,9 @@ def check_ports(facts: GatewayFacts) -> Iterator[Finding]:
     container = facts.container
     if container is None or container.is_running:
         return
-    for _, port in container.ports.values():
-        if facts.gateway.host.is_port_taken(port):
+    spec = facts.gateway.spec  # the ports that `up` would use: the engine may have rejected the container's
+    for port in (spec.port, spec.gateway_port):
+        if facts.gateway.host.is_port_taken(port, spec.listen):
             owner = port_owner(facts.engine, port) if facts.engine.is_local else "another program"
             cause = f"The gateway's port is in use by {owner}."
             repair = f"Stop that program, or choose another port: holdfast up {facts.name} --port auto"
