@@ -311,7 +311,7 @@ def test_hint_for_interrupted_download_names_unreadable_files(sandbox_gateway, s
     printed = sandbox("cp", "a:hidden", str(tmp_path)).stderr.decode()
     command, *_ = hint_commands(
         printed,
-        "Run `{} >/dev/null` to list files that the sandbox's user cannot read. If there are none: {}{}",
+        "If the connection works, run `{} >/dev/null` to list files that the sandbox's user cannot read.",
     )
     ended = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m holdfast.cli {command.partition(' ')[2]}"],

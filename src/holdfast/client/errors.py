@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from holdfast.client.transport import GatewayEndpoint
 
+# OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
+_VALIDITY_CODES = (9, 10)
 _NOT_FOUND, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR, _BAD_GATEWAY = 404, 409, 429, 500, 502
 _UNAUTHORIZED = (401, 403)
 _INVALID_REQUEST = (400, 413, 422)
@@ -83,6 +85,8 @@ def error_from_exception(error: Exception, endpoint: GatewayEndpoint) -> Holdfas
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
     if isinstance(cause, ssl.CertificateError):
         reason = getattr(cause, "verify_message", None) or str(cause)
+        if getattr(cause, "verify_code", None) in _VALIDITY_CODES:
+            return _validity_error(endpoint, reason, error)
         message = f"{endpoint.url}: not the certificate of gateway {endpoint.gateway}: {reason}"
         return ApiRefusedError(message, hint=hint, cause=error)
     if is_tls_alert(error):
@@ -94,14 +98,30 @@ def error_from_exception(error: Exception, endpoint: GatewayEndpoint) -> Holdfas
     return ResponseLostError(message, hint=hint, cause=error)
 
 
+def _validity_error(endpoint: GatewayEndpoint, reason: str, error: Exception) -> ApiRefusedError:
+    """The error for a certificate that is expired or not valid yet, perhaps only by a wrong clock."""
+    from datetime import UTC, datetime
+
+    hint = _gateway_hint(endpoint)
+    return ApiRefusedError(
+        f"{endpoint.url}: the certificate of gateway {endpoint.gateway} is not valid by this machine's clock "
+        f"({datetime.now(UTC):%Y-%m-%d %H:%M} UTC): {reason}",
+        hint=f"Correct the clock of this machine if it is wrong. Otherwise {hint[0].lower()}{hint[1:]}",
+        cause=error,
+    )
+
+
 def interrupted_download_error(error: ResponseLostError, sandbox: str, path: str) -> ResponseLostError:
-    """Translate the end of a started download: `tar` in the sandbox fails this way on unreadable files."""
+    """Translate the end of a started download: a lost connection, or a `tar` that cannot read a file."""
     # Redirect locally: `tar` does not read files if its archive is /dev/null.
     command = shlex.join(["holdfast", "sandbox", "exec", sandbox, "--", "tar", "-cf", "-", path])
+    unreadable = (
+        f"If the connection works, run `{command} >/dev/null` to list files that the sandbox's user "
+        "cannot read."
+    )
     return ResponseLostError(
         f"download of {path} from sandbox {sandbox}: interrupted: {error.message}",
-        hint=f"Run `{command} >/dev/null` to list files that the sandbox's user cannot read. "
-        f"If there are none: {error.hint[:1].lower()}{error.hint[1:]}",
+        hint=f"{error.hint} {unreadable}",
     )
 
 

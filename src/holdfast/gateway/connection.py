@@ -164,7 +164,12 @@ class WaitApiReady(GatewayStep):
         # Read in each attempt: a retry that reopens the tunnel may write another local port into the file.
         content = self.gateway.files.kubeconfig.read_bytes()
         credentials = kubeconfig.parse_credentials(content, self.gateway.name)
-        kubernetes_get(self.gateway, "/readyz", credentials)
+        try:
+            kubernetes_get(self.gateway, "/readyz", credentials)
+        except ApiUnreachableError:
+            if (tunnel := self.gateway.host.tunnel) is not None:
+                tunnel.check_forwarding_allowed()
+            raise
         ctx.note(credentials.server)
 
 

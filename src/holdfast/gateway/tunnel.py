@@ -14,7 +14,7 @@ import msgspec
 from holdfast import home
 from holdfast.api import format_timestamp
 from holdfast.containers import free_port, is_port_taken
-from holdfast.errors import HostUnreachableError, PortInUseError
+from holdfast.errors import HostAccessError, HostUnreachableError, PortInUseError
 from holdfast.gateway.registry import known_gateways
 from holdfast.gateway.spec import LOOPBACK, connect_address
 from holdfast.remote import DEFAULT_SSH_TIMEOUTS, ControlMaster, SshTimeouts
@@ -112,6 +112,16 @@ class Tunnel:
             self.was_reopened = self.was_reopened or (self.seen_open and had_exited)
             self.seen_open = True
         return True
+
+    def check_forwarding_allowed(self) -> None:
+        """Raise HostAccessError if sshd refused to open the remote end of a forwarded port."""
+        # ssh accepts each local connection and asks sshd afterwards, so only its log has the refusal.
+        if "prohibited" in self.control_master.read_log():
+            self.close()  # sshd reads its configuration for new connections only
+            raise HostAccessError(
+                f"tunnel to {self.target}: sshd does not allow to forward ports",
+                hint="Enable AllowTcpForwarding in the sshd_config of that host, then rerun the command.",
+            )
 
     def close(self) -> None:
         """Close the tunnel and keep its local ports recorded."""

@@ -143,16 +143,23 @@ class SshContainerEngine(ContainerEngine):
 
     @cached_property
     def _docker_client(self) -> Any:
-        socket_address = self.host.forward_engine_socket()
+        socket_address, master = self.host.forward_engine_socket(), self.host.control_master
+        earlier_log = master.read_log()
         try:
             return _docker_api_client(self.address, socket_address, self._timeout)
-        except ContainerEngineUnreachableError as error:
-            if "prohibited" in self.host.control_master.read_log():
-                raise HostAccessError(
-                    f"{self.host.target}: sshd does not allow forwarding to the engine's socket",
-                    hint="Enable AllowStreamLocalForwarding and AllowTcpForwarding in its sshd_config.",
-                ) from error
-            raise
+        except (ContainerEngineError, ContainerEngineUnreachableError):
+            # ssh accepts each local connection, and closes it when the host refuses to open the other end.
+            # Only its log says so, in the same words for sshd's configuration and for a dead engine.
+            if "open failed" not in master.read_log().removeprefix(earlier_log):
+                raise
+        # sshd reads its configuration for new connections only.
+        master.close()
+        raise HostAccessError(
+            f"{self.host.target}: the engine's socket cannot be opened: no engine listens on it, or sshd "
+            "does not allow to forward it",
+            hint="On that host, start Docker (`sudo systemctl start docker`), and enable "
+            "AllowStreamLocalForwarding and AllowTcpForwarding in its sshd_config.",
+        )
 
 
 def connect_over_ssh(

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.errors import LockedError, LockLostError, TemporaryError
+from holdfast.errors import LockedError, LockLostError, TemporaryError, ToolNotFoundError
 from holdfast.retry import Policy, constant
 from holdfast.workflow import LockHolder, locked_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXIT_CODE_LOCKED = 4
+EXIT_CODE_LOCKED, _EXIT_CODE_MISSING_TOOL = 4, 5
 # Interval of the holder's heartbeats, and the silence after which the host releases the lock.
 HEARTBEAT_SECONDS, HEARTBEAT_TIMEOUT_SECONDS = 10.0, 60.0
 
@@ -65,6 +65,7 @@ class RemoteLock:
 
         Raises:
             LockedError: another run holds the lock.
+            ToolNotFoundError: the host lacks a program.
             TemporaryError: the command failed on the host.
         """
         if self._process is not None:
@@ -90,9 +91,13 @@ class RemoteLock:
             # holder as in the attempt before.
             self._holder_is_dead = self._holder_is_dead if current is None else not current.is_alive()
             raise locked_error(current, self._display_name())
+        if code == _EXIT_CODE_MISSING_TOOL:
+            raise ToolNotFoundError(
+                f"{self._display_name()}: the lock cannot be taken: {output}",
+                hint="Install util-linux (flock) and coreutils (stat, timeout) on that host.",
+            )
         raise TemporaryError(
-            f"{self._display_name()}: the lock cannot be taken: exit code {code}, output {output!r}",
-            hint="Install `flock` (util-linux) and `timeout` on that host, then rerun the same command.",
+            f"{self._display_name()}: the lock cannot be taken: exit code {code}, output {output!r}"
         )
 
     def _is_release_expected(self, error: Exception) -> bool:
@@ -222,7 +227,8 @@ def _lock_script(path: str, holder: str) -> str:
         '[ -L "$f" ] && { echo "$f is a link"; exit 1; }; '
         '[ -f "$f" ] || { echo "$f cannot be created"; exit 1; }; '
         'exec 9<"$f" || exit 1; '
-        "{ command -v flock && command -v timeout; } >/dev/null || { echo no flock or no timeout; exit 1; }; "
+        "for tool in flock stat timeout; do command -v $tool >/dev/null || "
+        f'{{ echo "$tool is not installed"; exit {_EXIT_CODE_MISSING_TOOL}; }}; done; '
         f"flock -n -E {EXIT_CODE_LOCKED} 9 || exit $?; "
         'i=$(stat -c %d:%i "$f") && [ "$i" = "$(stat -Lc %d:%i /proc/self/fd/9)" ] || '
         '{ echo "$f was replaced"; exit 1; }; '

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import ssl
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from tests.unit.client.conftest import open_transport
 
 from holdfast.api import SandboxView
 from holdfast.client import AsyncSandbox, AsyncSandboxes, Sandbox, Sandboxes
+from holdfast.client.errors import error_from_exception
 from holdfast.errors import (
     ApiRefusedError,
     ApiRequestRejectedError,
@@ -134,6 +136,16 @@ def test_untrusted_server_is_rejected(fake_server):
     with pytest.raises(ApiRefusedError, match="not the certificate of gateway"):
         ask(fake_server, get, ca=EphemeralCA().certificate)
     assert fake_server.seen == []
+
+
+@pytest.mark.parametrize("code", [9, 10])
+def test_certificate_outside_its_validity_names_the_clock(fake_server, code):
+    invalid = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    invalid.verify_code, invalid.verify_message = code, "certificate is not yet valid"
+    error = error_from_exception(invalid, fake_server.access())
+    assert isinstance(error, ApiRefusedError)
+    assert "is not valid by this machine's clock" in error.message
+    assert error.hint.startswith("Correct the clock of this machine if it is wrong. Otherwise run `holdfast")
 
 
 def test_foreign_client_certificate_is_rejected_permanently(fake_server):

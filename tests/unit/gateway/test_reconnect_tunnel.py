@@ -7,6 +7,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+from tests.support.stubs import stub
 
 from holdfast.errors import (
     ApiUnreachableError,
@@ -17,7 +18,7 @@ from holdfast.errors import (
     WaitTimeoutError,
 )
 from holdfast.events import EventBus, RetryScheduled
-from holdfast.gateway import commands, reconnect
+from holdfast.gateway import commands, connection, reconnect
 from holdfast.gateway.base_steps import ClusterStep
 from holdfast.gateway.connection import WaitApiReady
 from holdfast.gateway.pv_migration.stale_nodes import NodesStep
@@ -28,7 +29,7 @@ from holdfast.gateway.upgrade import state_machine
 from holdfast.remote import HEARTBEAT_TIMEOUT_SECONDS, RemoteLock, parse_target
 from holdfast.remote.control_master import MAX_SILENCE_SECONDS
 from holdfast.retry import Policy, constant
-from holdfast.workflow import Step
+from holdfast.workflow import Step, Workflow
 
 needs_flock = pytest.mark.skipif(shutil.which("flock") is None, reason="needs flock of util-linux")
 ATTEMPTS = Settings().attempts.engine_call
@@ -41,7 +42,12 @@ class TunnelHost:
 
     def __init__(self, folder):
         self.path = folder / "far.lock"
-        self.tunnel = SimpleNamespace(seen_open=True, was_reopened=False, has_exited=lambda: True)
+        self.tunnel = SimpleNamespace(
+            seen_open=True,
+            was_reopened=False,
+            has_exited=lambda: True,
+            check_forwarding_allowed=lambda: None,
+        )
 
     def lock(self, _name):
         return RemoteLock(str(self.path))
@@ -216,3 +222,34 @@ def test_tunnel_knows_whether_this_command_opened_it(monkeypatch, tmp_path):
     assert tunnel.seen_open, "the tunnel was lost"
     tunnel.close()
     assert not tunnel.seen_open, "the tunnel was closed"
+
+
+def test_refused_port_forwarding_needs_a_person_and_closes_the_tunnel(monkeypatch, tmp_path):
+    """A rerun needs a new connection, because sshd reads its configuration for new connections only."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    tunnel, closed = Tunnel("x", parse_target("me@far")), []
+    log = "channel 1: open failed: administratively prohibited: open failed"
+    monkeypatch.setattr(tunnel.control_master, "read_log", lambda: log)
+    monkeypatch.setattr(tunnel.control_master, "close", lambda: closed.append(True))
+    with pytest.raises(HostAccessError, match="me@far: sshd does not allow to forward ports") as raised:
+        tunnel.check_forwarding_allowed()
+    assert (raised.value.exit_code, closed) == (3, [True])
+    assert "AllowTcpForwarding" in raised.value.hint
+
+
+def test_refused_port_forwarding_ends_the_wait_for_the_api(monkeypatch, gateway, tmp_path):
+    def refuse():
+        raise HostAccessError("refused")
+
+    def not_answering(*_):
+        raise ApiUnreachableError("connection closed")
+
+    gateway.host.tunnel.check_forwarding_allowed = refuse
+    gateway.files.kubeconfig = tmp_path / "kubeconfig"
+    gateway.files.kubeconfig.touch()
+    stub(monkeypatch, connection, "kubernetes_get", not_answering)
+    stub(monkeypatch, connection.kubeconfig, "parse_credentials", lambda *_: None)
+    step = WaitApiReady(gateway)
+    step.needs = ()
+    with pytest.raises(HostAccessError, match="refused"):
+        Workflow("up", [step]).run()

@@ -1,10 +1,15 @@
 """`connect`: errors of an engine that does not answer. `copy_image`: verification of the copy."""
 
+import socket
+import threading
+from types import SimpleNamespace
+
 import pytest
 
-from holdfast.containers import ContainerEngine
+from holdfast.containers import ContainerEngine, is_transient
 from holdfast.containers.client import EngineEndpoint
-from holdfast.errors import ContainerEngineError, ContainerEngineUnreachableError
+from holdfast.errors import ContainerEngineError, ContainerEngineUnreachableError, HostAccessError
+from holdfast.remote import connect_over_ssh, parse_target
 from holdfast.remote.container_engine import connect, copy_image
 
 
@@ -30,6 +35,57 @@ def test_malformed_docker_host_is_an_error_without_traceback(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "carrier-pigeon://loft")
     with pytest.raises(ContainerEngineUnreachableError):
         connect()
+
+
+@pytest.fixture
+def forwarded_socket(tmp_path):
+    """The local end of a forwarded socket: ssh accepts each connection and then closes it."""
+    path = tmp_path / "engine.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def close_connections():
+            while True:
+                try:
+                    listener.accept()[0].close()
+                except OSError:
+                    return
+
+        threading.Thread(target=close_connections, daemon=True).start()
+        yield f"unix://{path}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def host_with_log(address, *logs):
+    """A fake ssh host whose connection writes these logs, one after the other."""
+    remaining, closed = list(logs), []
+    master = SimpleNamespace(read_log=lambda: remaining.pop(0), close=lambda: closed.append(True))
+    target = parse_target("me@far")
+    return SimpleNamespace(
+        target=target, control_master=master, closed=closed, forward_engine_socket=lambda: address
+    )
+
+
+REFUSED = "channel 1: open failed: connect failed: open failed\n"
+
+
+def test_refused_engine_socket_needs_a_person_and_a_new_connection(forwarded_socket):
+    host = host_with_log(forwarded_socket, "banner\n", f"banner\n{REFUSED}")
+    with pytest.raises(HostAccessError, match="me@far: the engine's socket cannot be opened") as raised:
+        connect_over_ssh(host, timeout=5)
+    assert raised.value.exit_code == 3
+    for word in ("AllowStreamLocalForwarding", "AllowTcpForwarding", "systemctl start docker"):
+        assert word in raised.value.hint
+    assert host.closed == [True]
+    assert not is_transient(raised.value)
+
+
+def test_cut_connection_is_temporary_after_an_earlier_refusal(forwarded_socket):
+    host = host_with_log(forwarded_socket, REFUSED, REFUSED)
+    with pytest.raises(ContainerEngineError, match="was cut"):
+        connect_over_ssh(host, timeout=5)
+    assert host.closed == []
 
 
 class FakeDockerClient:

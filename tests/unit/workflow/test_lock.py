@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.errors import LockedError, LockLostError, StoreError, TemporaryError
+from holdfast.errors import LockedError, LockLostError, StoreError, TemporaryError, ToolNotFoundError
 from holdfast.remote import RemoteLock
 from holdfast.workflow import FileLock, LockHolder, process_start_ticks
 
@@ -366,6 +366,19 @@ def test_symlink_swapped_in_during_acquire_is_rejected(tmp_path, monkeypatch):
     with pytest.raises(TemporaryError, match="was replaced"):
         RemoteLock(str(path)).acquire(LockHolder.current_process())
     assert (tmp_path / "lock.old").read_bytes() == b""
+
+
+@needs_flock
+@pytest.mark.parametrize("missing", ["flock", "stat", "timeout"])
+def test_missing_program_on_the_host_is_named(tmp_path, monkeypatch, missing):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in {"sh", "flock", "stat", "timeout"} - {missing}:
+        (programs / name).symlink_to(shutil.which(name))
+    monkeypatch.setenv("PATH", str(programs))
+    with pytest.raises(ToolNotFoundError, match=f"cannot be taken: {missing} is not installed") as raised:
+        RemoteLock(str(tmp_path / "lock")).acquire(LockHolder.current_process())
+    assert raised.value.exit_code == 3
 
 
 def test_pipe_or_symlink_as_lock_file_has_no_holder(tmp_path):
