@@ -73,6 +73,11 @@ class ContainerEngine:
         """The architecture in the terms of image manifests (amd64, arm64)."""
         return str(self._version.get("Arch", ""))
 
+    def check_answers(self) -> None:
+        """Raise unless the engine answers."""
+        with translate_errors("reaching the container engine", self.address):
+            self.client.ping()
+
     def facts(self) -> EngineFacts:
         """Return the engine's properties.
 

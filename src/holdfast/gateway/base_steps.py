@@ -6,10 +6,13 @@ would multiply those attempts, so it has none. Its calls to the container engine
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.containers import is_transient
 from holdfast.errors import (
+    ContainerEngineError,
+    ContainerEngineUnreachableError,
     DiskFullError,
     HoldfastError,
     NodeConfigurationError,
@@ -25,6 +28,7 @@ from holdfast.workflow import Step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.events import RetryScheduled
     from holdfast.gateway.context import GatewayContext
     from holdfast.kube import Objects
     from holdfast.retry import Deadline
@@ -49,6 +53,39 @@ def is_retryable_engine_error(error: Exception) -> bool:
 
 ENGINE_CALL_POLICY = Policy(attempts=4, backoff=exponential(0.2, cap=5), retry_on=is_retryable_engine_error)
 CLUSTER_CALL_POLICY = Policy(attempts=4, backoff=exponential(0.2, cap=10.0))
+_RESTART_BACKOFF = exponential(0.2, cap=2.0)
+
+
+def survive_engine_restart(policy: Policy, gateway: GatewayContext) -> Policy:
+    """Return the policy with a wait before each retry until the container engine answers again.
+
+    Without effect until the engine has answered in this command: a missing engine fails fast.
+    """
+    given_up = threading.Event()
+
+    def is_restarting(error: Exception) -> bool:
+        is_lost = isinstance(error, ContainerEngineUnreachableError) and not given_up.is_set()
+        return is_lost and gateway.has_engine_answered
+
+    def wait_until_engine_answers(_event: RetryScheduled) -> None:
+        if not gateway.has_engine_answered or given_up.is_set():
+            return
+        wait = Policy(
+            attempts=None,
+            deadline=gateway.settings.timeouts.engine_restart,
+            backoff=_RESTART_BACKOFF,
+            retry_on=(ContainerEngineError, ContainerEngineUnreachableError),
+            stop=gateway.stop,
+        )
+        try:
+            wait.call(gateway.engine.check_answers)
+        except HoldfastError:
+            given_up.set()  # the next attempt reports the engine's error
+
+    return policy.replace(
+        retry_on=lambda error: is_restarting(error) or policy.is_retryable(error),
+        on_retry=wait_until_engine_answers,
+    )
 
 
 class GatewayStep(Step):
@@ -64,7 +101,7 @@ class GatewayStep(Step):
         if self.policy is not None and self.policy.attempts is not None:
             # Set on the instance: another gateway in the same process may have other settings.
             attempts = getattr(gateway.settings.attempts, self.attempts_setting)
-            self.policy = self.policy.replace(attempts=attempts)
+            self.policy = survive_engine_restart(self.policy.replace(attempts=attempts), gateway)
 
 
 class ClusterStep(GatewayStep):
@@ -82,7 +119,8 @@ class ClusterStep(GatewayStep):
         """Call the container engine, with retries."""
         # One attempt in a preview: it reports an engine that does not answer instead of waiting for it.
         attempts = 1 if ctx.is_preview else self.gateway.settings.attempts.engine_call
-        return ctx.retry(ENGINE_CALL_POLICY.replace(attempts=attempts)).call(call)
+        policy = survive_engine_restart(ENGINE_CALL_POLICY.replace(attempts=attempts), self.gateway)
+        return ctx.retry(policy).call(call)
 
     def objects(self, ctx: StepContext) -> Objects:
         """The objects of the cluster; retries are reported by this step and end on Ctrl-C."""

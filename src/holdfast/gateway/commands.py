@@ -13,6 +13,7 @@ import msgspec
 from holdfast import home
 from holdfast.errors import (
     ContainerEngineError,
+    ContainerEngineUnreachableError,
     ContainerEngineUnsupportedError,
     GatewayNotFoundError,
     HoldfastError,
@@ -21,7 +22,7 @@ from holdfast.errors import (
     PortInUseError,
 )
 from holdfast.events import EventBus
-from holdfast.gateway.base_steps import ENGINE_CALL_POLICY
+from holdfast.gateway.base_steps import ENGINE_CALL_POLICY, survive_engine_restart
 from holdfast.gateway.connection import refresh_kubeconfig
 from holdfast.gateway.context import GatewayContext
 from holdfast.gateway.image_push import check_gateway_running
@@ -201,7 +202,8 @@ def status(name: str) -> GatewayStatus:
 
 def _engine_call(gateway: GatewayContext, call: Callable[[GatewayContext], T]) -> T:
     """Call the container engine outside of a run, with the retries of a step."""
-    return ENGINE_CALL_POLICY.replace(attempts=gateway.settings.attempts.engine_call).call(call, gateway)
+    policy = ENGINE_CALL_POLICY.replace(attempts=gateway.settings.attempts.engine_call)
+    return survive_engine_restart(policy, gateway).call(call, gateway)
 
 
 def _check_exists(gateway: GatewayContext, *, hint: str) -> None:
@@ -212,7 +214,9 @@ def _check_exists(gateway: GatewayContext, *, hint: str) -> None:
 
 def _is_retryable(error: Exception) -> bool:
     """Whether a probe may succeed next time; never after the lock was lost."""
-    return isinstance(error, TRANSIENT) and not isinstance(error, LockLostError)
+    # The engine has answered before the first probe, so it restarts.
+    is_transient = isinstance(error, (*TRANSIENT, ContainerEngineUnreachableError))
+    return is_transient and not isinstance(error, LockLostError)
 
 
 def _run_upgrade(requested: GatewayContext, bus: EventBus, *, command: str) -> GatewayResult:
@@ -255,7 +259,12 @@ def _run_workflow(
     lock = gateway.host.lock(gateway.name)
     try:
         return workflow.run(
-            store=SQLiteStore(gateway.files.state), lock=lock, bus=bus, command=command, subject=gateway.name
+            store=SQLiteStore(gateway.files.state),
+            lock=lock,
+            bus=bus,
+            command=command,
+            subject=gateway.name,
+            stop=gateway.stop,
         )
     except HoldfastError as error:
         # Only now: a remote lock knows after its release whether its session was lost.

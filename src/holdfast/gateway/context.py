@@ -7,6 +7,7 @@ is immutable: steps pass values to each other as step results.
 from __future__ import annotations
 
 import math
+import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -86,6 +87,8 @@ class GatewayContext:
         self.files: Final = GatewayFiles(name)
         self.object_name: Final = object_name(name)
         self.node_name: Final = node_name(name)
+        # Set by Ctrl-C during the run of the command.
+        self.stop: Final = threading.Event()
 
     @property
     def settings(self) -> Settings:
@@ -110,6 +113,11 @@ class GatewayContext:
         if self.metadata is not None:
             check_same_engine(engine, self.metadata, self.files.metadata)
         return engine
+
+    @property
+    def has_engine_answered(self) -> bool:
+        """Whether the container engine has answered in this command: if it does not now, it may restart."""
+        return "engine" in self.__dict__
 
     @cached_property
     def local_engine(self) -> ContainerEngine:

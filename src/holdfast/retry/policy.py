@@ -95,6 +95,12 @@ class Policy:
         """Copy the policy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
+    def is_retryable(self, error: Exception) -> bool | None:
+        """Whether a call is retried after this error, as long as attempts and time are left."""
+        if isinstance(self.retry_on, type | tuple):
+            return isinstance(error, self.retry_on)
+        return self.retry_on(error)
+
     def call(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call `fn` under this policy."""
         from holdfast.retry.runner import is_async, wrap_sync

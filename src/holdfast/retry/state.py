@@ -250,11 +250,8 @@ class CallState:
         return error
 
     def _is_retryable(self, error: Exception) -> bool | None:
-        retry_on = self.policy.retry_on
-        if isinstance(retry_on, type | tuple):
-            return isinstance(error, retry_on)
         try:
-            return retry_on(error)
+            return self.policy.is_retryable(error)
         except Exception as broken:
             raise InvalidArgumentError(
                 "retry_on", f"the predicate raised {type(broken).__name__} for {type(error).__name__}"

@@ -138,7 +138,7 @@ class StepInspector:
         Raises:
             StepStateUnknownError: the state stayed unknown.
         """
-        from holdfast.retry import TRANSIENT, Policy, exponential
+        from holdfast.retry import Policy, exponential
 
         def probe() -> ProbeResult | None:
             probe_result = self.probe(task)
@@ -150,9 +150,11 @@ class StepInspector:
 
         try:
             return probe()
-        except TRANSIENT:
-            default = Policy(attempts=None, deadline=30.0, backoff=exponential(0.2, cap=5.0))
-            return task.context.retry(policy or default).call(probe)
+        except Exception as error:
+            policy = policy or Policy(attempts=None, deadline=30.0, backoff=exponential(0.2, cap=5.0))
+            if not policy.is_retryable(error):
+                raise
+            return task.context.retry(policy).call(probe)
 
     def decide(self, task: StepTask, probe_result: ProbeResult | None) -> StepDecision:
         """Decide whether to skip or run a step."""

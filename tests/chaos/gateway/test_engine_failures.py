@@ -42,7 +42,7 @@ def absent_gateway(engine, tmp_path_factory):
     command = HoldfastCli(
         home, prefix=engine.prefix, DOCKER_HOST=engine.socket, HOLDFAST_WORKLOADS="false",
         # As long as this a command waits for an engine that does not come back before it has ended.
-        HOLDFAST_TIMEOUTS_HEALTH="120",
+        HOLDFAST_TIMEOUTS_HEALTH="120", HOLDFAST_TIMEOUTS_ENGINE_RESTART="5",
     )  # fmt: skip
     gateway = TestGateway("trouble", command)
     yield gateway

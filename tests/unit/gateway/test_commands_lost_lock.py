@@ -4,6 +4,7 @@ The locks are real, and so are their ended sessions; the engine is a fake.
 """
 
 import shutil
+import threading
 import time
 from types import SimpleNamespace
 
@@ -127,6 +128,7 @@ def gateway(tmp_path):
     return SimpleNamespace(
         name="dev",
         object_name="holdfast-dev",
+        stop=threading.Event(),
         host=FakeRemoteHost(tmp_path),
         files=SimpleNamespace(state=tmp_path / "state" / "runs.db"),
         settings=Settings(),

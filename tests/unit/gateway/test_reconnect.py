@@ -71,7 +71,9 @@ class Command:
 
     def gateway(self):
         files = SimpleNamespace(state=self.folder / "state" / "runs.db")
-        return SimpleNamespace(name="dev", host=self.host, files=files, settings=self.settings)
+        return SimpleNamespace(
+            name="dev", host=self.host, files=files, settings=self.settings, stop=threading.Event()
+        )
 
     def do(self, gateway, bus):
         steps = [

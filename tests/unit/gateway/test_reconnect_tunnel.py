@@ -4,6 +4,7 @@ e2e/test_remote_gateway.py tests the same with a real host.
 """
 
 import shutil
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -56,7 +57,9 @@ class TunnelHost:
 @pytest.fixture
 def gateway(tmp_path):
     files = SimpleNamespace(state=tmp_path / "state" / "runs.db")
-    return SimpleNamespace(name="dev", host=TunnelHost(tmp_path), files=files, settings=Settings())
+    return SimpleNamespace(
+        name="dev", host=TunnelHost(tmp_path), files=files, settings=Settings(), stop=threading.Event()
+    )
 
 
 def set_tunnel_results(monkeypatch, module, *results):

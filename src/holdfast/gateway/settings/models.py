@@ -251,6 +251,9 @@ class TimeoutSettings(msgspec.Struct, frozen=True, kw_only=True):
     probe: Annotated[float, SECONDS("smoke-test pod has written its workspace")] = 120.0
     stop: Annotated[float, SECONDS("grace period before a stopping node is killed")] = 30.0
     engine: Annotated[float, SECONDS("one call to the container engine")] = 60.0
+    engine_restart: Annotated[
+        float, SECONDS("container engine that restarts during a command answers again")
+    ] = 60.0
     image: Annotated[float, SECONDS("container engine sends nothing while it saves or loads an image")] = (
         900.0
     )
