@@ -21,10 +21,10 @@ from holdfast.errors import (
     OperationCancelledError,
     PortInUseError,
 )
-from holdfast.events import EventBus
+from holdfast.events import EventBus, StepFinished, StepSkipped
 from holdfast.gateway.base_steps import ENGINE_CALL_POLICY, survive_engine_restart
 from holdfast.gateway.connection import refresh_kubeconfig
-from holdfast.gateway.context import GatewayContext
+from holdfast.gateway.context import GatewayContext, UpOptions
 from holdfast.gateway.image_push import check_gateway_running
 from holdfast.gateway.node import StartContainer
 from holdfast.gateway.plan import destroy_steps, push_steps, stop_steps, up_steps
@@ -32,6 +32,7 @@ from holdfast.gateway.reconnect import as_connection_cut, run_with_reconnect
 from holdfast.gateway.registry import has_local_files
 from holdfast.gateway.status import GatewayStatus, get_status
 from holdfast.gateway.tunnel import recorded_host
+from holdfast.gateway.teardown import REPLACE_OLD
 from holdfast.gateway.upgrade import state_machine
 from holdfast.retry import TRANSIENT, Policy, exponential
 from holdfast.workflow import SQLiteStore, Workflow
@@ -39,7 +40,7 @@ from holdfast.workflow import SQLiteStore, Workflow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from holdfast.gateway.context import UpOptions
+    from holdfast.events import Event
     from holdfast.gateway.settings import ResolvedSettings
     from holdfast.workflow import Plan, RunResult, Step
 
@@ -65,12 +66,23 @@ def up(
     name: str, bus: EventBus, *, resolved: ResolvedSettings | None = None, options: UpOptions | None = None
 ) -> GatewayResult:
     """Create, resume or repair a gateway; upgrades it if the settings name another image."""
+    requested, ended_steps = options or UpOptions(), set[str]()
+    flag = " --wipe" if requested.wipe else " --recreate" if requested.recreate else ""
+
+    def record_step(event: Event) -> None:
+        if isinstance(event, StepFinished | StepSkipped):
+            ended_steps.add(event.step)
+
+    def create_context() -> GatewayContext:
+        # Once per command: when it reconnects, another user may have brought the gateway up meanwhile.
+        is_replaced = REPLACE_OLD in ended_steps
+        remaining = UpOptions(remote=requested.remote) if is_replaced else requested
+        return GatewayContext(name, resolved, remaining)
 
     def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
-        flag = " --wipe" if gateway.options.wipe else " --recreate" if gateway.options.recreate else ""
-        return _run_up(f"up{flag}", gateway, bus)
+        return _run_up(f"up{flag}", gateway, EventBus(bus.emit, record_step))
 
-    return run_with_reconnect(lambda: GatewayContext(name, resolved, options), run, bus)
+    return run_with_reconnect(create_context, run, bus)
 
 
 def plan_up(name: str, *, resolved: ResolvedSettings | None = None, options: UpOptions | None = None) -> Plan:
