@@ -20,7 +20,8 @@ def status(ctx: click.Context, name: str | None) -> None:
     fields = [
         ("gateway", current.name), ("state", current.state), ("problem", current.problem),
         ("node", current.node), ("host", current.remote), ("tunnel", current.tunnel),
-        ("server", current.server), ("kubernetes", current.kubernetes), ("image", current.image),
+        ("server", current.server), ("api", current.api), ("kubernetes", current.kubernetes),
+        ("image", current.image),
         ("container", current.container), ("since", current.since[:19].replace("T", " ")),
         ("data", "on its volume" if current.data else "none"), ("kubeconfig", current.kubeconfig),
         ("context", current.context if current.kubeconfig else ""),

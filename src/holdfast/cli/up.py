@@ -77,6 +77,7 @@ def up(  # noqa: PLR0913 (one for each option)
     lines = [
         f"Gateway {result.name} is ready at {result.server}.{changed}",
         f"kubectl --kubeconfig {result.kubeconfig} get nodes",
+        *result.notes,
     ]
     active = gateway.active_gateway()
     if active not in (None, result.name):

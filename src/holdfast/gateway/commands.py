@@ -23,6 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.events import EventBus, StepFinished, StepSkipped
 from holdfast.gateway.base_steps import ENGINE_CALL_POLICY, survive_engine_restart
+from holdfast.gateway.cluster import kubeconfig
 from holdfast.gateway.connection import refresh_kubeconfig
 from holdfast.gateway.context import GatewayContext, UpOptions
 from holdfast.gateway.image_push import check_gateway_running
@@ -60,6 +61,8 @@ class GatewayResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     upgraded_from: str = ""
     upgraded_to: str = ""
     snapshot: str = ""
+    notes: tuple[str, ...] = ()
+    """Sentences that the user should know."""
 
 
 def up(
@@ -266,7 +269,7 @@ def _run_workflow(
         backoff=exponential(0.2, cap=5.0),
         retry_on=_is_retryable,
     )
-    forget = scope in ("stop", "destroy", state_machine.UPGRADE_SCOPE, state_machine.ROLLBACK_SCOPE)
+    forget = scope in ("stop", "destroy") or scope.startswith(state_machine.UPGRADE_SCOPE)
     workflow = Workflow(scope, steps, forget_on_success=forget, probe_policy=probe_policy)
     lock = gateway.host.lock(gateway.name)
     try:
@@ -343,4 +346,5 @@ def _up_result(gateway: GatewayContext, run_result: RunResult) -> GatewayResult:
         changed=run_result.changed,
         server=_engine_call(gateway, lambda gateway: gateway.api_server_url),
         kubeconfig=str(gateway.files.kubeconfig),
+        notes=kubeconfig.merge_notes(gateway.name, gateway.files.kubeconfig),
     )

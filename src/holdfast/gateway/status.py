@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.containers import find_volume
 from holdfast.errors import HoldfastError
-from holdfast.gateway.cluster import kubernetes_get
+from holdfast.gateway.cluster import kubeconfig, kubernetes_get
 from holdfast.gateway.reconnect import ensure_tunnel
 from holdfast.gateway.spec import kubeconfig_context, node_name
 from holdfast.gateway.versions import container_kubernetes_version
@@ -30,6 +30,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     state: GatewayState
     node: str
     server: str = ""
+    api: str = ""
     image: str = ""
     kubernetes: str = ""
     container: str = ""
@@ -63,11 +64,13 @@ def get_status(gateway: GatewayContext) -> GatewayStatus:
         state, problem = "failing", f"the node exits repeatedly (exit code {container.exit_code})"
     if parked is not None:
         notes = (*notes, f"an upgrade is unfinished; run `holdfast upgrade {gateway.name}` to finish it")
+    notes = (*notes, *kubeconfig.merge_notes(gateway.name, gateway.files.kubeconfig))
     return GatewayStatus(
         name=gateway.name,
         state=state,
         node=container.environment.get(gateway.contract.node_name_variable, container.hostname),
         server=gateway.api_server_url,
+        api=gateway.gateway_api_url if gateway.files.client_certificates.current.exists() else "",
         image=container.image,
         kubernetes=container_kubernetes_version(gateway, container),
         container=container.name,

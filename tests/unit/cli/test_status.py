@@ -30,3 +30,13 @@ def test_notes_are_separate_lines_and_gateway_stays_ready(status_with_note):
 def test_json_contains_notes(status_with_note):
     result = CliRunner().invoke(status, ["dev", "--json"])
     assert json.loads(result.output)["notes"] == [NOTE]
+
+
+def test_addresses_of_both_apis_are_shown(monkeypatch):
+    addresses = {"server": "https://127.0.0.1:26443", "api": "https://127.0.0.1:26444"}
+    monkeypatch.setattr(
+        commands, "status", lambda name: GatewayStatus(name=name, state="ready", node="n", **addresses)
+    )
+    lines = CliRunner().invoke(status, ["dev"]).output.splitlines()
+    assert "server      https://127.0.0.1:26443" in lines
+    assert "api         https://127.0.0.1:26444" in lines

@@ -35,3 +35,16 @@ def test_container_of_unfinished_upgrade_has_the_note_too(gateway):
 def test_gateway_without_containers_is_absent(gateway):
     gateway.engine = engine_with()
     assert (get_status(gateway).state, get_status(gateway).notes) == ("absent", ())
+
+
+def test_address_of_the_gateway_api_is_reported_once_there_are_client_files(gateway):
+    gateway.engine = engine_with(inspected(SPEC))
+    assert get_status(gateway).api == ""
+    gateway.files.client_certificates.current.mkdir(parents=True)
+    assert get_status(gateway).api == "https://127.0.0.1:26444"
+
+
+def test_outdated_merged_kubeconfig_is_a_note(gateway, monkeypatch):
+    monkeypatch.setattr("holdfast.gateway.cluster.kubeconfig.merge_notes", lambda *_: ("outdated",))
+    gateway.engine = engine_with(inspected(SPEC))
+    assert get_status(gateway).notes == ("outdated",)

@@ -91,6 +91,24 @@ def merge_into(path: Path, kubeconfig: bytes, *, name: str) -> None:
         theirs["current-context"] = context
 
 
+def merge_notes(name: str, kubeconfig: Path) -> tuple[str, ...]:
+    """A note if the user's kubeconfig has entries of a gateway that differ from the gateway's own file."""
+    path, context = user_kubeconfig_path(), kubeconfig_context(name)
+    try:
+        content = path.read_bytes()
+        # Parsing takes longer than this search; most users have not merged anything.
+        if context.encode() not in content:
+            return ()
+        theirs, ours = _parse_sections(content), _parse_yaml(kubeconfig.read_bytes())
+        merged = [entry for entry in theirs.get("contexts") or [] if entry.get("name") == context]
+        is_current = all(ours[section][0] in theirs.get(section, ()) for section in ("clusters", "users"))
+    except (OSError, ValueError, LookupError, TypeError):
+        return ()  # not a kubeconfig: nothing was merged into it
+    if not merged or is_current:
+        return ()
+    return (f"{path}: {context} is outdated; run `holdfast kubeconfig {name} --merge` to update it",)
+
+
 def remove_from(path: Path, *, name: str) -> bool:
     """Remove a gateway's entries from another kubeconfig; False if there are none.
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Run = Callable[[str, GatewayContext, list[Step]], RunResult]
 
-# The checkpoint scopes of the two plans.
+# The checkpoint scopes of the two plans; that of an upgrade is followed by its image.
 UPGRADE_SCOPE, ROLLBACK_SCOPE = "upgrade", "upgrade-rollback"
 
 # A run in which one of these steps had an effect has upgraded the gateway.
@@ -149,7 +149,10 @@ def select_plan(gateway: GatewayContext, rollback: UpgradeRecord | None) -> tupl
     """The scope and the steps for a direction; those of `up` if the gateway has the target image."""
     if rollback is not None:
         return ROLLBACK_SCOPE, rollback_steps(gateway, rollback)
-    return ("up", up_steps(gateway)) if is_at_target(gateway) else (UPGRADE_SCOPE, upgrade_steps(gateway))
+    if is_at_target(gateway):
+        return "up", up_steps(gateway)
+    # One scope for each image: the failure of another one says nothing about this upgrade.
+    return f"{UPGRADE_SCOPE}:{gateway.spec.image}", upgrade_steps(gateway)
 
 
 def run_upgrade(

@@ -8,10 +8,13 @@ import subprocess
 
 import pytest
 import yaml
+from tests.support.hints import execute_hint
+from tests.support.holdfast_cli import HoldfastCli
 
 from holdfast import home
 from holdfast.errors import CorruptFileError, DiskFullError, TemporaryError
 from holdfast.gateway.cluster import kubeconfig
+from holdfast.gateway.registry import GatewayFiles
 from holdfast.retry import testing_mode
 
 NODE = yaml.safe_dump(
@@ -242,3 +245,43 @@ def test_full_disk_is_not_a_damaged_file(tmp_path, monkeypatch):
     with pytest.raises(DiskFullError, match=f"{tmp_path}/config: no space left"):
         kubeconfig.merge_into(tmp_path / "config", OURS, name="dev")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def gateway_kubeconfig(tmp_path, monkeypatch):
+    """The kubeconfig of gateway dev; the user's kubeconfig is another file."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    path = GatewayFiles("dev").kubeconfig
+    path.parent.mkdir(parents=True)
+    path.write_bytes(kubeconfig.build_host_kubeconfig(NODE, name="dev", server="https://127.0.0.1:26443"))
+    return path
+
+
+def test_merged_kubeconfig_is_outdated_after_a_port_change_until_it_is_merged_again(
+    gateway_kubeconfig, tmp_path
+):
+    merged = tmp_path / "config"
+    kubeconfig.merge_into(merged, gateway_kubeconfig.read_bytes(), name="dev")
+    assert kubeconfig.merge_notes("dev", gateway_kubeconfig) == ()
+    moved = kubeconfig.build_host_kubeconfig(NODE, name="dev", server="https://127.0.0.1:27000")
+    gateway_kubeconfig.write_bytes(moved)
+    (note,) = kubeconfig.merge_notes("dev", gateway_kubeconfig)
+    assert note.startswith(f"{merged}: holdfast-dev is outdated")
+    execute_hint(
+        HoldfastCli(tmp_path / "home"),
+        note,
+        "{}: {} is outdated; run `holdfast kubeconfig {} --merge` to update it",
+    )
+    assert kubeconfig.merge_notes("dev", gateway_kubeconfig) == ()
+    assert "27000" in merged.read_text()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"\x00holdfast-dev", b"contexts: [{name: holdfast-development}]", b"holdfast-dev: {"],
+)
+def test_user_kubeconfig_without_the_gateway_has_no_note(gateway_kubeconfig, tmp_path, content):
+    if content is not None:
+        (tmp_path / "config").write_bytes(content)
+    assert kubeconfig.merge_notes("dev", gateway_kubeconfig) == ()

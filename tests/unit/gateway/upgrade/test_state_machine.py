@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from tests.support.inspected_containers import engine_with
 from tests.support.stubs import stub
 from tests.support.upgrade_record import UPGRADE_RECORD
 
@@ -354,3 +355,15 @@ def test_rollback_failure_keeps_exit_code(gateway, error, code):
         )
     assert raised.value.exit_code == code
     assert error in (raised.value, raised.value.cause)
+
+
+def test_failure_with_another_image_is_not_repeated_in_the_plan(tmp_path, monkeypatch):
+    """The checkpoints of a failed upgrade belong to its image."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    stub(monkeypatch, state_machine, "is_at_target", lambda _: False)
+    scopes = set()
+    for image in ("holdfast/node:bad", "holdfast/node:good"):
+        gateway = GatewayContext("dev", resolve_settings({"image": image, "port": 1, "gateway_port": 2}))
+        gateway.engine = engine_with()
+        scopes.add(state_machine.select_plan(gateway, None)[0])
+    assert scopes == {"upgrade:holdfast/node:bad", "upgrade:holdfast/node:good"}
