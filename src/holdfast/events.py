@@ -85,12 +85,13 @@ class StepSkipped(Event, frozen=True, kw_only=True, tag="step.skipped"):
 
 
 class StepFinished(Event, frozen=True, kw_only=True, tag="step.finished"):
-    """A step has finished; `note` summarizes its effect."""
+    """A step has finished; `note` summarizes its effect. A step that only reads has `changed` false."""
 
     step: str
     title: str
     seconds: float
     note: str = ""
+    changed: bool = True
 
 
 class StepFailed(Event, frozen=True, kw_only=True, tag="step.failed"):

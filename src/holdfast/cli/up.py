@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from holdfast import gateway  # its exports are imported on first use
 from holdfast.cli.click_extensions import (
@@ -12,14 +13,54 @@ from holdfast.cli.click_extensions import (
     confirm_by_name,
     flag_option,
     gateway_argument,
+    is_json_requested,
     json_option,
 )
-from holdfast.cli.output import print_plan, print_result, progress_renderer
+from holdfast.cli.output import ProgressRenderer, print_plan, print_result, progress_renderer
+from holdfast.events import RunFinished, RunStarted, StepFinished, StepSkipped
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from holdfast.events import Event
 
 _plan_option = flag_option(
-    "--plan",
-    text="Print each step with its action and reason, and change nothing. Exit code 5: there are changes.",
+    "--plan", text="Print what would change, and change nothing. Exit code 5: there are changes."
 )
+_verbose_option = flag_option("--verbose", "-v", text="Print every step, also those that change nothing.")
+
+
+class _ChangesRenderer(ProgressRenderer):
+    """Prints the steps that change something, and one line at the end for all steps."""
+
+    def __init__(self, renderer: ProgressRenderer) -> None:
+        self._renderer = renderer
+        self._steps = 0
+
+    def __enter__(self) -> Self:
+        self._renderer.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._renderer.__exit__(*exc)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self._steps = len(event.steps)
+        is_unchanged = isinstance(event, StepFinished) and not event.changed
+        if is_unchanged or isinstance(event, StepSkipped):
+            # Passed on without its line: a live display removes the step.
+            event = msgspec.structs.replace(event, title="")
+        self._renderer(event)
+        if isinstance(event, RunFinished):
+            note = f"{event.changed} changed something" if event.changed else "nothing to change"
+            title = f"{self._steps} steps"
+            self._renderer(StepFinished(step="", title=title, seconds=event.seconds, note=note))
+
+
+def _steps_renderer(*, verbose: bool) -> ProgressRenderer:
+    renderer = progress_renderer()
+    return renderer if verbose or is_json_requested() else _ChangesRenderer(renderer)
 
 
 @click.command()
@@ -43,6 +84,7 @@ _plan_option = flag_option(
 @click.option("--yes", metavar="NAME", help="Confirm --wipe with the exact name of the gateway.")
 @flag_option("--use", text="Make the gateway the active one even if another one is active.")
 @_plan_option
+@_verbose_option
 @json_option
 def up(  # noqa: PLR0913 (one for each option)
     name: str | None,
@@ -55,6 +97,7 @@ def up(  # noqa: PLR0913 (one for each option)
     yes: str | None,
     use: bool,
     plan: bool,
+    verbose: bool,
     **settings: Any,
 ) -> None:
     """Create, resume or repair gateway NAME.
@@ -67,11 +110,11 @@ def up(  # noqa: PLR0913 (one for each option)
     name = gateway.resolve_gateway_name(name, for_up=True)
     options = gateway.UpOptions(remote=remote, recreate=recreate, wipe=wipe, use=use)
     if plan:
-        print_plan(gateway.commands.plan_up(name, resolved=resolved, options=options))
+        print_plan(gateway.commands.plan_up(name, resolved=resolved, options=options), verbose=verbose)
         return
     if wipe:
         confirm_by_name(name, f"wiping gateway {name} and ALL its data", yes=yes)
-    with progress_renderer() as renderer:
+    with _steps_renderer(verbose=verbose) as renderer:
         result = gateway.commands.up(name, renderer.bus, resolved=resolved, options=options)
     changed = "" if result.changed else " Nothing had to be changed."
     lines = [
@@ -90,8 +133,9 @@ def up(  # noqa: PLR0913 (one for each option)
 @click.option("--image", help="Node image; default: the image of this holdfast version.")
 @click.option("--timeout", metavar="SECONDS", help="Time limit for the new node to become ready.")
 @_plan_option
+@_verbose_option
 @json_option
-def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool) -> None:
+def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool, verbose: bool) -> None:
     """Upgrade gateway NAME to another node image and keep its data.
 
     The command copies the datastore first. If the new node does not become healthy, it rolls back to the old
@@ -101,9 +145,9 @@ def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool
     resolved = gateway.resolve_settings({"image": image, "timeouts.node_ready": timeout})
     name = gateway.resolve_gateway_name(name)
     if plan:
-        print_plan(gateway.commands.plan_upgrade(name, resolved=resolved))
+        print_plan(gateway.commands.plan_upgrade(name, resolved=resolved), verbose=verbose)
         return
-    with progress_renderer() as renderer:
+    with _steps_renderer(verbose=verbose) as renderer:
         result = gateway.commands.upgrade(name, renderer.bus, resolved=resolved)
     line = f"Gateway {result.name} already runs the image {result.image}."
     if result.upgraded_to:

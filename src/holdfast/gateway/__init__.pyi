@@ -6,6 +6,7 @@ from holdfast.gateway.cluster.kubeconfig import (
 from holdfast.gateway.context import GatewayContext as GatewayContext, UpOptions as UpOptions
 from holdfast.gateway.gateway import Gateway as Gateway, api_access as api_access
 from holdfast.gateway.hosts import LocalHost as LocalHost
+from holdfast.gateway.plan_summary import GatewayPlan as GatewayPlan
 from holdfast.gateway.reconnect import ensure_tunnel as ensure_tunnel
 from holdfast.gateway.registry import (
     GatewayFiles as GatewayFiles,

@@ -29,6 +29,7 @@ from holdfast.gateway.context import GatewayContext, UpOptions
 from holdfast.gateway.image_push import check_gateway_running
 from holdfast.gateway.node import StartContainer
 from holdfast.gateway.plan import destroy_steps, push_steps, stop_steps, up_steps
+from holdfast.gateway.plan_summary import GatewayPlan, summarize_plan
 from holdfast.gateway.reconnect import as_connection_cut, run_with_reconnect
 from holdfast.gateway.registry import has_local_files
 from holdfast.gateway.status import GatewayStatus, get_status
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from holdfast.events import Event
     from holdfast.gateway.settings import ResolvedSettings
-    from holdfast.workflow import Plan, RunResult, Step
+    from holdfast.workflow import RunResult, Step
 
 T = TypeVar("T")
 
@@ -79,8 +80,7 @@ def up(
     def create_context() -> GatewayContext:
         # Once per command: when it reconnects, another user may have brought the gateway up meanwhile.
         is_replaced = REPLACE_OLD in ended_steps
-        remaining = UpOptions(remote=requested.remote) if is_replaced else requested
-        return GatewayContext(name, resolved, remaining)
+        return GatewayContext(name, resolved, requested.without_replacement() if is_replaced else requested)
 
     def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
         return _run_up(f"up{flag}", gateway, EventBus(bus.emit, record_step))
@@ -88,12 +88,14 @@ def up(
     return run_with_reconnect(create_context, run, bus)
 
 
-def plan_up(name: str, *, resolved: ResolvedSettings | None = None, options: UpOptions | None = None) -> Plan:
+def plan_up(
+    name: str, *, resolved: ResolvedSettings | None = None, options: UpOptions | None = None
+) -> GatewayPlan:
     """Preview `up`."""
     gateway = GatewayContext(name, resolved, options)
     if _engine_call(gateway, state_machine.is_upgrade_required):
         return plan_upgrade(name, resolved=resolved, options=options)
-    return Workflow("up", up_steps(gateway)).plan(store=SQLiteStore(gateway.files.state))
+    return _plan_workflow("up", gateway, up_steps(gateway))
 
 
 def start(name: str, bus: EventBus) -> GatewayResult:
@@ -128,11 +130,16 @@ def upgrade(
 
 def plan_upgrade(
     name: str, *, resolved: ResolvedSettings | None = None, options: UpOptions | None = None
-) -> Plan:
+) -> GatewayPlan:
     """Preview `upgrade`."""
     gateway, rollback = _engine_call(GatewayContext(name, resolved, options), state_machine.resolve_direction)
     scope, steps = state_machine.select_plan(gateway, rollback)
-    return Workflow(scope, steps).plan(store=SQLiteStore(gateway.files.state))
+    return _plan_workflow(scope, gateway, steps)
+
+
+def _plan_workflow(scope: str, gateway: GatewayContext, steps: Iterable[Step]) -> GatewayPlan:
+    plan = Workflow(scope, steps).plan(store=SQLiteStore(gateway.files.state))
+    return _engine_call(gateway, lambda gateway: summarize_plan(gateway, plan))
 
 
 def push(name: str, references: Sequence[str], bus: EventBus) -> GatewayResult:

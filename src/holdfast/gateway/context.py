@@ -60,6 +60,10 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     wipe: bool = False
     use: bool = False
 
+    def without_replacement(self) -> UpOptions:
+        """The options without those that replace the container."""
+        return msgspec.structs.replace(self, recreate=False, wipe=False)
+
 
 class GatewayContext:
     """One gateway during one command.
@@ -165,12 +169,12 @@ class GatewayContext:
         )
 
     def with_recorded_settings(self) -> GatewayContext:
-        """The same gateway without the explicit settings of its container, and without its options."""
+        """The same gateway, without explicit settings of its container and without its replacement."""
         origins = {key: origin for key, origin in self.resolved.origins.items() if key not in _SPEC_SETTINGS}
         defaults = {key: getattr(DEFAULT_SETTINGS, key) for key in _SPEC_SETTINGS}
         settings = msgspec.structs.replace(self.settings, **defaults)
         resolved = msgspec.structs.replace(self.resolved, settings=settings, origins=origins)
-        return GatewayContext(self.name, resolved, UpOptions(remote=self.options.remote))
+        return GatewayContext(self.name, resolved, self.options.without_replacement())
 
     def published_spec(self) -> GatewaySpec:
         """The spec with the address and the ports that the container publishes now.

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from holdfast.client import GatewayEndpoint, Sandbox, Sandboxes
     from holdfast.events import Event
     from holdfast.gateway.commands import GatewayResult
+    from holdfast.gateway.plan_summary import GatewayPlan
     from holdfast.gateway.registry import GatewayMetadata
     from holdfast.gateway.settings import ResolvedSettings
     from holdfast.gateway.status import GatewayStatus
-    from holdfast.workflow import Plan
 
 _SANDBOX_IMAGE = "holdfast/sandbox"
 
@@ -134,11 +134,11 @@ class Gateway:
         recreate: bool = False,
         wipe: bool = False,
         **settings: Unpack[GatewayOptions],
-    ) -> Plan:
+    ) -> GatewayPlan:
         """Preview `up` with the same arguments; changes nothing.
 
         Returns:
-            Each step with the action that `up` would take and the reason.
+            The changed settings, and each step with the action that `up` would take and the reason.
         """
         options = gateway.UpOptions(remote=remote, recreate=recreate, wipe=wipe)
         return gateway.commands.plan_up(self.name, resolved=_resolve(settings), options=options)

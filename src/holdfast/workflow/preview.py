@@ -129,18 +129,20 @@ class _PlanBuilder:
         is_needed = any(name in self._run_context.graph.ancestors(other) for other in self._steps_to_run)
         if step.repeat is None:
             if reader is None and is_needed:
-                reason = f"{planned[name].reason}; its result is unknown"
+                reason = f"{planned[name].reason}; its result is not recorded"
                 planned[name] = replace(planned[name], reason=reason)
             elif reader is not None:
-                reason = f"would fail: the result of {name!r} is unknown and its probe does not return it"
+                reason = (
+                    f"would fail: the result of {name!r} is not recorded, and its probe does not return it"
+                )
                 planned[reader] = replace(planned[reader], action="verify", reason=reason, unsure=True)
             return
         touches = tuple(step.touches)
         if reader is not None:
-            reason = f"its result is unknown and {reader!r} reads it"
+            reason = f"its result is not recorded, and {reader!r} needs it"
             planned[name] = replace(planned[name], action="run", reason=reason, touches=touches)
         elif is_needed:
-            reason = f"{planned[name].reason}; runs again if its result is read"
+            reason = f"{planned[name].reason}; runs again if its result is needed"
             planned[name] = replace(planned[name], action="verify", reason=reason, touches=touches)
 
     def _decide(self, name: str) -> tuple[Literal["skip", "verify", "run"], str]:
@@ -148,7 +150,7 @@ class _PlanBuilder:
         pending = self._first_pending_need(name)
         if task.step.repeat == "always" and pending is not None:
             self._undecided.add(name)
-            return "verify", f"runs after {pending} (read-only)"
+            return "verify", f"runs after {self._title(pending)} (read-only)"
         if task.step.repeat == "always":
             task.context.attempt = 1
             self._run_context.redactor.store_result(name, encode_result(name, task.step.run(task.context)))
@@ -162,12 +164,12 @@ class _PlanBuilder:
         decision = self._inspector.decide(task, probe_result)
         if decision.action == "wait":
             self._unknown_state.add(name)
-            return "verify", decision.reason if pending is None else f"decided after {pending}"
+            return "verify", decision.reason if pending is None else f"depends on {self._title(pending)}"
         if decision.action == "run":
             return self._verify_after_reads(task) or ("run", decision.reason)
         self._keep_result(task, adopted=decision.action == "adopt")
         if pending is not None:
-            return "verify", f"decided after {pending}: {decision.reason}"
+            return "verify", f"{decision.reason}; depends on {self._title(pending)}"
         return "skip", decision.reason
 
     def _verify_after_reads(self, task: StepTask) -> tuple[Literal["verify"], str] | None:
@@ -178,16 +180,16 @@ class _PlanBuilder:
         changing = [
             name for name in record.reads or () if name in self._steps_to_run or name in self._undecided
         ]
-        return ("verify", f"decided after {changing[0]}, whose result it reads") if changing else None
+        return ("verify", f"depends on {self._title(changing[0])}") if changing else None
 
     def _plan_without_result(self, name: str, missing: str) -> tuple[Literal["verify", "run"], str]:
         self._inspector.fingerprints.setdefault(name, "?")
         if self._run_context.graph.steps[name].repeat == "always":
             self._undecided.add(name)
-            return "verify", f"runs after {missing} (read-only)"
+            return "verify", f"runs after {self._title(missing)} (read-only)"
         if name in self._inspector.records:
-            return "verify", f"decided after {missing}, whose result it reads"
-        return "run", f"not done yet; runs after {missing}"
+            return "verify", f"depends on {self._title(missing)}"
+        return "run", f"not done yet; runs after {self._title(missing)}"
 
     def _keep_result(self, task: StepTask, *, adopted: bool) -> None:
         raw = self._inspector.known_result(task, adopted=adopted)
@@ -195,6 +197,9 @@ class _PlanBuilder:
             self._missing_results.append(task.step.name)
         else:
             self._run_context.redactor.store_result(task.step.name, raw)
+
+    def _title(self, name: str) -> str:
+        return display_title(self._run_context.graph.steps[name])
 
     def _first_pending_need(self, name: str) -> str | None:
         needs = self._run_context.graph.needs[name]

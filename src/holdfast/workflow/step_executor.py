@@ -186,7 +186,15 @@ class StepExecutor:
             )
         log = self._inspector.step_log(task, "finished", seconds, note=note, reason=self._redact(reason))
         if not self._run_context.is_silent:
-            self._emit(StepFinished(step=step.name, title=display_title(step), seconds=seconds, note=note))
+            self._emit(
+                StepFinished(
+                    step=step.name,
+                    title=display_title(step),
+                    seconds=seconds,
+                    note=note,
+                    changed=not read_only,
+                )
+            )
         return StepOutcome(step.name, record=record, log=log, forgets=step.forgets)
 
     def _store_result(self, task: StepTask, value: Any) -> msgspec.Raw:

@@ -114,7 +114,7 @@ def test_step_run_for_its_result_is_predicted(world: World):
     flow = Workflow("w", [found_done(world, repeat="safe", touches=["money"]), book])
     pay, _ = plan = flow.plan()
     assert actions(plan) == {"pay": "run", "book": "run"}
-    assert (pay.reason, pay.touches) == ("its result is unknown and 'book' reads it", ("money",))
+    assert (pay.reason, pay.touches) == ("its result is not recorded, and 'book' needs it", ("money",))
     assert set(flow.run().changed) == {"pay", "book"}
 
 
@@ -122,21 +122,21 @@ def test_step_possibly_run_for_its_result_is_marked(world: World):
     book = Step("book", needs=["pay"], repeat="safe", run=lambda ctx: 1)
     pay, _ = plan = Workflow("w", [found_done(world, repeat="safe"), book]).plan()
     assert actions(plan) == {"pay": "verify", "book": "run"}
-    assert pay.reason == "paid; runs again if its result is read"
+    assert pay.reason == "paid; runs again if its result is needed"
 
 
 def test_reader_of_unavailable_result_is_reported(world: World):
     book = Step("book", reads=["pay"], repeat="safe", run=lambda ctx: ctx.result("pay"))
     plan = Workflow("w", [found_done(world), book]).plan()
     assert actions(plan) == {"pay": "skip", "book": "verify"}
-    assert "would fail: the result of 'pay' is unknown" in str(plan)
+    assert "would fail: the result of 'pay' is not recorded" in str(plan)
     assert plan.has_changes
 
 
 def test_unread_result_is_not_required(world: World):
     pay, _ = plan = Workflow("w", [found_done(world), Make(world, "book", ("pay",))]).plan()
     assert actions(plan) == {"pay": "skip", "book": "run"}
-    assert pay.reason == "paid; its result is unknown"
+    assert pay.reason == "paid; its result is not recorded"
     world.things["book"] = "there"
     assert not Workflow("w", [found_done(world), Make(world, "book", ("pay",))]).plan().has_changes
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Self
 
-    from holdfast.workflow import Plan
+    from holdfast.gateway import GatewayPlan
 
 # Seconds between two progress lines of a running step, if stderr is not a terminal.
 _HEARTBEAT_INTERVAL = 10.0
@@ -112,12 +112,12 @@ class PlainRenderer(ProgressRenderer):
 
 
 def event_line(event: Event) -> str:
-    """Return the permanent line for an event, or an empty string."""
+    """Return the permanent line for an event, or an empty string; a step without a title has no line."""
     match event:
-        case StepFinished():
+        case StepFinished() if event.title:
             note = f": {event.note}" if event.note else ""
             return f"{click.style('✓', fg='green')} {event.title}{note}{_format_seconds(event.seconds)}"
-        case StepSkipped():
+        case StepSkipped() if event.title:
             return f"{click.style('✓', fg='green')} {event.title}: skipped: {event.reason}"
         case StepFailed():
             return f"{click.style('x', fg='red')} {event.title}{_format_seconds(event.seconds)}"
@@ -143,15 +143,40 @@ def print_result(result: Any, lines: Sequence[str]) -> None:
         click.echo(line)
 
 
-def print_plan(plan: Plan) -> None:
-    """Print a plan; exit with 5 if it contains changes."""
-    lines = []
-    for step in plan:
-        lines.append(f"{step.action:<7} {step.title}: {step.reason}")
-        lines += [f"{'':<7} touches {data}" for data in step.touches]
+def print_plan(plan: GatewayPlan, *, verbose: bool = False) -> None:
+    """Print a summary of a plan and its changes, or all steps; exit with 5 if there are changes.
+
+    Args:
+        plan: the plan.
+        verbose: list each step with its action, not only those that change something.
+    """
+    lines = [_plan_summary(plan)]
+    lines += [f"  {change.setting}: {change.current} -> {change.desired}" for change in plan.settings]
+    changes = [step for step in plan if step.action == "run"]
+    # Steps that cannot be checked now usually depend on these changes.
+    shown = list(plan) if verbose else changes or [step for step in plan if step.unsure]
+    for step in shown:
+        action = f"{step.action:<7} " if verbose else ""
+        lines.append(f"  {action}{step.title}: {step.reason}")
+        lines += [f"    touches {data}" for data in step.touches]
     print_result(plan, lines)
     if plan.has_changes:
         click.get_current_context().exit(_PLAN_CHANGES_EXIT_CODE)
+
+
+_PLAN_EFFECTS = {
+    "none": "the gateway keeps its state",
+    "starts": "the gateway starts",
+    "restarts": "the gateway restarts",
+}
+
+
+def _plan_summary(plan: GatewayPlan) -> str:
+    if not plan.has_changes:
+        return f"Gateway {plan.gateway}: no changes"
+    number = sum(step.action == "run" for step in plan)
+    changes = "1 change" if number == 1 else f"{number} changes" if number else "perhaps changes"
+    return f"Gateway {plan.gateway}: {changes}; {_PLAN_EFFECTS[plan.effect]}"
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> list[str]:

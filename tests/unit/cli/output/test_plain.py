@@ -17,6 +17,9 @@ from holdfast.events import (
     StepStarted,
     StoreDamaged,
 )
+from holdfast.gateway import GatewayPlan
+from holdfast.gateway.plan_summary import SettingChange
+from holdfast.workflow import PlannedStep
 
 
 def command_context(*args):
@@ -101,17 +104,56 @@ def test_table_columns_are_aligned():
     ]
 
 
-@pytest.mark.parametrize("has_changes", [True, False])
-def test_plan_with_changes_exits_with_5(has_changes):
-    class FakePlan(list):
-        pass
+def planned_step(name, action, reason, **fields):
+    return PlannedStep(step=name, title=name.title(), action=action, reason=reason, **fields)
 
-    plan = FakePlan()
-    plan.has_changes = has_changes
+
+SKIPPED = planned_step("network", "skip", "it exists")
+RECREATED = planned_step("container", "run", "its settings differ", touches=("the container",))
+DEPENDING = planned_step("start", "verify", "depends on Container", unsure=True)
+PORT = SettingChange(setting="port", current="26443", desired="27000")
+
+
+def print_plan_of(steps, *, verbose=False, **fields):
+    """Print a plan of gateway dev and return the exit code."""
     with command_context():
-        if has_changes:
-            with pytest.raises(click.exceptions.Exit) as raised:
-                plain.print_plan(plan)
-            assert raised.value.exit_code == 5
-        else:
-            plain.print_plan(plan)
+        try:
+            plain.print_plan(GatewayPlan("up", tuple(steps), gateway="dev", **fields), verbose=verbose)
+        except click.exceptions.Exit as ended:
+            return ended.exit_code
+        return 0
+
+
+def test_plan_shows_summary_then_settings_then_changes(capsys):
+    assert print_plan_of([SKIPPED, RECREATED, DEPENDING], effect="restarts", settings=(PORT,)) == 5
+    assert capsys.readouterr().out.splitlines() == [
+        "Gateway dev: 1 change; the gateway restarts",
+        "  port: 26443 -> 27000",
+        "  Container: its settings differ",
+        "    touches the container",
+    ]
+
+
+def test_verbose_plan_shows_every_step(capsys):
+    assert print_plan_of([SKIPPED, RECREATED, DEPENDING], verbose=True, effect="starts") == 5
+    assert capsys.readouterr().out.splitlines() == [
+        "Gateway dev: 1 change; the gateway starts",
+        "  skip    Network: it exists",
+        "  run     Container: its settings differ",
+        "    touches the container",
+        "  verify  Start: depends on Container",
+    ]
+
+
+def test_plan_without_changes_is_one_line(capsys):
+    assert print_plan_of([SKIPPED]) == 0
+    assert capsys.readouterr().out == "Gateway dev: no changes\n"
+
+
+def test_plan_lists_unknown_steps_if_no_other_step_changes_anything(capsys):
+    unknown = planned_step("start", "verify", "state unknown: no answer", unsure=True)
+    assert print_plan_of([SKIPPED, unknown]) == 5
+    assert capsys.readouterr().out.splitlines() == [
+        "Gateway dev: perhaps changes; the gateway keeps its state",
+        "  Start: state unknown: no answer",
+    ]

@@ -1,0 +1,71 @@
+"""`up` prints one line when nothing has to be changed, and every step with `--verbose`."""
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli.output.live import LiveRenderer
+from holdfast.cli.up import up, upgrade
+from holdfast.events import RunFinished, RunStarted, StepFinished, StepSkipped, StepStarted
+from holdfast.gateway import commands
+from holdfast.gateway.commands import GatewayResult
+
+READ_ONLY = StepFinished(step="check", title="Container engine", seconds=0.1, note="27.0", changed=False)
+SKIPPED = StepSkipped(step="network", title="Network", reason="it exists")
+CHANGED = StepFinished(step="start", title="Start", seconds=0.5, note="API on 26443")
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Run `up` or `upgrade` with these events; return what it prints on stderr."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+
+    def run_command(command, *options, events=(READ_ONLY, SKIPPED)):
+        changed = tuple(event.step for event in events if event is CHANGED)
+
+        def run_events(name, bus, **_):
+            bus.emit(RunStarted(run="r", command="up", subject=name, steps=("check", "network", "start")))
+            for event in events:
+                bus.emit(event)
+            bus.emit(RunFinished(run="r", seconds=1.25, changed=len(changed)))
+            return GatewayResult(name=name, run="r", changed=changed)
+
+        monkeypatch.setattr(commands, command.name, run_events)
+        ended = CliRunner().invoke(command, ["dev", *options])
+        assert ended.exit_code == 0, ended.output
+        return ended.stderr.splitlines()
+
+    return run_command
+
+
+@pytest.mark.parametrize("command", [up, upgrade])
+def test_command_without_changes_prints_one_line(run, command):
+    assert run(command) == ["✓ 3 steps: nothing to change (1.2 s)"]
+
+
+def test_only_changes_are_printed(run):
+    assert run(up, events=(READ_ONLY, SKIPPED, CHANGED)) == [
+        "✓ Start: API on 26443 (0.5 s)",
+        "✓ 3 steps: 1 changed something (1.2 s)",
+    ]
+
+
+@pytest.mark.parametrize("option", ["-v", "--verbose"])
+def test_verbose_prints_every_step(run, option):
+    assert run(up, option) == [
+        "✓ Container engine: 27.0 (0.1 s)",
+        "✓ Network: skipped: it exists",
+    ]
+
+
+def test_json_contains_every_step(run):
+    *_, skipped, _finished = run(up, "--json")
+    assert '"step.skipped"' in skipped
+    assert '"title":"Network"' in skipped
+
+
+def test_hidden_step_leaves_no_line_and_no_task(capsys):
+    """`up` hides steps that change nothing: their events have no title."""
+    with LiveRenderer() as renderer:
+        renderer(StepStarted(step="a", title="Network"))
+        renderer(StepFinished(step="a", title="", seconds=1.0, changed=False))
+    assert "✓" not in capsys.readouterr().err
