@@ -25,7 +25,7 @@ from holdfast.events import EventBus, StepFinished, StepSkipped
 from holdfast.gateway.base_steps import ENGINE_CALL_POLICY, survive_engine_restart
 from holdfast.gateway.cluster import kubeconfig
 from holdfast.gateway.connection import refresh_kubeconfig
-from holdfast.gateway.context import GatewayContext, UpOptions
+from holdfast.gateway.context import CONTAINER_SETTINGS, GatewayContext, UpOptions
 from holdfast.gateway.image_push import check_gateway_running
 from holdfast.gateway.node import StartContainer
 from holdfast.gateway.plan import destroy_steps, push_steps, stop_steps, up_steps
@@ -319,10 +319,12 @@ def _run_up(command: str, gateway: GatewayContext, bus: EventBus) -> GatewayResu
 
 
 def _has_unproven_container(gateway: GatewayContext) -> bool:
-    """Whether the container has never started, although the gateway has run before."""
-    container = gateway.container()
-    has_run_before = gateway.metadata is not None and gateway.parked_container() is None
-    return has_run_before and container is not None and container.never_started
+    """Whether the container has never started, and the gateway has run with other settings before."""
+    container, recorded = gateway.container(), gateway.metadata
+    if container is None or recorded is None or gateway.parked_container() is not None:
+        return False
+    is_changed = any(getattr(recorded, key) != getattr(gateway.spec, key) for key in CONTAINER_SETTINGS)
+    return container.never_started and is_changed
 
 
 def _restore_recorded_settings(gateway: GatewayContext, bus: EventBus) -> str:

@@ -49,7 +49,7 @@ V = TypeVar("V", ContainerView, NetworkView, VolumeView)
 
 DEFAULT_IMAGE = f"holdfast/node:{__version__}"
 # Settings of the container that its gateway records.
-_SPEC_SETTINGS = ("port", "gateway_port", "listen", "api_names", "gpus")
+CONTAINER_SETTINGS = ("port", "gateway_port", "listen", "api_names", "gpus")
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,8 +170,10 @@ class GatewayContext:
 
     def with_recorded_settings(self) -> GatewayContext:
         """The same gateway, without explicit settings of its container and without its replacement."""
-        origins = {key: origin for key, origin in self.resolved.origins.items() if key not in _SPEC_SETTINGS}
-        defaults = {key: getattr(DEFAULT_SETTINGS, key) for key in _SPEC_SETTINGS}
+        origins = {
+            key: origin for key, origin in self.resolved.origins.items() if key not in CONTAINER_SETTINGS
+        }
+        defaults = {key: getattr(DEFAULT_SETTINGS, key) for key in CONTAINER_SETTINGS}
         settings = msgspec.structs.replace(self.settings, **defaults)
         resolved = msgspec.structs.replace(self.resolved, settings=settings, origins=origins)
         return GatewayContext(self.name, resolved, self.options.without_replacement())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from holdfast.gateway.context import CONTAINER_SETTINGS
 from holdfast.workflow import Plan
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 # Steps that stop the running node, if they run.
 _STOPPING_STEPS = frozenset({"replace-old", "ensure-container", "stop-old-node", "remove-new-container"})
-_CONTAINER_SETTINGS = ("port", "gateway_port", "listen", "api_names", "gpus")
 
 
 class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ def summarize_plan(gateway: GatewayContext, plan: Plan) -> GatewayPlan:
 
 def _setting_changes(gateway: GatewayContext, container: ContainerView) -> list[SettingChange]:
     current, desired = gateway.with_recorded_settings().spec, gateway.spec
-    values = {key: (getattr(current, key), getattr(desired, key)) for key in _CONTAINER_SETTINGS}
+    values = {key: (getattr(current, key), getattr(desired, key)) for key in CONTAINER_SETTINGS}
     values["image"] = (container.image, desired.image)
     return [
         SettingChange(setting=key, current=_format_value(before), desired=_format_value(after))

@@ -76,6 +76,11 @@ def test_container_that_ran_before_is_kept(up, recorded):
     assert up(CONFLICT, state="exited") == ([(26443, True)], CONFLICT)
 
 
+def test_unchanged_settings_are_not_tried_again(up):
+    write_metadata(GatewayMetadata(**msgspec.structs.asdict(REJECTED)))
+    assert up(CONFLICT) == ([(26443, True)], CONFLICT)
+
+
 def test_failures_of_other_steps_and_of_the_node_are_not_rolled_back(up, recorded):
     assert up(CONFLICT, step="wait-healthy")[0] == [(26443, True)]
     assert up(NodeStoppedError("the node stopped"))[0] == [(26443, True)]

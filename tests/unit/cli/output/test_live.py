@@ -54,3 +54,11 @@ def test_end_of_run_removes_its_steps():
         renderer(started)
         renderer(started)
         assert len(renderer._bars.tasks) == 1
+
+
+def test_hidden_step_leaves_no_line_and_no_task(capsys):
+    """`up` hides steps that change nothing: their events have no title."""
+    with LiveRenderer() as renderer:
+        renderer(StepStarted(step="a", title="Network"))
+        renderer(StepFinished(step="a", title="", seconds=1.0, changed=False))
+    assert "✓" not in capsys.readouterr().err
