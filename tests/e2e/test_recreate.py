@@ -88,6 +88,7 @@ def test_recreate_replaces_container_and_network_and_keeps_data(gateway):
     planned = gateway.holdfast.run("up", gateway.name, "--recreate", "--plan")
     assert planned.returncode == 5
     assert "are recreated; the data stays" in planned.stdout
+    assert "; the gateway restarts\n" in planned.stdout
     assert gateway_identity(gateway) == before
     assert "replace-old" in gateway.up("--recreate")["changed"]
     after = gateway_identity(gateway)

@@ -1,10 +1,12 @@
 """The checks of settings and network report exactly what `up` would repair."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
 from holdfast.containers import ContainerView, NetworkView, labels
-from holdfast.gateway.doctor.checks.gateway_container import check_network, check_settings
+from holdfast.gateway.doctor.checks.gateway_container import check_network, check_ports, check_settings
 from holdfast.gateway.doctor.facts import GatewayFacts
 from holdfast.gateway.node.container import container_config
 from holdfast.gateway.spec import HOLDFAST_NODE, GatewaySpec
@@ -75,3 +77,13 @@ def test_every_reason_to_recreate_is_reported(fields, reason):
 def test_detached_container_is_reported(network, networks, cause):
     found = list(check_network(facts_with(network, networks=networks)))
     assert [finding.cause for finding in found] == ([cause] if cause else [])
+
+
+@pytest.mark.parametrize(("taken", "subjects"), [(16443, ["port 16443"]), (27000, [])])
+def test_ports_that_up_would_use_are_checked_instead_of_rejected_ones(taken, subjects):
+    """A container that never started may have a taken port, which the next `up` does not use."""
+    rejected = {"6443/tcp": ("127.0.0.1", 27000), "8443/tcp": ("127.0.0.1", 16444)}
+    facts = facts_with(state="created", ports=rejected)
+    facts.gateway.engine = SimpleNamespace(is_local=False)
+    facts.gateway.host = SimpleNamespace(is_port_taken=lambda port, _listen: port == taken)
+    assert [finding.subject for finding in check_ports(facts)] == subjects
