@@ -33,8 +33,8 @@ from holdfast.gateway.plan_summary import GatewayPlan, summarize_plan
 from holdfast.gateway.reconnect import as_connection_cut, run_with_reconnect
 from holdfast.gateway.registry import has_local_files
 from holdfast.gateway.status import GatewayStatus, get_status
-from holdfast.gateway.tunnel import recorded_host
 from holdfast.gateway.teardown import REPLACE_OLD
+from holdfast.gateway.tunnel import recorded_host
 from holdfast.gateway.upgrade import state_machine
 from holdfast.retry import TRANSIENT, Policy, exponential
 from holdfast.workflow import SQLiteStore, Workflow
