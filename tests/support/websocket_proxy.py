@@ -11,14 +11,7 @@ from aiohttp import web
 from litestar import Litestar, WebSocket, websocket
 from tests.support.gateway_api_server import LOOPBACK, free_ports
 
-from holdfast.api import Channel, encode_frame
 from holdfast.server.streams import DisconnectAwareProtocol, websocket_proxy
-
-POD_NOT_FOUND_FRAME = encode_frame(
-    Channel.STATUS,
-    b'{"status": "Failure", "message": "Internal error: unable to upgrade connection: pod does not exist"}',
-)
-"""What the kubelet says of a pod that it has not heard of yet, as it arrives."""
 
 
 class PodConnection:

@@ -52,7 +52,6 @@ from holdfast.api.rest_models import (
     WorkspaceView as WorkspaceView,
     encode_frame as encode_frame,
     encode_resize_frame as encode_resize_frame,
-    is_pod_unknown_to_kubelet as is_pod_unknown_to_kubelet,
     parse_exit_code as parse_exit_code,
 )
 from holdfast.api.timestamps import (

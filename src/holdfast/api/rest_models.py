@@ -322,14 +322,6 @@ def encode_resize_frame(columns: int, rows: int) -> bytes:
     return encode_frame(Channel.RESIZE, msgspec.json.encode({"Width": columns, "Height": rows}))
 
 
-def is_pod_unknown_to_kubelet(status: bytes) -> bool:
-    """Whether a Status frame reports that a kubelet that has just started does not know the pod yet.
-
-    The kubelet checks this before it looks up the container, so the command did not run.
-    """
-    return b"unable to upgrade connection: pod does not exist" in status
-
-
 def parse_exit_code(status: bytes) -> int | None:
     """Read the command's exit code from a Status frame.
 

@@ -16,10 +16,9 @@ from holdfast.api import (
     Channel,
     encode_frame,
     encode_resize_frame,
-    is_pod_unknown_to_kubelet,
     parse_exit_code,
 )
-from holdfast.errors import ApiRequestRejectedError, DeadlineExceededError, ResponseLostError, TemporaryError
+from holdfast.errors import ApiRequestRejectedError, DeadlineExceededError, ResponseLostError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -145,8 +144,6 @@ def _exit_code_from_status(status: bytes, description: str) -> int:
         message, is_lost = "", False
     if is_lost:
         raise ResponseLostError(f"{description}: {message}", hint=_CHECK_SANDBOX_HINT)
-    if is_pod_unknown_to_kubelet(status):
-        raise TemporaryError(f"{description}: not run: the kubelet does not know the sandbox's pod yet")
     # Each component that passes the error on adds a prefix to the runtime's reason.
     reason = message.rpartition("unable to start container process: ")[2].removesuffix(": unknown").strip()
     raise ApiRequestRejectedError(

@@ -1,4 +1,4 @@
-"""Kubernetes client of the server for one namespace: pages, logs, and WebSockets into pods."""
+"""Kubernetes client of the server for one namespace: pages, logs, and streams into pods."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from holdfast.kube import (
     in_cluster_async_client,
     open_session,
 )
+from holdfast.retry import Policy, exponential
 from holdfast.server.errors import PodResponseLostError
-from holdfast.server.streams import RetryingExecStream
+from holdfast.server.streams import UpgradeRejectedError, open_exec
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from holdfast.server.sandboxes import PodTarget
+    from holdfast.server.streams import SpdyExecStream
 
 _CONNECT_TIMEOUT = 15.0
-# v5 adds the CLOSE channel; earlier versions cannot end standard input.
-_EXEC_PROTOCOL = "v5.channel.k8s.io"
 _PORT_FORWARD_PROTOCOL = "v4.channel.k8s.io"
 _MAX_FRAME_BYTES = 8 * 1024 * 1024
 _SWITCHING_PROTOCOLS = 101
@@ -51,6 +51,17 @@ class ObjectPage(msgspec.Struct, frozen=True):
 
     items: list[dict[str, Any]]
     continue_token: str | None
+
+
+class _PodUnknownError(TemporaryError):
+    """A kubelet that has just started does not know a running pod yet."""
+
+
+# The kubelet reports that before it looks up the container, so no command has started.
+_POD_UNKNOWN_MESSAGE = b"pod does not exist"
+_REOPEN_POLICY = Policy(
+    attempts=None, deadline=15.0, backoff=exponential(0.1, cap=1.0), retry_on=_PodUnknownError
+)
 
 
 class NamespaceClient:
@@ -137,16 +148,35 @@ class NamespaceClient:
 
     async def open_exec_stream(
         self, target: PodTarget, argv: list[str], *, stdin: bool = False, tty: bool = False
-    ) -> RetryingExecStream:
-        """Run a command in a container; reopen the stream while the kubelet does not know the pod yet."""
+    ) -> SpdyExecStream:
+        """Run a command in a container; try again while the kubelet does not know the pod yet.
+
+        Raises:
+            TemporaryError: no command has started.
+            ApiRequestRejectedError: the cluster does not accept the credentials, or forbids the stream.
+            PodResponseLostError: the command may have started.
+        """
         query = [("stdin", str(stdin).lower()), ("stdout", "true"), ("stderr", str(not tty).lower())]
         query += [("tty", str(tty).lower()), ("container", target.container)]
         query += [("command", word) for word in argv]
+        return await _REOPEN_POLICY.acall(self._open_exec_once, target.pod, query, stdin, tty)
 
-        async def open_socket() -> aiohttp.ClientWebSocketResponse[bool]:
-            return await self._open_websocket(target.pod, "exec", query, _EXEC_PROTOCOL)
-
-        return RetryingExecStream(open_socket, await open_socket())
+    async def _open_exec_once(
+        self, pod: str, query: list[tuple[str, str]], stdin: bool, tty: bool
+    ) -> SpdyExecStream:
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/exec"
+        _, url, headers, *_ = await self._serialize("POST", path, query)
+        try:
+            async with asyncio.timeout(self._open_timeout):
+                return await open_exec(
+                    url, headers, self._client.rest_client.ssl_context, stdin=stdin, tty=tty
+                )
+        except UpgradeRejectedError as error:
+            if _POD_UNKNOWN_MESSAGE in error.body:
+                raise _PodUnknownError(f"pod {pod}: the kubelet does not know it yet") from error
+            raise _open_error(pod, error) from error
+        except (OSError, EOFError, TimeoutError) as error:
+            raise _open_error(pod, error) from error
 
     async def open_port_forward(self, target: PodTarget, port: int) -> aiohttp.ClientWebSocketResponse[bool]:
         """Open a connection to a port of a pod."""
@@ -164,7 +194,7 @@ class NamespaceClient:
             PodResponseLostError: the command may have started.
         """
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/{subresource}"
-        _, url, headers, *_ = await self._serialize_get(path, query)
+        _, url, headers, *_ = await self._serialize("GET", path, query)
         # aiohttp itself would resend a GET whose connection was cut, and run the command twice.
         session = aiohttp_session(self._client.rest_client)
         try:
@@ -177,15 +207,10 @@ class NamespaceClient:
                     timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
                 )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            if isinstance(error, aiohttp.WSServerHandshakeError) and error.status in _UNAUTHORIZED:
-                message = f"pod {pod}: the cluster rejected the stream with HTTP {error.status}"
-                raise ApiRequestRejectedError(message) from error
-            if _is_not_started(error):
-                raise TemporaryError(f"pod {pod}: the cluster did not open the stream") from error
-            raise PodResponseLostError(f"pod {pod}: the connection was lost while it was opened") from error
+            raise _open_error(pod, error) from error
 
     async def _open_response(self, path: str, query: list[tuple[str, str]]) -> Any:
-        serialized = await self._serialize_get(path, query)
+        serialized = await self._serialize("GET", path, query)
         # No total timeout: a followed log lasts as long as its container.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT)
         response = await self._client.call_api(*serialized, _request_timeout=timeout)
@@ -194,10 +219,22 @@ class NamespaceClient:
             raise ApiException.from_response(http_resp=response, body=body, data=None)
         return response.response
 
-    async def _serialize_get(self, path: str, query: list[tuple[str, str]]) -> Any:
+    async def _serialize(self, method: str, path: str, query: list[tuple[str, str]]) -> Any:
         return await self._client.param_serialize(
-            "GET", path, query_params=query, header_params={}, auth_settings=["BearerToken"]
+            method, path, query_params=query, header_params={}, auth_settings=["BearerToken"]
         )
+
+
+def _open_error(pod: str, error: Exception) -> Exception:
+    """The error of a stream that could not be opened."""
+    if (
+        isinstance(error, aiohttp.WSServerHandshakeError | UpgradeRejectedError)
+        and error.status in _UNAUTHORIZED
+    ):
+        return ApiRequestRejectedError(f"pod {pod}: the cluster rejected the stream with HTTP {error.status}")
+    if _is_not_started(error):
+        return TemporaryError(f"pod {pod}: the cluster did not open the stream ({error})")
+    return PodResponseLostError(f"pod {pod}: the connection was lost while it was opened")
 
 
 def _is_not_started(error: Exception) -> bool:
@@ -205,7 +242,13 @@ def _is_not_started(error: Exception) -> bool:
     # has carried no request. After any other error, the command may be running.
     if isinstance(error, aiohttp.WSServerHandshakeError):
         return error.status != _SWITCHING_PROTOCOLS
-    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    return isinstance(
+        error,
+        UpgradeRejectedError
+        | aiohttp.ClientConnectorError
+        | aiohttp.ConnectionTimeoutError
+        | ConnectionRefusedError,
+    )
 
 
 async def _iter_log_chunks(response: Any) -> AsyncIterator[bytes]:

@@ -1,9 +1,13 @@
-from holdfast.server.streams.exec import RetryingExecStream as RetryingExecStream
 from holdfast.server.streams.files import PATH_PATTERN as PATH_PATTERN
 from holdfast.server.streams.handlers import (
     StreamRoutes as StreamRoutes,
     exec_in_sandbox as exec_in_sandbox,
     forward_port as forward_port,
+)
+from holdfast.server.streams.spdy import (
+    SpdyExecStream as SpdyExecStream,
+    UpgradeRejectedError as UpgradeRejectedError,
+    open_exec as open_exec,
 )
 from holdfast.server.streams.websocket_proxy import (
     DisconnectAwareProtocol as DisconnectAwareProtocol,

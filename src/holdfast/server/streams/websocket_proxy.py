@@ -19,7 +19,7 @@ import msgspec
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from holdfast.api import CONNECTION_LOST, Channel, encode_frame
-from holdfast.server.streams.exec import RetryingExecStream
+from holdfast.server.streams.spdy import SpdyExecStream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -63,7 +63,7 @@ def enable_keepalive(transport: asyncio.BaseTransport) -> None:
     client_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES)
 
 
-PodStream = aiohttp.ClientWebSocketResponse[bool] | RetryingExecStream
+PodStream = aiohttp.ClientWebSocketResponse[bool] | SpdyExecStream
 
 CLOSE_NORMAL, CLOSE_UNSUPPORTED_DATA, CLOSE_INTERNAL_ERROR = 1000, 1003, 1011
 # A control frame has at most 125 bytes (RFC 6455), and the close code takes 2 of them.

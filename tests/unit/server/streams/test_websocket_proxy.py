@@ -7,13 +7,13 @@ import asyncio
 import aiohttp
 import msgspec
 import pytest
-from tests.support.websocket_proxy import POD_NOT_FOUND_FRAME, fake_pod, proxy_server
+from tests.support.websocket_proxy import fake_pod, proxy_server
 from websockets.asyncio.client import connect
 
 from holdfast.api import Channel, encode_frame
 from holdfast.client import AsyncExecSession
 from holdfast.client.websocket import WebSocket
-from holdfast.errors import ApiRequestRejectedError, ResponseLostError, TemporaryError
+from holdfast.errors import ApiRequestRejectedError, ResponseLostError
 from holdfast.server.streams import websocket_proxy
 
 GREETING = b"\x00\x50\x00", b"\x01\x50\x00"
@@ -133,7 +133,6 @@ def test_output_before_pod_stopped_reading_is_delivered():
     [
         (says(b"\1half", then="cut"), ResponseLostError),
         (says(FAILED, then=1000), ApiRequestRejectedError),
-        (says(POD_NOT_FOUND_FRAME, then=1000), TemporaryError),
     ],
 )
 def test_cut_exec_differs_from_unstartable_exec(does, kind):
