@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import subprocess
 import zlib
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import parse_qs, urlsplit
 
 from tests.support.gateway_api_server import LOOPBACK
 
 SUCCESS = b'{"metadata":{},"status":"Success"}'
+FAILURE = b'{"status":"Failure","details":{"causes":[{"reason":"ExitCode","message":"%d"}]}}'
 UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 POD_UNKNOWN = b"HTTP/1.1 404 Not Found\r\nContent-Length: 18\r\n\r\npod does not exist"
 HEADER = struct.Struct(">II")
@@ -70,6 +73,40 @@ class PodSide:
         return name, content, bool(second >> 24 & FIN)
 
 
+def run_locally(shell):
+    """A pod whose commands run on this machine, with this program as `sh`."""
+
+    async def run(side):
+        words = parse_qs(urlsplit(side.request.split()[1]).query)["command"]
+        await side.accept("error", "stdout", "stdin", "stderr")
+        process = await asyncio.create_subprocess_exec(
+            shell if words[0] == "sh" else words[0], *words[1:],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+        async def feed():
+            is_last = False
+            with suppress(EOFError, OSError):  # the client is gone, or the command reads no more
+                while not is_last:
+                    _, data, is_last = await side.read()
+                    process.stdin.write(data)
+                    await process.stdin.drain()
+            process.stdin.close()
+
+        async def forward(name, output):
+            while data := await output.read(1 << 15):
+                side.send(name, data)
+
+        feeding = asyncio.ensure_future(feed())
+        await asyncio.gather(forward("stdout", process.stdout), forward("stderr", process.stderr))
+        code = await process.wait()
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
+        side.end(SUCCESS if code == 0 else FAILURE % code)
+
+    return run
+
+
 @asynccontextmanager
 async def spdy_pod(handler, *, before=()):
     """The port of an API server whose commands `handler(side)` runs; the first requests get `before`."""
@@ -89,5 +126,7 @@ async def spdy_pod(handler, *, before=()):
         handlers.append(asyncio.ensure_future(handle(reader, writer)))
 
     async with await asyncio.start_server(serve, LOOPBACK, 0) as server:
-        yield server.sockets[0].getsockname()[1]
-        await asyncio.gather(*handlers)
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            await asyncio.gather(*handlers)

@@ -5,12 +5,13 @@ pipes and devices are skipped and reported. Owners are not copied.
 
 A sandbox is not trusted. Unpacking stops at an entry with an absolute path, with `..` in its path, or outside
 the requested copy. It never follows a link: each directory is opened relative to its parent's descriptor. A
-file gets its name after its content is complete.
+file gets its name after its content is complete, and a new directory after all its files.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tarfile
 from contextlib import contextmanager, suppress
@@ -175,6 +176,9 @@ def unpack(
 ) -> UnpackResult:
     """Write the entries of an archive below a directory.
 
+    With `rename`, a new copy gets its name at the end: after an interruption, a repeated call does not find a
+    directory to copy into.
+
     Args:
         archive: the archive, read as a stream.
         directory: an existing directory.
@@ -192,13 +196,54 @@ def unpack(
         raise UsageError(f"{directory}: cannot be written: {error.strerror}") from error
     try:
         with _translate_errors(directory):
-            unpacking = _Unpacking(TarReader(archive), rename, progress)
-            for entry in unpacking.reader.entries():
-                if parts := unpacking.target_parts(entry.name):
-                    _write_entry(root, parts, unpacking, entry)
-            return unpacking.result
+            if rename is None or _exists(root, rename[1]):
+                return _write_entries(root, _Unpacking(TarReader(archive), rename, progress))
+            partial = _partial_name(rename[1])
+            _remove_tree(root, partial)
+            try:
+                result = _write_entries(root, _Unpacking(TarReader(archive), (rename[0], partial), progress))
+                if _exists(root, partial):
+                    os.rename(partial, rename[1], src_dir_fd=root, dst_dir_fd=root)
+            except BaseException:
+                _remove_tree(root, partial)
+                raise
+            result.skipped[:] = [_show_final_name(message, partial, rename[1]) for message in result.skipped]
+            return result
     finally:
         os.close(root)
+
+
+def _write_entries(root: int, unpacking: _Unpacking) -> UnpackResult:
+    for entry in unpacking.reader.entries():
+        if parts := unpacking.target_parts(entry.name):
+            _write_entry(root, parts, unpacking, entry)
+    return unpacking.result
+
+
+def _show_final_name(message: str, partial: str, name: str) -> str:
+    return name + message.removeprefix(partial) if message.startswith(partial) else message
+
+
+def _partial_name(name: str) -> str:
+    """Name of a file or directory until it is complete: an interrupted copy never looks finished."""
+    short = os.fsencode(name)[:_MAX_PARTIAL_NAME].decode("utf-8", "ignore")
+    return f".{short}.holdfast-partial"
+
+
+def _exists(directory: int, name: str) -> bool:
+    try:
+        os.lstat(name, dir_fd=directory)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _remove_tree(directory: int, name: str) -> None:
+    """Remove what an interrupted copy has left, without following links."""
+    try:
+        _unlink_if_exists(directory, name)
+    except (IsADirectoryError, PermissionError):  # POSIX allows both for a directory
+        shutil.rmtree(name, dir_fd=directory)
 
 
 @dataclass(slots=True)
@@ -270,9 +315,7 @@ def _write_hard_link(root: int, source: tuple[str, ...], directory: int, name: s
 
 
 def _write_file(directory: int, name: str, unpacking: _Unpacking, entry: TarEntry) -> int:
-    short = os.fsencode(name)[:_MAX_PARTIAL_NAME].decode("utf-8", "ignore")
-    # The final name appears with the complete content: an interrupted copy never looks like a finished file.
-    partial = f".{short}.holdfast-partial"
+    partial = _partial_name(name)
     _unlink_if_exists(directory, partial)
     written = 0
     try:

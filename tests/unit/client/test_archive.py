@@ -126,8 +126,7 @@ def test_unrequested_entry_ends_copy(tmp_path, other, kind):
     more = {FILE: b"evil", LINK: "out.txt", HARD: "out.txt"}.get(kind, "")
     with pytest.raises(ApiRequestRejectedError, match="leads out of the copy"):
         unpack(archive(("out.txt", FILE, b"1"), (other, kind, more)), tmp_path, rename=("out.txt", "mine"))
-    assert names(tmp_path) == ["mine"]
-    assert (tmp_path / "mine").read_bytes() == b"1"
+    assert names(tmp_path) == []
 
 
 def test_hard_link_to_existing_file_ends_copy(tmp_path):
@@ -135,8 +134,7 @@ def test_hard_link_to_existing_file_ends_copy(tmp_path):
     made = archive(("x", FOLDER, ""), ("x/got", HARD, "secret"))
     with pytest.raises(ApiRequestRejectedError, match="leads out of the copy"):
         unpack(made, tmp_path, rename=("x", "y"))
-    assert names(tmp_path) == ["secret", "y"]
-    assert names(tmp_path / "y") == []
+    assert names(tmp_path) == ["secret"]
 
 
 @pytest.mark.parametrize("target", ["/etc", "../..", "../../x", "d/../../..", "d/../x"])
@@ -234,3 +232,42 @@ def test_allowed_link_resolves_inside_copy(where, link):
         resolved = os.path.normpath("/".join(["/top", *where[:-1], target]))
         inside = "/".join(["/top", where[0]])
         assert resolved == inside or resolved.startswith(inside + "/")
+
+
+DIRECTORY = (("d", FOLDER, ""), ("d/a", FILE, b"1" * 3_000_000), ("d/b", FILE, b"2"))
+
+
+def test_interrupted_directory_has_no_name_and_repeated_copy_completes_it(tmp_path):
+    data = archive(*DIRECTORY).getvalue()
+    with pytest.raises(TemporaryError, match="archive is incomplete"):
+        unpack(io.BytesIO(data[:-1_000_000]), tmp_path, rename=("d", "new"))
+    assert names(tmp_path) == []
+    unpack(io.BytesIO(data), tmp_path, rename=("d", "new"))
+    assert (names(tmp_path), names(tmp_path / "new")) == (["new"], ["a", "b"])
+
+
+def test_repeated_copy_removes_leftovers_of_killed_copy(tmp_path):
+    (tmp_path / ".new.holdfast-partial" / "deep").mkdir(parents=True)
+    (tmp_path / ".new.holdfast-partial" / "out").symlink_to("/etc")
+    unpack(archive(*DIRECTORY), tmp_path, rename=("d", "new"))
+    assert (names(tmp_path), names(tmp_path / "new")) == (["new"], ["a", "b"])
+
+
+def test_directory_gets_its_name_after_all_files(tmp_path):
+    listed = []
+    unpack(
+        archive(*DIRECTORY), tmp_path, rename=("d", "new"), progress=lambda _: listed.extend(names(tmp_path))
+    )
+    assert set(listed) == {".new.holdfast-partial"}
+
+
+def test_copy_into_existing_directory_keeps_other_files(tmp_path):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "other").write_text("kept")
+    unpack(archive(*DIRECTORY), tmp_path, rename=("d", "new"))
+    assert names(tmp_path / "new") == ["a", "b", "other"]
+
+
+def test_skipped_entries_have_the_name_of_the_copy(tmp_path):
+    done = unpack(archive(("d", FOLDER, ""), ("d/out", LINK, "/etc")), tmp_path, rename=("d", "new"))
+    assert done.skipped == ["new/out: link out of the copy, to /etc"]

@@ -1,10 +1,16 @@
-"""Copy files out of and into a sandbox as tar archives; `tar` in the pod packs and extracts them."""
+"""Copy files out of and into a sandbox as tar archives; `tar` in the pod packs and extracts them.
+
+An upload is extracted into a hidden directory beside its target. When the server has received the whole
+archive, it adds a last entry; only with that entry, the files are moved to their target. A file thus has its
+old or its new content, even if client, server or connection are killed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import posixpath
 import re
+import secrets
 import tarfile
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -27,7 +33,55 @@ PATH_PATTERN = r"^/(?!([\s\S]*/)?[.][.](/|$))[^\u0000]*$"
 """The check of `validate_path` as a pattern for the OpenAPI document."""
 # The path, which the client controls, is a positional parameter and never part of the script.
 # With -o, the files belong to the user of the sandbox, not to the owners in the archive.
-_EXTRACT_SCRIPT = 'tar -C "$1" -xof -; code=$?; echo "$code"; cat >/dev/null; exit "$code"'
+# `rename` needs write permission for a directory that gets another parent, hence `chmod`. The target of `mv`
+# is always the parent: with a link to a directory as target, `mv` would move into that directory.
+_EXTRACT_SCRIPT = r"""
+stage=$1/.holdfast-upload-$$
+
+merge() (
+  from=$1 to=$2
+  shift 2
+  [ -w "$from" ] || chmod u+w "$from" || exit
+  for entry in "$from"/* "$from"/.[!.]* "$from"/..?*; do
+    [ -e "$entry" ] || [ -L "$entry" ] || continue
+    if [ -L "$entry" ] || [ ! -d "$entry" ]; then
+      set -- "$@" "$entry"
+      [ $# -lt 200 ] || { mv -f -- "$@" "$to/" && set --; } || exit
+      continue
+    fi
+    target=$to/${entry##*/}
+    if [ -L "$target" ]; then rm -f -- "$target" || exit; fi
+    if [ -d "$target" ]; then
+      merge "$entry" "$target" || exit
+    elif [ -w "$entry" ]; then
+      mv -f -- "$entry" "$to/" || exit
+    else
+      chmod u+w "$entry" && mv -f -- "$entry" "$to/" && chmod u-w "$target" || exit
+    fi
+  done
+  [ $# -eq 0 ] || mv -f -- "$@" "$to/"
+)
+
+remove() {
+  chmod -R u+rwx "$1" 2>/dev/null
+  rm -rf -- "$1"
+}
+
+# Of uploads whose process was killed with the pod; another pod may have used the number of this process.
+for old in "$1"/.holdfast-upload-*; do
+  if [ "$old" = "$stage" ] || ! kill -0 "${old##*-}" 2>/dev/null; then remove "$old"; fi
+done
+mkdir -m 700 -- "$stage" && tar -C "$stage" -xof -
+code=$?
+echo "$code"
+cat >/dev/null
+if [ "$code" = 0 ]; then
+  rmdir -- "$stage/$2" && merge "$stage" "$1"
+  code=$?
+fi
+remove "$stage"
+exit "$code"
+"""
 
 
 def validate_path(path: str) -> str:
@@ -52,13 +106,18 @@ def tar_create_command(path: str) -> list[str]:
     return ["tar", "-C", folder, "-cf", "-", "--", name or "."]
 
 
-def tar_extract_command(path: str) -> list[str]:
+def tar_extract_command(path: str, last_entry: str) -> list[str]:
     """Return the command that extracts an archive from standard input into a directory.
 
     It prints the exit code of `tar` and then reads the rest of its input: the container runtime may never
     report the end of a command that exits before its input ends.
+
+    Args:
+        path: The directory.
+        last_entry: Name of the empty directory without which the archive is incomplete; `tar` itself accepts
+            an archive that ends after any of its entries.
     """
-    return ["sh", "-c", _EXTRACT_SCRIPT, "unpack", validate_path(path)]
+    return ["sh", "-c", _EXTRACT_SCRIPT, "unpack", validate_path(path), last_entry]
 
 
 _TAR_FILES_DIFFER = 1
@@ -85,49 +144,63 @@ async def download(service: SandboxService, name: str, path: str) -> AsyncIterat
 
 
 async def upload(service: SandboxService, name: str, path: str, body: AsyncIterator[bytes]) -> UploadResult:
-    """Extract an archive into a directory while it arrives."""
-    argv = tar_extract_command(path)
+    """Extract an archive into a directory: all of it, or nothing."""
+    last_entry = f".holdfast-complete-{secrets.token_hex(8)}"
+    argv = tar_extract_command(path, last_entry)
     counter = EntryCounter()
     async with (
         use_container(service, name) as target,
         run_in_pod(service.cluster, target, argv, stdin=True) as command,
     ):
         # Read while the body is sent: `tar` may fail before the body ends, for example on a full disk.
-        exit_code = asyncio.ensure_future(_wait_for_extract(command))
+        tar_exited = asyncio.ensure_future(_read_tar_exit_code(command))
         try:
-            await _send_archive(command, counter, body, exit_code)
-            code = await exit_code
+            async for piece in body:
+                await _write(command, counter.feed(piece), tar_exited)
+            await _write(command, counter.end(last_entry), tar_exited)
+            await command.close_stdin()
+            await tar_exited
+            code = await command.wait()
         except (ApiError, TemporaryError):
             await _drain_body(body)
             raise
         finally:
-            exit_code.cancel()
-            await asyncio.gather(exit_code, return_exceptions=True)
+            tar_exited.cancel()
+            await asyncio.gather(tar_exited, return_exceptions=True)
     if code != 0:
         await _drain_body(body)
+        if not counter.is_complete and last_entry in command.stderr:
+            raise conflict("copy-failed", "the archive is incomplete: it has no end", "Send it again.")
         raise _tar_error(path, code, command.stderr, extracting=True)
     return UploadResult(entries=counter.entries, bytes=counter.bytes)
 
 
 class EntryCounter:
-    """Count the entries and content bytes of a tar archive that arrives in pieces of any size.
+    """Count entries and content bytes of a tar archive that arrives in pieces of any size, and find its end.
 
     Only `tar` in the sandbox validates the archive: the uploader may run any command there anyway.
+
+    Attributes:
+        entries: Number of entries.
+        bytes: Bytes of content.
+        is_complete: Whether the block of zeros at the end of the archive has arrived.
     """
 
     def __init__(self) -> None:
         self.entries = self.bytes = 0
+        self.is_complete = False
         self._block, self._pax = bytearray(), bytearray()
         self._skip = self._pax_bytes = 0
 
-    def feed(self, piece: bytes) -> None:
-        """Count what begins in the next piece."""
-        view = memoryview(piece)
-        while view:
+    def feed(self, piece: bytes) -> bytes:
+        """Count what begins in the next piece; return what is known to be before the end of the archive."""
+        view, passed = memoryview(piece), bytearray()
+        while view and not self.is_complete:
             if self._skip:
                 skipped = view[: self._skip]
                 self._pax += skipped[: max(0, self._pax_bytes - len(self._pax))]
                 self._skip -= len(skipped)
+                passed += skipped
                 view = view[len(skipped) :]
                 continue
             missing = _TAR_BLOCK_BYTES - len(self._block)
@@ -135,12 +208,23 @@ class EntryCounter:
             view = view[missing:]
             if len(self._block) == _TAR_BLOCK_BYTES:
                 self._count_entry(bytes(self._block))
+                passed += b"" if self.is_complete else self._block
                 self._block.clear()
+        return bytes(passed)
+
+    def end(self, last_entry: str) -> bytes:
+        """Return the last entry and the end of the archive, or the rest of an incomplete archive."""
+        if not self.is_complete:
+            return bytes(self._block)
+        entry = tarfile.TarInfo(last_entry)
+        entry.type, entry.mode = tarfile.DIRTYPE, 0o700
+        return entry.tobuf(tarfile.USTAR_FORMAT).ljust(tarfile.RECORDSIZE, b"\0")
 
     def _count_entry(self, header: bytes) -> None:
         try:
             entry = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
         except tarfile.HeaderError:  # padding, or not an archive: `tar` reports that
+            self.is_complete = self.is_complete or not header.strip(b"\0")
             return
         size = entry.size
         if entry.type in _METADATA_TYPES:
@@ -156,31 +240,22 @@ class EntryCounter:
         self._skip = -(-size // _TAR_BLOCK_BYTES) * _TAR_BLOCK_BYTES
 
 
-async def _wait_for_extract(command: PodCommand) -> int | None:
-    """Return the exit code of `tar`, which the command prints before it waits for the end of its input."""
+async def _read_tar_exit_code(command: PodCommand) -> int | None:
+    """Return the exit code of `tar`, which the command prints; None if the command did not get that far."""
     output = b""
     while not output.endswith(b"\n") and (piece := await command.read()):
         output += piece
-    await command.close_stdin()
-    return await command.wait()
+    return int(output) if output.strip().isdigit() else None
 
 
-async def _send_archive(
-    command: PodCommand, counter: EntryCounter, body: AsyncIterator[bytes], exit_code: asyncio.Future[Any]
-) -> None:
-    async for piece in body:
-        counter.feed(piece)
-        if exit_code.done():
-            if exit_code.exception() is not None or exit_code.result() != 0:
-                return
-            # `tar` stops at the end-of-archive blocks; the rest of the body is padding.
-            continue
-        write: asyncio.Future[Any] = asyncio.ensure_future(command.write(piece))
-        # A command that has ended reads no input: a plain `await write` could block forever.
-        await asyncio.wait({write, exit_code}, return_when=asyncio.FIRST_COMPLETED)
-        write.cancel()
-        await asyncio.gather(write, return_exceptions=True)
-    await command.close_stdin()
+async def _write(command: PodCommand, data: bytes, tar_exited: asyncio.Future[Any]) -> None:
+    if tar_exited.done():
+        return  # `tar` has failed
+    write: asyncio.Future[Any] = asyncio.ensure_future(command.write(data))
+    # A command that has ended reads no input: a plain `await write` could block forever.
+    await asyncio.wait({write, tar_exited}, return_when=asyncio.FIRST_COMPLETED)
+    write.cancel()
+    await asyncio.gather(write, return_exceptions=True)
 
 
 async def _drain_body(body: AsyncIterator[bytes]) -> None:
