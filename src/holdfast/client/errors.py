@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast import home
 from holdfast.api import Problem
 from holdfast.errors import (
     ApiRefusedError,
     ApiRequestRejectedError,
+    DiskFullError,
     GatewayUnavailableError,
     GatewayUnreachableError,
     HoldfastError,
@@ -34,6 +36,13 @@ _NOT_FOUND, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR, _BAD_GATEWAY = 404, 40
 _UNAUTHORIZED = (401, 403)
 _INVALID_REQUEST = (400, 413, 422)
 _SANDBOX_MISSING_CODE = "sandbox-missing"
+# Failures inside the sandbox: no object is in the way.
+_CONFLICT_ERRORS: dict[str, type[HoldfastError]] = {
+    "path-denied": ApiRequestRejectedError,
+    "no-tar": ApiRequestRejectedError,
+    "copy-failed": ApiRequestRejectedError,
+    "disk-full": DiskFullError,
+}
 
 
 def error_from_response(
@@ -63,7 +72,7 @@ def error_from_response(
     if status in _UNAUTHORIZED:
         return ApiRefusedError(message, hint=hint)
     if status == _CONFLICT:
-        return ObjectConflictError(message, hint=hint)
+        return _CONFLICT_ERRORS.get(problem.code if problem else "", ObjectConflictError)(message, hint=hint)
     if status in _INVALID_REQUEST:
         return UsageError(message, hint=hint)
     if status == _NOT_FOUND and problem is None:
@@ -109,6 +118,13 @@ def _validity_error(endpoint: GatewayEndpoint, reason: str, error: Exception) ->
         hint=f"Correct the clock of this machine if it is wrong. Otherwise {hint[0].lower()}{hint[1:]}",
         cause=error,
     )
+
+
+def full_disk_error(error: OSError) -> DiskFullError | None:
+    """The error for an endpoint that cannot be resolved because a local disk is full, or None."""
+    if error.errno not in home.NO_SPACE_ERRNOS:
+        return None
+    return DiskFullError(f"{error.filename or home.state_dir()}: no space left on this machine")
 
 
 def interrupted_download_error(error: ResponseLostError, sandbox: str, path: str) -> ResponseLostError:

@@ -283,7 +283,9 @@ class AsyncSandbox(AsyncClient):
 
         Raises:
             UsageError: a local file cannot be read, or the target contains `..`.
-            ObjectConflictError: the sandbox has no running pod or no `tar`, or its disk is full.
+            ObjectConflictError: the sandbox has no running pod.
+            ApiRequestRejectedError: the sandbox has no `tar`, or its user may not write there.
+            DiskFullError: the disk of the sandbox is full.
         """
         from holdfast.client import copy
 
@@ -304,7 +306,8 @@ class AsyncSandbox(AsyncClient):
 
         Raises:
             UsageError: a local file cannot be written, or the source contains `..`.
-            ApiRequestRejectedError: the source does not exist, or the archive tries to leave the copy.
+            ApiRequestRejectedError: the source does not exist or cannot be read, or an entry leads out of the
+                copy.
             DiskFullError: the local disk is full.
         """
         from holdfast.client import copy

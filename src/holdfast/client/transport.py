@@ -248,13 +248,22 @@ class Transport:
     async def _get_endpoint(self) -> GatewayEndpoint:
         async with self._lock:
             if self._endpoint is None:
-                self._endpoint = await asyncio.to_thread(self._resolve_endpoint)
+                self._endpoint = await self._resolve()
             return self._endpoint
+
+    async def _resolve(self) -> GatewayEndpoint:
+        try:
+            return await asyncio.to_thread(self._resolve_endpoint)
+        except OSError as error:  # some errors of holdfast are subclasses
+            failure = None if isinstance(error, HoldfastError) else errors.full_disk_error(error)
+            if failure is None:
+                raise
+            raise failure from error
 
     async def _refresh_endpoint(self) -> bool:
         """Resolve the endpoint again; return whether it has changed."""
         async with self._lock:
-            endpoint = await asyncio.to_thread(self._resolve_endpoint)
+            endpoint = await self._resolve()
             if endpoint == self._endpoint:
                 return False
             self._endpoint = endpoint

@@ -1,6 +1,7 @@
 """Requests that are made again, streams that are not, and the ways in which a gateway cannot be reached."""
 
 import asyncio
+import errno
 import gc
 import json
 import ssl
@@ -18,6 +19,7 @@ from holdfast.client.errors import error_from_exception
 from holdfast.errors import (
     ApiRefusedError,
     ApiRequestRejectedError,
+    DiskFullError,
     GatewayUnavailableError,
     GatewayUnreachableError,
     ObjectConflictError,
@@ -86,6 +88,9 @@ def test_transient_errors_are_retried(fake_server, no_sleep, trouble):
         (422, "invalid", UsageError),
         (404, "not-found", ApiRequestRejectedError),
         (409, "conflict", ObjectConflictError),
+        (409, "path-denied", ApiRequestRejectedError),
+        (409, "copy-failed", ApiRequestRejectedError),
+        (409, "disk-full", DiskFullError),
         (401, "unauthorized", ApiRefusedError),
         (403, "forbidden", ApiRefusedError),
     ],
@@ -403,3 +408,32 @@ def test_failure_to_resolve_endpoint_is_raised_unchanged():
     with pytest.raises(FileNotFoundError) as raised:
         asyncio.run(work())
     assert raised.value is error
+
+
+@pytest.mark.parametrize("resolved", [0, 1], ids=["first connection", "after a lost connection"])
+def test_full_disk_while_tunnel_is_opened_is_reported_as_such(fake_server, resolved):
+    endpoints = [fake_server.access(url="https://127.0.0.1:1")] * resolved
+
+    def resolve():
+        if endpoints:
+            return endpoints.pop()
+        raise OSError(errno.ENOSPC, "No space left on device", "/home/me/tunnel.json")
+
+    async def run():
+        async with open_transport(resolve) as connection:
+            await get(connection)
+
+    with pytest.raises(DiskFullError, match=r"/home/me/tunnel.json: no space left on this machine"):
+        asyncio.run(run())
+
+
+def test_unreadable_configuration_is_not_reported_as_full_disk():
+    def resolve():
+        raise PermissionError(errno.EACCES, "Permission denied", "/home/me/gateway.json")
+
+    async def run():
+        async with open_transport(resolve) as connection:
+            await get(connection)
+
+    with pytest.raises(PermissionError):
+        asyncio.run(run())

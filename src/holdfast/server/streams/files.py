@@ -301,7 +301,8 @@ def _tar_error(path: str, code: int | None, stderr: str, *, extracting: bool) ->
     if is_missing and (not extracting or path in stderr):
         return ApiError(404, "path-missing", f"{path}: not found in the sandbox")
     if "Permission denied" in stderr:
-        return conflict("path-denied", f"{path}: permission denied in the sandbox")
+        hint = "Choose a path that the sandbox's user may use, or change its permissions in the sandbox."
+        return conflict("path-denied", f"{path}: permission denied in the sandbox", hint)
     if "No space left" in stderr or "Disk quota exceeded" in stderr:
         return conflict("disk-full", "no space left in the sandbox", "Delete files in the sandbox.")
     if code is None or any(text in stderr for text in _TAR_MISSING_MESSAGES):
