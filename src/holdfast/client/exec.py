@@ -2,6 +2,8 @@
 
 Frames are those of Kubernetes (`holdfast.api.Channel`). Once a command was sent, nothing is retried: if the
 connection is lost, the session fails and the command's outcome is unknown.
+
+Kubernetes cannot send signals to a command. `TERMINATE_SCRIPT` does it from within the sandbox.
 """
 
 from __future__ import annotations
@@ -21,12 +23,41 @@ from holdfast.api import (
 from holdfast.errors import ApiRequestRejectedError, DeadlineExceededError, ResponseLostError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from holdfast.client.websocket import WebSocket
 
 _CHUNK_SIZE = 1 << 16
 _OUTPUT_CHANNELS = (Channel.STDOUT, Channel.STDERR)
+# Signals the process group of a command, and succeeds if the command has ended. Only the container runtime
+# starts processes without a parent in the container. If it has started several, the arguments must be unique.
+# `kill` of dash requires `--` before a process group, and the one of busybox does not accept it.
+TERMINATE_SCRIPT = r"""
+wanted=$1 started= same=
+send() {
+  kill -s "$1" -- "-$pid" 2>/dev/null || kill -s "$1" "-$pid" 2>/dev/null || kill -s "$1" "$pid" 2>/dev/null
+}
+for process in /proc/[0-9]*; do
+  { read -r line <"$process/stat"; } 2>/dev/null || continue
+  set -- ${line##*) }
+  pid=${process#/proc/}
+  [ "$2" = 0 ] && [ "$pid" != 1 ] && [ "$pid" != $$ ] || continue
+  started="$started $pid"
+  [ "$(tr '\0' '\n' <"$process/cmdline")" != "$wanted" ] || same="$same $pid"
+done
+set -- $started
+[ $# = 1 ] || set -- $same
+[ $# = 1 ] || exit 1
+pid=$1
+for signal in TERM KILL; do
+  send "$signal"
+  for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    [ -e "/proc/$pid/stat" ] || exit 0
+    sleep 0.1
+  done
+done
+exit 1
+"""
 _CHECK_SANDBOX_HINT = "The command may still be running. Check the sandbox before you run it again."
 
 
@@ -53,9 +84,16 @@ class ExecResult(msgspec.Struct, frozen=True, kw_only=True):
 class AsyncExecSession:
     """A running command. Iterate over it to read the output, then read `exit_code`."""
 
-    def __init__(self, socket: WebSocket, description: str) -> None:
+    def __init__(
+        self,
+        socket: WebSocket,
+        description: str,
+        *,
+        terminate: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
         self._socket = socket
         self._description = description
+        self._terminate = terminate
         self._exit_code: int | None = None
 
     @property
@@ -82,6 +120,15 @@ class AsyncExecSession:
         """Set the size of the command's terminal."""
         await self._socket.send(encode_resize_frame(columns, rows))
 
+    async def terminate(self) -> bool:
+        """End the command: SIGTERM to its process group, and SIGKILL after 2 seconds.
+
+        Returns:
+            Whether the command has ended. False if the image has no `sh` and `tr`, or if the command cannot
+            be told apart from others.
+        """
+        return self._terminate is not None and await self._terminate()
+
     async def __aiter__(self) -> AsyncIterator[ExecOutput]:
         async for message in self._socket:
             if not message:
@@ -101,7 +148,7 @@ class AsyncExecSession:
 
         Args:
             stdin: input; standard input is closed after it.
-            timeout: seconds to wait; the command keeps running after that.
+            timeout: seconds to wait; the command is ended after that, see `terminate`.
 
         Raises:
             DeadlineExceededError: the timeout passed.
@@ -115,9 +162,10 @@ class AsyncExecSession:
                 async for output in self:
                     buffers[output.channel] += output.data
         except TimeoutError as error:
+            ending = "the command was ended" if await self.terminate() else "the command may still be running"
             raise DeadlineExceededError(
-                f"{self._description}: no exit within {timeout:g} s",
-                hint="The command is still running; stop it with another exec.",
+                f"{self._description}: no exit within {timeout:g} s; {ending}",
+                hint="Allow more time, or check the sandbox before you run the command again.",
             ) from error
         finally:
             # A command may exit without reading its input; sending would then wait forever.

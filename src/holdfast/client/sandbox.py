@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.api import DeletionResult, Phase, SandboxView
-from holdfast.client.exec import AsyncExecSession, ExecResult
+from holdfast.client.exec import TERMINATE_SCRIPT, AsyncExecSession, ExecResult
 from holdfast.client.watch import ImageMissingError, wait_for_phase, wait_until_gone, watch_sandbox
 from holdfast.errors import (
     ApiRequestRejectedError,
+    HoldfastError,
     SandboxMaybeDeletedError,
     SandboxNotFoundError,
     UsageError,
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from holdfast.client.copy import CopyResult
     from holdfast.client.port_forward import PortForward
     from holdfast.client.transport import Transport
-    from holdfast.errors import HoldfastError
 
 DEFAULT_WAIT_TIMEOUT = 180.0
+_TERMINATE_TIMEOUT = 10.0
 _HTTP_CREATED = 201
 
 ImagePusher: TypeAlias = Callable[[str], bool]
@@ -225,7 +226,7 @@ class AsyncSandbox(AsyncClient):
             *command: program and arguments; no shell is involved.
             stdin: input of the command.
             check: raise if the exit code is not 0.
-            timeout: seconds to wait; the command keeps running after that.
+            timeout: seconds to wait; the command is ended after that, if the image has `sh` and `tr`.
             container: container to run it in; the first one if omitted.
 
         Returns:
@@ -268,7 +269,20 @@ class AsyncSandbox(AsyncClient):
         query += [("tty", _query_bool(tty)), ("stdin", _query_bool(stdin))]
         query += [("container", container)] if container else []
         async with self._transport.websocket(f"{self._path}/exec", query=query) as socket:
-            yield AsyncExecSession(socket, f"{command[0]} in sandbox {self.name}")
+            yield AsyncExecSession(
+                socket,
+                f"{command[0]} in sandbox {self.name}",
+                terminate=partial(self._terminate, command, container),
+            )
+
+    async def _terminate(self, command: tuple[str, ...], container: str | None) -> bool:
+        script = ("sh", "-c", TERMINATE_SCRIPT, "terminate", "\n".join(command).rstrip("\n"))
+        try:
+            # Not the timeout of `exec`, which would terminate this script in the same way.
+            async with asyncio.timeout(_TERMINATE_TIMEOUT):
+                return (await self.exec(*script, container=container)).exit_code == 0
+        except (HoldfastError, TimeoutError):
+            return False
 
     async def upload(
         self, source: Path | str, target: str = ".", *, progress: Callable[[int], None] = lambda _: None

@@ -104,6 +104,7 @@ class ExecSession:
     write = _blocking(AsyncExecSession.write)
     close_stdin = _blocking(AsyncExecSession.close_stdin)
     resize = _blocking(AsyncExecSession.resize)
+    terminate = _blocking(AsyncExecSession.terminate)
     communicate = _blocking(AsyncExecSession.communicate)
 
     def __iter__(self) -> Iterator[ExecOutput]:

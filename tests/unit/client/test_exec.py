@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 
 import pytest
 from aiohttp import WSMsgType, web
@@ -9,6 +10,7 @@ from tests.unit.client.conftest import open_transport
 
 from holdfast.api import Channel, encode_frame
 from holdfast.client import AsyncSandbox, Sandbox
+from holdfast.client.exec import TERMINATE_SCRIPT
 from holdfast.errors import ApiRequestRejectedError, DeadlineExceededError, ResponseLostError, UsageError
 
 EXEC = "/v1/sandboxes/a/exec"
@@ -122,10 +124,29 @@ def test_cut_session_is_not_a_success(fake_server, sandbox):
     assert len(fake_server.seen) == 1
 
 
-def test_timeout_is_an_error(fake_server, sandbox):
-    fake_server.answers[EXEC] = speaking(SILENCE)
-    with pytest.raises(DeadlineExceededError, match=r"within 0\.2 s"):
+@pytest.mark.parametrize(
+    ("code", "ending"), [(0, "the command was ended"), (1, "the command may still be running")]
+)
+def test_timeout_ends_the_command(fake_server, sandbox, code, ending):
+    scripts = []
+
+    async def answer(request):
+        words = request.query.getall("command")
+        if words == ["sleep", "60"]:
+            return await speaking(SILENCE)(request)
+        scripts.append(words)
+        return await speaking(encode_frame(Channel.STATUS, ended(code)))(request)
+
+    fake_server.answers[EXEC] = answer
+    with pytest.raises(DeadlineExceededError, match=rf"no exit within 0\.2 s; {ending}"):
         sandbox.exec("sleep", "60", timeout=0.2)
+    assert scripts == [["sh", "-c", TERMINATE_SCRIPT, "terminate", "sleep\n60"]]
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_terminate_script_is_valid_in_any_shell(shell):
+    # Not executed: it would signal a process of this machine.
+    subprocess.run([shell, "-n", "-c", TERMINATE_SCRIPT], check=True)
 
 
 def test_empty_command_and_name_are_rejected_before_request(fake_server, sandbox):

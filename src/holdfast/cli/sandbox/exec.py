@@ -78,7 +78,8 @@ def exec_command(
     """Run COMMAND in sandbox NAME and exit with its exit code.
 
     Everything after NAME belongs to the command. Options can also follow NAME if `--` separates them from
-    the command. Without --tty, Ctrl-C ends only this process: the command in the sandbox may keep running.
+    the command. In a loop that reads stdin, use -n, so that the command does not consume it. Without --tty,
+    Ctrl-C also ends the command in the sandbox; a second Ctrl-C does not wait for that.
     """
     from holdfast.cli.sandbox.terminal import has_piped_input
 

@@ -61,9 +61,11 @@ async def attach(session: AsyncExecSession, *, tty: bool, stdin: bool) -> int:
                 await asyncio.to_thread(_write_all, fd, output.data)
         except asyncio.CancelledError:
             # Cancelled by `_cancel_on_signals`, or by `asyncio.run`, which cancels its task on Ctrl-C.
+            # A command on a terminal gets a hangup when the session ends.
+            is_ended = not tty and await session.terminate()
             raise OperationCancelledError(
                 f"session: ended by {signal.Signals(received[0]).name if received else 'Ctrl-C'}",
-                hint="The command in the sandbox may still be running.",
+                hint=f"The command in the sandbox {'was ended' if is_ended else 'may still be running'}.",
             ) from None
         finally:
             if tty:

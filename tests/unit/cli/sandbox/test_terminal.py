@@ -108,3 +108,18 @@ def test_running_resize_is_not_collected():
     session = Session()
     assert attach(session) == 7
     assert session.resized == 2
+
+
+@pytest.mark.parametrize(("is_ended", "hint"), [(True, "was ended"), (False, "may still be running")])
+def test_signal_without_terminal_ends_the_command(is_ended, hint):
+    class Session(FakeSession):
+        async def wait(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+
+        async def terminate(self):
+            return is_ended
+
+    with pytest.raises(OperationCancelledError, match="session: ended by SIGTERM") as caught:
+        asyncio.run(terminal.attach(Session(), tty=False, stdin=False))
+    assert caught.value.hint == f"The command in the sandbox {hint}."
