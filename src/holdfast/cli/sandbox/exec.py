@@ -15,14 +15,17 @@ from holdfast.cli.sandbox.common import (
     sandbox_argument,
     sandbox_options,
 )
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.client import Sandbox
+    from holdfast.client import AsyncSandbox, Sandbox
 
 # `exec` replaces `/bin/sh`, so that signals and the exit code are those of the user's shell.
 _SHELL_COMMAND = 'exec "$(command -v bash || command -v sh)"'
 _MAX_INPUT_BYTES = 64 << 20
+_KILLED_EXIT_CODE = 137
+_MEMORY_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.events")
+_MEMORY_CHECK_TIMEOUT = 5.0
 
 
 class _ExecCommand(click.Command):
@@ -125,10 +128,29 @@ def _run_attached(
             sandbox as client,
             client.session(*command, tty=tty, stdin=stdin, container=container) as session,
         ):
-            return await attach(session, tty=tty, stdin=stdin)
+            code = await attach(session, tty=tty, stdin=stdin)
+            limit = await _exceeded_memory_limit(client, container) if code == _KILLED_EXIT_CODE else None
+        if limit is not None:
+            click.echo(f"sandbox {sandbox.name}: killed, probably out of memory: limit {limit}", err=True)
+        return code
 
     # On the main thread, not on the client's loop thread: only there can a loop handle signals.
     return asyncio.run(run())
+
+
+async def _exceeded_memory_limit(client: AsyncSandbox, container: str | None) -> str | None:
+    """The memory limit of a container in which the kernel has killed a process for exceeding it, or None."""
+    import asyncio
+    from contextlib import suppress
+
+    with suppress(HoldfastError, TimeoutError):
+        async with asyncio.timeout(_MEMORY_CHECK_TIMEOUT):
+            result = await client.exec("cat", *_MEMORY_FILES, container=container)
+        limit, *events = result.text.splitlines() or [""]
+        counts = dict(line.split(" ", 1) for line in events if " " in line)
+        if limit.isdigit() and counts.get("oom_kill", "0") != "0":
+            return f"{int(limit) >> 20}Mi"
+    return None
 
 
 def _run_as_json(
