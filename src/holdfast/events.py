@@ -23,13 +23,17 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
 
 
 class RetryScheduled(Event, frozen=True, kw_only=True, tag="retry.scheduled"):
-    """A call failed with a transient error and will be retried after `delay` seconds."""
+    """A call failed with a transient error and will be retried after `delay` seconds.
+
+    `attempt` is the number of failed attempts, and `attempts` their limit, if there is one.
+    """
 
     operation: str
     attempt: int
     delay: float
     reason: str
     time_left: float | None = None
+    attempts: int | None = None
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run.started"):

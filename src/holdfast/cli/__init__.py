@@ -11,7 +11,7 @@ import sys
 import click
 
 from holdfast import __version__
-from holdfast.cli.click_extensions import LazyGroup
+from holdfast.cli.click_extensions import LazyGroup, quiet_option
 
 _COMMANDS = {
     "up": ("holdfast.cli.up:up", "Create, resume or repair a gateway."),
@@ -36,6 +36,7 @@ _COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s", help="Show the version and exit.")
+@quiet_option
 def cli() -> None:
     """Run one-node Kubernetes gateways in containers, and sandboxes on them.
 

@@ -9,18 +9,22 @@ import functools
 import os
 import re
 import sys
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_PORT = 65535
 JSON_KEY = "json"
 GATEWAY_KEY = "gateway"
 GATEWAY_VARIABLE = "HOLDFAST_GATEWAY"
+_QUIET_KEY = "quiet"
 
 
 class LazyGroup(click.Group):
@@ -67,25 +71,49 @@ def flag_option(*names: str, text: str) -> Callable[[Any], Any]:
     return click.option(*names, is_flag=True, help=text)
 
 
-def _store_json_flag(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+def _store_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     # Not reset by a subcommand without the flag: `runs --json show last` prints JSON too. All commands share
     # the object, and `run_command` reads it after they have failed.
-    ctx.ensure_object(dict)[JSON_KEY] = value or is_json_requested()
+    flags = ctx.ensure_object(dict)
+    flags[param.name] = value or bool(flags.get(param.name))
 
 
-json_option = click.option(
-    "--json",
+quiet_option = click.option(
+    "-q",
+    "--quiet",
     is_flag=True,
     expose_value=False,
-    callback=_store_json_flag,
-    help="Print results and progress as JSON.",
+    callback=_store_flag,
+    help="Print results and errors only, no progress.",
 )
+
+
+def json_option(command: F) -> F:
+    """The options of every command that decide about its output: `--json` and `--quiet`."""
+    option = click.option(
+        "--json",
+        JSON_KEY,
+        is_flag=True,
+        expose_value=False,
+        callback=_store_flag,
+        help="Print results and progress as JSON.",
+    )
+    return option(quiet_option(command))
 
 
 def is_json_requested() -> bool:
     """Whether the current command was called with `--json`."""
+    return _is_flag_set(JSON_KEY)
+
+
+def is_quiet_requested() -> bool:
+    """Whether the current command, or `holdfast` itself, was called with `--quiet`."""
+    return _is_flag_set(_QUIET_KEY)
+
+
+def _is_flag_set(key: str) -> bool:
     ctx = click.get_current_context(silent=True)
-    return ctx is not None and bool((ctx.obj or {}).get(JSON_KEY))
+    return ctx is not None and bool((ctx.obj or {}).get(key))
 
 
 def _store_gateway(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:

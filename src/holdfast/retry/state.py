@@ -298,6 +298,7 @@ class CallState:
             delay=delay,
             reason=reason,
             time_left=None if math.isinf(left) else max(0.0, left),
+            attempts=self.policy.attempts,
         )
         try:
             sink(event)

@@ -10,6 +10,7 @@ import os
 import re
 import select
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import click
 
 from holdfast import home
 from holdfast.cli.click_extensions import JSON_KEY, chosen_gateway
+from holdfast.cli.output.echo import defer_interrupts, echo
 from holdfast.errors import DiskFullError, HoldfastError, OperationCancelledError, PermanentError, UsageError
 
 if TYPE_CHECKING:
@@ -47,8 +49,11 @@ def run_command(command: click.Command, args: Sequence[str] | None = None) -> in
         # click may have rejected the arguments before it processed the flag.
         ours = arguments[: [*arguments, "--"].index("--")]
         is_unprocessed = isinstance(error, click.ClickException) and "--json" in ours
-        as_json = is_unprocessed or flags.get(JSON_KEY, False)
-        return _handle_error(error, as_json=as_json, gateway=chosen_gateway(flags))
+        # The command has ended: another Ctrl-C must not hide how.
+        with suppress(KeyboardInterrupt), defer_interrupts():
+            as_json = is_unprocessed or flags.get(JSON_KEY, False)
+            exit_code = _handle_error(error, as_json=as_json, gateway=chosen_gateway(flags))
+        return exit_code
     return result if isinstance(result, int) else 0
 
 
@@ -107,9 +112,9 @@ def print_error(error: HoldfastError, *, as_json: bool, gateway: str) -> None:
         body = {"event": "error", "code": error.code, "error": error.message, "hint": hint}
         print_json({**body, "exit_code": error.exit_code}, err=True)
         return
-    click.echo(click.style("x ", fg="red", bold=True) + f"{error.message} [{error.code}]", err=True)
+    echo(click.style("x ", fg="red", bold=True) + f"{error.message} [{error.code}]", err=True)
     if hint:
-        click.echo(f"  {hint}", err=True)
+        echo(f"  {hint}", err=True)
 
 
 def _internal_error(error: BaseException) -> HoldfastError:

@@ -1,10 +1,12 @@
 """Results and tables on stdout, one line per finished step on stderr, as text or JSON.
 
 `progress_renderer` chooses the renderer: a live display on a terminal, lines in a pipe, or JSON.
+With `--quiet`, only what the user must know is printed.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from contextlib import contextmanager
@@ -14,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.click_extensions import is_json_requested
+from holdfast.cli.click_extensions import is_json_requested, is_quiet_requested
+from holdfast.cli.output.echo import echo, supports_escapes
 from holdfast.events import (
     Event,
     EventBus,
@@ -41,13 +44,14 @@ _PLAN_CHANGES_EXIT_CODE = 5
 
 def progress_renderer() -> ProgressRenderer:
     """Return the renderer for stderr: JSON, live display or plain lines."""
-    if is_json_requested():
-        return JsonRenderer()
-    if sys.stderr.isatty():
+    renderer = JsonRenderer() if is_json_requested() else PlainRenderer()
+    if is_quiet_requested():
+        return QuietRenderer(renderer)
+    if isinstance(renderer, PlainRenderer) and supports_escapes(sys.stderr):
         from holdfast.cli.output.live import LiveRenderer
 
         return LiveRenderer()
-    return PlainRenderer()
+    return renderer
 
 
 class ProgressRenderer:
@@ -95,7 +99,7 @@ class PlainRenderer(ProgressRenderer):
         line = self._line_for(event)
         if line:
             self._last_output_at = time.monotonic()
-            click.echo(line, err=True)
+            echo(line, err=True)
 
     def _line_for(self, event: Event) -> str:
         if isinstance(event, StepProgress):
@@ -109,6 +113,17 @@ class PlainRenderer(ProgressRenderer):
             return ""
         percent = "" if event.fraction is None else f" ({event.fraction:.0%})"
         return f"… {event.message}{percent}"
+
+
+class QuietRenderer(ProgressRenderer):
+    """Passes on only events that report a loss; the error of the command reports failures."""
+
+    def __init__(self, renderer: ProgressRenderer) -> None:
+        self._renderer = renderer
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StoreDamaged):
+            self._renderer(event)
 
 
 def event_line(event: Event) -> str:
@@ -126,8 +141,16 @@ def event_line(event: Event) -> str:
 
             return f"{click.style('!', fg='yellow')} {describe_damage(event)}"
         case RetryScheduled():
-            return f"  … {event.reason}; try {event.attempt + 1} in {event.delay:.1f} s"
+            return f"  … {format_retry(event, event.delay, reason=event.reason)}"
     return ""
+
+
+def format_retry(event: RetryScheduled, delay: float, *, reason: str) -> str:
+    """Describe a retry that starts after `delay` seconds: when, why, and which attempt it is."""
+    limit = "" if event.attempts is None else f" of {event.attempts}"
+    # Rounded up: a countdown does not show 0 s while the command still waits.
+    when = f"retry in {math.ceil(delay)} s" if delay else "retry now"
+    return f"{when}: {reason} (attempt {event.attempt + 1}{limit})"
 
 
 def _format_seconds(seconds: float) -> str:
@@ -140,7 +163,7 @@ def print_result(result: Any, lines: Sequence[str]) -> None:
         print_json(result)
         return
     for line in lines:
-        click.echo(line)
+        echo(line)
 
 
 def print_plan(plan: GatewayPlan, *, verbose: bool = False) -> None:

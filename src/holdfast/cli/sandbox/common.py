@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.click_extensions import gateway_option, is_json_requested, json_option
+from holdfast.cli.click_extensions import gateway_option, is_json_requested, is_quiet_requested, json_option
 from holdfast.errors import ApiRefusedError, ApiUnreachableError, GatewayNotFoundError, HoldfastError
 from holdfast.events import StepFailed, StepFinished, StepProgress, StepStarted
 
@@ -57,6 +57,8 @@ def event_printer() -> Callable[[Event], None]:
     """Print retries as lines, without a live display, and load the renderers with the first event."""
     # Read now: the thread of the client, which reports events, has no click context.
     as_json = is_json_requested()
+    if is_quiet_requested():
+        return lambda _event: None
 
     def print_event(event: Event) -> None:
         from holdfast.cli.output import JsonRenderer, PlainRenderer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import MAX_PORT, chosen_gateway, is_json_requested
+from holdfast.cli.click_extensions import MAX_PORT, chosen_gateway, is_json_requested, is_quiet_requested
 from holdfast.cli.output import print_error, print_result
 from holdfast.cli.sandbox.common import event_printer, open_gateway, sandbox_argument, sandbox_options
 from holdfast.errors import ObjectConflictError
@@ -78,7 +78,8 @@ async def _forward_ports(
             body = {"sandbox": client.name, "address": host, "local_port": port, "remote_port": remote}
             print_result(body, [f"Forwarding {host}:{port} to port {remote} of sandbox {client.name}."])
             forwards.append(opened)
-        click.echo("Press Ctrl-C to stop.", err=True)
+        if not is_quiet_requested():
+            click.echo("Press Ctrl-C to stop.", err=True)
         # Ctrl-C cancels this task; the exit stack then closes all listeners and their connections.
         await asyncio.gather(*(opened.serve() for opened in forwards))
 

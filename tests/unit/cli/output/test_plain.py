@@ -48,7 +48,7 @@ def test_lines_of_finished_skipped_and_failed_steps(capsys):
         "✓ Network: created (1.2 s)",
         "✓ Volume: skipped: it exists",
         "x Start (0.1 s)",
-        "  … reset; try 2 in 0.5 s",
+        "  … retry in 1 s: reset (attempt 2)",
     ]
 
 
@@ -87,6 +87,23 @@ def test_json_renderer_prints_events(capsys):
     with command_context("--json"):
         render(plain.progress_renderer(), StepFinished(step="a", title="A", seconds=1.0, at=5.0))
     assert json.loads(capsys.readouterr().err)["event"] == "step.finished"
+
+
+@pytest.mark.parametrize("args", [["-q"], ["--quiet"], ["-q", "--json"]], ids=" ".join)
+def test_quiet_reports_only_lost_checkpoints(capsys, args):
+    """A lost checkpoint is not progress: the user may have to act."""
+    damage = StoreDamaged(path="s.db", backup_path="s.db.damaged-1", reason="malformed", lost=("a",))
+    with command_context(*args):
+        render(
+            plain.progress_renderer(),
+            StepStarted(step="a", title="Network"),
+            StepFinished(step="a", title="Network", seconds=1.25),
+            RetryScheduled(operation="c", attempt=1, delay=0.5, reason="reset"),
+            damage,
+        )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "s.db.damaged-1" in line
+    assert line.startswith("{") is ("--json" in args)
 
 
 @pytest.mark.parametrize(("args", "expected"), [(["--json"], '{"a":1}\n'), ([], "one\ntwo\n")])

@@ -151,6 +151,13 @@ def test_exec_prints_events_of_other_threads_as_json(capsys):
     assert json.loads(capsys.readouterr().err)["reason"] == "reset"
 
 
+def test_exec_prints_no_events_with_quiet(capsys):
+    with exec_command.make_context("exec", ["-q", "a", "ls"]):
+        printer = event_printer()
+    printer(RetryScheduled(operation="exec", attempt=1, delay=0.5, reason="reset"))
+    assert capsys.readouterr().err == ""
+
+
 class FakeGateway:
     """A gateway that is up and records the request for its sandbox."""
 
