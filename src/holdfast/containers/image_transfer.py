@@ -49,6 +49,7 @@ class TransferProgress:
         self._prefix = prefix
         self._clock = clock
         self._sent = 0
+        self._started = clock()
         self._last_report: tuple[float, int, int] | None = None
 
     def update(self, sent: int) -> None:
@@ -83,7 +84,10 @@ class TransferProgress:
     def _report(self, percent: int, now: float) -> None:
         self._last_report = (now, percent, self._sent)
         total = max(self._sent, self._total)
-        self._progress(f"{self._prefix}{self._sent / 1e6:.0f} of {total / 1e6:.0f} MB", percent / 100)
+        elapsed = now - self._started
+        speed = f", {self._sent / 1e6 / elapsed:.0f} MB/s" if elapsed >= _MAX_INTERVAL else ""
+        message = f"{self._prefix}{self._sent / 1e6:.0f} of {total / 1e6:.0f} MB{speed}"
+        self._progress(message, percent / 100)
 
 
 class ImageArchiveStream:

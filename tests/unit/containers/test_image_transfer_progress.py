@@ -26,7 +26,8 @@ def test_fast_stream_is_throttled_and_end_is_reported():
 def test_slow_stream_reports_progress_between_percents():
     updates = [(number * 1.0, number * MB) for number in range(1, 5)]
     recorded = reports(10_000 * MB, *updates)
-    assert [text for text, _ in recorded] == [f"{number} of 10000 MB" for number in range(1, 5)]
+    texts = [f"{number} of 10000 MB, 1 MB/s" for number in range(1, 5)]
+    assert [text for text, _ in recorded] == texts
     assert {fraction for _, fraction in recorded} == {0.0}
 
 

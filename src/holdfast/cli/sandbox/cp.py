@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,15 +59,17 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> N
 
 
 def _progress_callback(step: ProgressStep, total: int) -> Callable[[int], None]:
-    done = 0
+    done, started = 0, time.monotonic()
 
     def report(count: int) -> None:
         nonlocal done
         done += count
+        elapsed = time.monotonic() - started
+        speed = f", {_format_bytes(done / elapsed)}/s" if elapsed >= 1 else ""
         if total:
-            step.progress(f"{_format_bytes(done)} of {_format_bytes(total)}", min(done / total, 1.0))
+            step.progress(f"{_format_bytes(done)} of {_format_bytes(total)}{speed}", min(done / total, 1.0))
         else:
-            step.progress(_format_bytes(done))
+            step.progress(f"{_format_bytes(done)}{speed}")
 
     return report
 
