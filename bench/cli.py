@@ -2,6 +2,7 @@
 
 `--help` and `list` are compared with `python -c pass`. `sandbox exec NAME -- true` is compared with
 `kubectl exec` in the same pod; it needs kubectl and a gateway that is up, and is left out otherwise.
+Completions have an absolute limit.
 Prints one JSON object per line; exits 0 when every target is met. Bytecode is compiled before measuring, as
 in an installation.
 """
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 LOCAL_COMMANDS = [("holdfast --help", ["--help"], 6.0), ("holdfast list", ["list"], 8.0)]
 EXEC_TARGET = 2.5
+# A user waits for a completion at the Tab key.
+COMPLETION_TARGET_MS = 150
 SCRIPT = str(Path(sys.executable).parent / "holdfast")
 
 
@@ -48,11 +51,15 @@ def main() -> int:
 
 def all_claims(environment: dict[str, str], rounds: int, gateway: str | None) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as directory:
-        yield from local_claims({**environment, "HOLDFAST_HOME": directory}, rounds)
+        local = {**environment, "HOLDFAST_HOME": directory}
+        yield from local_claims(local, rounds)
+        yield completion_claim("status ", local, rounds)
     kubeconfig = kubeconfig_path(environment, gateway)
     if kubeconfig is None:
         print("no gateway or no kubectl: `sandbox exec` is not measured", file=sys.stderr)
         return
+    option = f"--gateway {gateway} " if gateway else ""
+    yield completion_claim(f"sandbox get {option}", environment, rounds)
     gateway_option = ["--gateway", gateway] if gateway else []
     with temporary_sandbox(environment, gateway_option) as name:
         commands = {
@@ -79,6 +86,18 @@ def local_claims(environment: dict[str, str], rounds: int) -> Iterator[dict[str,
     times = measure(commands, environment, rounds)
     for name, _, target in LOCAL_COMMANDS:
         yield claim(name, times[name], ("python -c pass", times["pass"]), target)
+
+
+def completion_claim(line: str, environment: dict[str, str], rounds: int) -> dict[str, Any]:
+    """The time to complete the last word of a command line."""
+    variables = {
+        "_HOLDFAST_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"holdfast {line}",
+        "COMP_CWORD": str(len(line.split()) + 1),
+    }
+    times = measure({line: [sys.executable, SCRIPT]}, {**environment, **variables}, rounds)[line]
+    milliseconds = statistics.median(times) * 1000
+    return measured.claim(f"completion of `{line}`", milliseconds, "ms", at_most=COMPLETION_TARGET_MS)
 
 
 def measure(

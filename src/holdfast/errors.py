@@ -389,7 +389,7 @@ class StoreVersionError(StoreError):
     """A newer holdfast wrote the store; this version does not touch it."""
 
     code = "store-newer"
-    default_hint = "Use the holdfast version that wrote it, or a newer one."
+    default_hint = "Use the version of holdfast that wrote it, or a newer one."
 
 
 class SecretLeakError(PermanentError):

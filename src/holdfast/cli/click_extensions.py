@@ -18,6 +18,10 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from click.shell_completion import CompletionItem
+
+    from holdfast.cli.completers import Completer
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_PORT = 65535
@@ -52,6 +56,14 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._lazy[name][1]) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Complete names of commands from the table: click's own method imports every command."""
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=self._lazy[name][1]) for name in names]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -116,6 +128,16 @@ def _is_flag_set(key: str) -> bool:
     return ctx is not None and bool((ctx.obj or {}).get(key))
 
 
+def complete_with(name: str) -> Completer:
+    """Complete values of a parameter with a function of `holdfast.cli.completers`, loaded on use."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+        completer: Completer = getattr(import_module("holdfast.cli.completers"), name)
+        return completer(ctx, param, incomplete)
+
+    return complete
+
+
 def _store_gateway(ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     # `run_command` reads it after the command has failed: hints have to name the same gateway.
     if value is not None:
@@ -129,6 +151,7 @@ gateway_option = click.option(
     metavar="GATEWAY",
     callback=_store_gateway,
     help="Name of the gateway; default: that of HOLDFAST_GATEWAY, or else the active one.",
+    shell_complete=complete_with("complete_gateways"),
 )
 
 
@@ -136,7 +159,7 @@ def gateway_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """The gateway that a command is about, passed as `name`: NAME, or `--gateway` as in other commands."""
 
     @gateway_option
-    @click.argument("name", required=False)
+    @click.argument("name", required=False, shell_complete=complete_with("complete_gateways"))
     @functools.wraps(command)
     def call(*args: Any, name: str | None, gateway: str | None, **options: Any) -> Any:
         from holdfast.errors import UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.click_extensions import LazyGroup, flag_option, gateway_option, json_option
+from holdfast.cli.click_extensions import LazyGroup, complete_with, flag_option, gateway_option, json_option
 from holdfast.cli.output import format_table, print_result, progress_renderer
 
 _COMMANDS = {
@@ -41,7 +41,9 @@ def build(images: tuple[str, ...], refresh: bool, kubernetes: str) -> None:
 
 
 @click.command()
-@click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
+@click.argument(
+    "images", nargs=-1, required=True, metavar="IMAGE...", shell_complete=complete_with("complete_images")
+)
 @gateway_option
 @json_option
 def push(images: tuple[str, ...], gateway: str | None) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from msgspec.structs import asdict
 
-from holdfast.cli.click_extensions import flag_option, json_option
+from holdfast.cli.click_extensions import complete_with, flag_option, json_option
 from holdfast.cli.output import format_table, print_result
 from holdfast.errors import GatewayNotFoundError, HoldfastError, UsageError
 from holdfast.events import StoreDamaged
@@ -40,7 +40,10 @@ def _keep_value(ctx: click.Context, param: click.Parameter, value: object) -> No
 def _store_options(command: F) -> F:
     """The options that select the stores to read; `_store_paths` reads their values."""
     option = partial(click.option, expose_value=False, callback=_keep_value)
-    gateway = option("--gateway", "-g", help="Show only the runs of this gateway.")
+    gateway = option(
+        "--gateway", "-g", help="Show only the runs of this gateway.",
+        shell_complete=complete_with("complete_gateways"),
+    )  # fmt: skip
     help_line = "Read this store file instead; it can belong to any workflow."
     return option("--store", type=click.Path(path_type=Path), help=help_line)(gateway(command))
 
@@ -56,7 +59,7 @@ def runs(ctx: click.Context, limit: int) -> None:
     """List the runs of earlier commands, newest first."""
     if ctx.invoked_subcommand is not None:
         return
-    selected = _load_runs()[:limit]
+    selected = load_runs()[:limit]
     rows = [("ID", "COMMAND", "SUBJECT", "OUTCOME", "STARTED", "TOOK", "STEPS")]
     rows += [
         (
@@ -71,7 +74,7 @@ def runs(ctx: click.Context, limit: int) -> None:
 
 
 @runs.command("show")
-@click.argument("run_id", metavar="ID")
+@click.argument("run_id", metavar="ID", shell_complete=complete_with("complete_runs"))
 @_store_options
 @json_option
 def show_run(run_id: str) -> None:
@@ -79,7 +82,7 @@ def show_run(run_id: str) -> None:
 
     ID can be any part of the ID that occurs in no other run, or `last` for the newest run.
     """
-    run, path = _select_run(_load_runs(), run_id)
+    run, path = _select_run(load_runs(), run_id)
     print_result(_run_as_dict(run), [*_header_lines(run, path), *_step_lines(run), *_error_lines(run)])
 
 
@@ -135,7 +138,7 @@ def _store_paths() -> list[Path]:
     return [path]
 
 
-def _load_runs() -> list[tuple[RunRecord, Path]]:
+def load_runs() -> list[tuple[RunRecord, Path]]:
     """All runs of the selected stores, newest first; warn about stores that cannot be read."""
     runs: list[tuple[RunRecord, Path]] = []
     stores, errors = _store_paths(), []

@@ -10,6 +10,7 @@ import msgspec
 from holdfast import gateway  # its exports are imported on first use
 from holdfast.cli.click_extensions import (
     PortType,
+    complete_with,
     confirm_by_name,
     flag_option,
     gateway_argument,
@@ -65,7 +66,10 @@ def _steps_renderer(*, verbose: bool) -> ProgressRenderer:
 
 @click.command()
 @gateway_argument
-@click.option("--image", help="Node image; default: the gateway's current image, or else holdfast's own.")
+@click.option(
+    "--image", help="Node image; default: the gateway's current image, or else holdfast's own.",
+    shell_complete=complete_with("complete_images"),
+)  # fmt: skip
 @click.option(
     "--port", type=PortType(), help="Port of the Kubernetes API on this machine: a number, or auto (default)."
 )
@@ -76,6 +80,7 @@ def _steps_renderer(*, verbose: bool) -> ProgressRenderer:
 @click.option(
     "--push-image", "push_images", multiple=True, metavar="IMAGE",
     help="Local image to push into the node; can be repeated.",
+    shell_complete=complete_with("complete_images"),
 )  # fmt: skip
 @click.option("--remote", metavar="USER@HOST", help="Create the gateway on another host, over ssh.")
 @click.option("--timeout", metavar="SECONDS", help="Time limit for the node to become ready.")
@@ -130,7 +135,10 @@ def up(  # noqa: PLR0913 (one for each option)
 
 @click.command()
 @gateway_argument
-@click.option("--image", help="Node image; default: the image of this holdfast version.")
+@click.option(
+    "--image", help="Node image; default: the image of this holdfast version.",
+    shell_complete=complete_with("complete_images"),
+)  # fmt: skip
 @click.option("--timeout", metavar="SECONDS", help="Time limit for the new node to become ready.")
 @_plan_option
 @_verbose_option

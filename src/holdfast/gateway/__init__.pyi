@@ -19,4 +19,7 @@ from holdfast.gateway.registry import (
     use_gateway as use_gateway,
 )
 from holdfast.gateway.settings.resolver import resolve_settings as resolve_settings
-from holdfast.gateway.spec import kubeconfig_context as kubeconfig_context
+from holdfast.gateway.spec import (
+    CONTRACT_VERSION as CONTRACT_VERSION,
+    kubeconfig_context as kubeconfig_context,
+)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from holdfast import gateway  # its exports are imported on first use
-from holdfast.errors import GatewayNotFoundError, HoldfastError, InvalidSettingError
+from holdfast.errors import ApiUnreachableError, GatewayNotFoundError, HoldfastError, InvalidSettingError
 from holdfast.events import EventBus
 from holdfast.gateway.registry import (
     GatewayFiles,
@@ -245,11 +245,12 @@ def _resolve(options: GatewayOptions) -> ResolvedSettings:
     return gateway.resolve_settings(flags)
 
 
-def api_access(name: str) -> GatewayEndpoint:
+def api_access(name: str, *, open_tunnel: bool = True) -> GatewayEndpoint:
     """Return how to reach the API of gateway `name`; reopen the tunnel to a gateway on another host.
 
     Raises:
         GatewayNotFoundError: the gateway is unknown on this machine, or has no API.
+        ApiUnreachableError: the tunnel is down, and `open_tunnel` is not set.
     """
     from holdfast.client import GatewayEndpoint
 
@@ -265,14 +266,14 @@ def api_access(name: str) -> GatewayEndpoint:
     local_url = https_url(connect_address(metadata.listen), metadata.gateway_port)
     return GatewayEndpoint(
         gateway=name,
-        url=_tunnel_url(metadata) if metadata.remote else local_url,
+        url=_tunnel_url(metadata, open_tunnel=open_tunnel) if metadata.remote else local_url,
         ca=identity.ca,
         certificate=identity.client.certificate,
         key=identity.client.key,
     )
 
 
-def _tunnel_url(metadata: GatewayMetadata) -> str:
+def _tunnel_url(metadata: GatewayMetadata, *, open_tunnel: bool) -> str:
     from holdfast.gateway.hosts import DEFAULT_SETTINGS, resolve_host
 
     try:
@@ -280,6 +281,10 @@ def _tunnel_url(metadata: GatewayMetadata) -> str:
     except InvalidSettingError:
         settings = DEFAULT_SETTINGS  # an invalid setting must not make the gateway unreachable
     host = resolve_host(metadata.name, requested=None, metadata=metadata, settings=settings)
+    ports = (metadata.port, metadata.gateway_port)
     if host.tunnel is not None:
-        host.tunnel.open((metadata.port, metadata.gateway_port), metadata.listen)
+        if open_tunnel:
+            host.tunnel.open(ports, metadata.listen)
+        elif host.tunnel.has_exited():
+            raise ApiUnreachableError(f"gateway {metadata.name}: the tunnel to {metadata.remote} is down")
     return https_url(*host.address(metadata.gateway_port, metadata.listen))

@@ -7,13 +7,13 @@ import click
 import pytest
 
 from holdfast.cli import cli
-from holdfast.cli.click_extensions import LazyGroup, confirm_by_name, gateway_argument
+from holdfast.cli.click_extensions import LazyGroup, confirm_by_name, gateway_argument, is_quiet_requested
 from holdfast.cli.output import run_command
 from holdfast.errors import UsageError
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "cli"
 # The subcommands of these groups accept --json; their own tests check that.
-GROUPS = ("image", "runs", "sandbox")
+GROUPS = ("completion", "image", "runs", "sandbox")
 
 
 def all_commands(group, path=()):
@@ -67,7 +67,7 @@ def test_help_texts_are_complete_sentences(path):
 
 
 def is_public(path):
-    return path[0] not in ("server", "controller") and path not in {("image",), ("sandbox",)}
+    return path[0] not in ("server", "controller") and path not in {("completion",), ("image",), ("sandbox",)}
 
 
 @pytest.mark.parametrize("path", list(filter(is_public, COMMANDS)), ids=" ".join)
@@ -81,7 +81,8 @@ def test_reference_describes_every_command_and_option(path):
 
 
 def has_gateway(path):
-    return is_public(path) and path not in {("list",), ("image", "build"), ("image", "list")}
+    others = {("list",), ("version",), ("image", "build"), ("image", "list")}
+    return is_public(path) and path[0] != "completion" and path not in others
 
 
 @pytest.mark.parametrize("path", list(filter(has_gateway, COMMANDS)), ids=" ".join)
@@ -109,6 +110,15 @@ def test_gateway_is_an_argument_or_an_option_but_not_two_different_ones(capsys, 
     assert run_command(command, args) == 2
     assert "--gateway b: not the gateway a" in capsys.readouterr().err
     assert received == []
+
+
+@pytest.mark.parametrize("args", [["-q", "version"], ["version", "-q"], ["--quiet", "version", "--json"]])
+def test_quiet_is_accepted_before_and_after_the_command(args, capsys, monkeypatch):
+    requested = []
+    monkeypatch.setattr("platform.python_version", lambda: requested.append(is_quiet_requested()))
+    assert run_command(cli, args) == 0
+    assert requested == [True]
+    assert capsys.readouterr().out != ""
 
 
 @pytest.mark.parametrize("port", ["0", "-1", "65536", "many", "80.5", "²", "9" * 5000])

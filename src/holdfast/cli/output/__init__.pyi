@@ -1,5 +1,6 @@
 from holdfast.cli.output.errors import print_error as print_error, run_command as run_command
 from holdfast.cli.output.plain import (
+    JSON_SCHEMA_VERSION as JSON_SCHEMA_VERSION,
     JsonRenderer as JsonRenderer,
     PlainRenderer as PlainRenderer,
     ProgressRenderer as ProgressRenderer,

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
     from holdfast.gateway import GatewayPlan
 
+# The version of the objects that `--json` prints (docs/reference/json-output.md). It changes when a field is
+# removed or changes its meaning. New fields, objects and values do not change it.
+JSON_SCHEMA_VERSION = 1
 # Seconds between two progress lines of a running step, if stderr is not a terminal.
 _HEARTBEAT_INTERVAL = 10.0
 _MIN_SHOWN_SECONDS = 0.05

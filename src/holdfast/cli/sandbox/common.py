@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.click_extensions import gateway_option, is_json_requested, is_quiet_requested, json_option
+from holdfast.cli.click_extensions import (
+    complete_with,
+    gateway_option,
+    is_json_requested,
+    is_quiet_requested,
+    json_option,
+)
 from holdfast.errors import ApiRefusedError, ApiUnreachableError, GatewayNotFoundError, HoldfastError
 from holdfast.events import StepFailed, StepFinished, StepProgress, StepStarted
 
@@ -26,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 container_option = click.option(
     "--container", "-c", metavar="CONTAINER", help="Name of the container, if the pod has several."
 )
-sandbox_argument = click.argument("name", metavar="NAME")
+sandbox_argument = click.argument("name", metavar="NAME", shell_complete=complete_with("complete_sandboxes"))
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),

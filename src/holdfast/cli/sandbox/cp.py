@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.click_extensions import complete_with
 from holdfast.cli.output import print_result
 from holdfast.cli.sandbox.common import open_sandbox, progress_step, sandbox_options
 from holdfast.errors import UsageError
@@ -23,8 +24,8 @@ _KIB = 1024.0
 
 
 @click.command("cp")
-@click.argument("source", metavar="SOURCE")
-@click.argument("target", metavar="TARGET")
+@click.argument("source", metavar="SOURCE", shell_complete=complete_with("complete_copy_paths"))
+@click.argument("target", metavar="TARGET", shell_complete=complete_with("complete_copy_paths"))
 @sandbox_options
 @click.pass_context
 def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import flag_option, gateway_words
+from holdfast.cli.click_extensions import complete_with, flag_option, gateway_words
 from holdfast.cli.output import print_result, progress_renderer
 from holdfast.cli.sandbox.common import (
     ensure_gateway_up,
@@ -54,7 +54,10 @@ def _check_memory(_ctx: click.Context, _param: click.Parameter, limit: str | Non
 
 @click.command()
 @sandbox_argument
-@click.option("--image", help="Container image; default: holdfast's own sandbox image.")
+@click.option(
+    "--image", help="Container image; default: holdfast's own sandbox image.",
+    shell_complete=complete_with("complete_images"),
+)  # fmt: skip
 @click.option("--template", metavar="TEMPLATE", help="Create it from a warm pool of this SandboxTemplate.")
 @click.option("--command", metavar="COMMAND", help="Command to run instead of the image's default command.")
 @click.option(

@@ -1,0 +1,115 @@
+"""Names that the shell completes: gateways, sandboxes, runs, images.
+
+The user waits for each of these functions at the Tab key. They import what they need when they are called,
+ask an API once with a short timeout, and complete nothing if that fails.
+"""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stderr
+from typing import TYPE_CHECKING, TypeAlias
+
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import click
+
+Completer: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]"
+
+# Seconds to wait for an API or an engine.
+RESPONSE_TIMEOUT = 0.1
+_MAX_SANDBOXES = 500
+_MAX_RUNS = 50
+_MAX_RESPONSE_BYTES = 8 << 20
+_UNIX_SCHEME = "unix://"
+
+
+def _completer(find: Callable[[click.Context], Iterable[CompletionItem[str]]]) -> Completer:
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+        # A message on stderr would appear in the command line that the user types.
+        with redirect_stderr(io.StringIO()):
+            try:
+                items = list(find(ctx))
+            except Exception:  # noqa: BLE001 (no error of a completion may disturb the shell)
+                return []
+        return [item for item in items if item.value.startswith(incomplete)]
+
+    return complete
+
+
+def _find_gateways(_ctx: click.Context) -> list[CompletionItem[str]]:
+    from holdfast.gateway import known_gateway_names
+
+    return [CompletionItem(name) for name in known_gateway_names()]
+
+
+def _find_sandboxes(ctx: click.Context) -> list[CompletionItem[str]]:
+    import msgspec
+
+    from holdfast.gateway import api_access, resolve_gateway_name
+    from holdfast.kube import https_get
+
+    endpoint = api_access(resolve_gateway_name(ctx.params.get("gateway")), open_tunnel=False)
+    response = https_get(
+        endpoint.url, f"/v1/sandboxes?limit={_MAX_SANDBOXES}",
+        ca=endpoint.ca, certificate=endpoint.certificate, key=endpoint.key,
+        timeout=RESPONSE_TIMEOUT, max_bytes=_MAX_RESPONSE_BYTES,
+    )  # fmt: skip
+    views = msgspec.json.decode(response.body)["items"]
+    return [CompletionItem(view["name"], help=view["phase"]) for view in views]
+
+
+def _find_copy_paths(ctx: click.Context) -> list[CompletionItem[str]]:
+    return [CompletionItem(f"{item.value}:", help=item.help) for item in _find_sandboxes(ctx)]
+
+
+def _find_runs(ctx: click.Context) -> list[CompletionItem[str]]:
+    from holdfast.cli.runs import load_runs
+
+    with ctx.scope(cleanup=False):  # the options that select the stores
+        runs = load_runs()[:_MAX_RUNS]
+    newest = [CompletionItem("last", help="the newest run")] if runs else []
+    return newest + [
+        CompletionItem(run.id, help=f"{run.command} {run.subject}: {run.outcome}") for run, _ in runs
+    ]
+
+
+def _find_images(_ctx: click.Context) -> list[CompletionItem[str]]:
+    import http.client
+    import json
+    import socket
+
+    from holdfast.containers import engine_address
+
+    address = engine_address()
+    if not address.startswith(_UNIX_SCHEME):
+        return []
+    # One request without the Docker SDK, whose import takes longer than the user wants to wait.
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(RESPONSE_TIMEOUT)
+    try:
+        connection.sock.connect(address.removeprefix(_UNIX_SCHEME))
+        connection.request("GET", "/images/json")
+        images = json.loads(connection.getresponse().read(_MAX_RESPONSE_BYTES))
+    finally:
+        connection.close()
+    names = {name for image in images for name in image.get("RepoTags") or ()}
+    return [CompletionItem(name) for name in sorted(names - {"<none>:<none>"})]
+
+
+complete_gateways = _completer(_find_gateways)
+complete_sandboxes = _completer(_find_sandboxes)
+complete_runs = _completer(_find_runs)
+complete_images = _completer(_find_images)
+_complete_copy_paths = _completer(_find_copy_paths)
+
+
+def complete_copy_paths(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Complete `NAME:` for each sandbox, and the names of local files."""
+    return [*_complete_copy_paths(ctx, param, incomplete), CompletionItem(incomplete, type="file")]

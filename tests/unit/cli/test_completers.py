@@ -1,0 +1,136 @@
+"""Names that the shell completes, and what happens if an API does not answer."""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+from click.shell_completion import ZshComplete
+from tests.support.completion_world import GATEWAYS, IMAGES, SANDBOXES, completion_world, record_run
+
+from holdfast.cli import cli, completers
+from holdfast.gateway.registry import GatewayMetadata, write_metadata
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def world(home, monkeypatch):
+    with completion_world(home) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        # The servers run in this process, on a machine that may be busy.
+        monkeypatch.setattr(completers, "RESPONSE_TIMEOUT", 30.0)
+        yield environment
+
+
+def completion_items(line):
+    *words, incomplete = line.split(" ")
+    return ZshComplete(cli, {}, "holdfast", "_HOLDFAST_COMPLETE").get_completions(words, incomplete)
+
+
+def complete(line):
+    """The completions of the last word of a command line, without local files."""
+    return [item.value for item in completion_items(line) if item.type == "plain"]
+
+
+@pytest.mark.parametrize("line", ["status ", "up ", "sandbox list -g ", "image push --gateway ", "runs -g "])
+def test_gateway_names(world, line):
+    assert complete(line) == GATEWAYS
+    assert complete(f"{line}b") == ["betagate"]
+
+
+@pytest.mark.parametrize("command", ["get", "exec", "connect", "delete", "logs", "suspend", "forward"])
+def test_sandbox_names_of_the_active_gateway(world, command):
+    assert complete(f"sandbox {command} ") == SANDBOXES
+    assert complete(f"sandbox {command} r") == ["redbox"]
+
+
+def test_sandbox_names_of_the_chosen_gateway(world):
+    assert complete("sandbox get -g betagate ") == SANDBOXES
+    assert complete("sandbox get -g ghost ") == []
+
+
+def test_copy_completes_sandboxes_and_local_files(world):
+    assert complete("sandbox cp ") == ["redbox:", "bluebox:"]
+    assert [(item.type, item.value) for item in completion_items("sandbox cp a fi")] == [("file", "fi")]
+
+
+@pytest.mark.parametrize(
+    "line", ["image push ", "sandbox create a --image ", "up --push-image ", "upgrade --image "]
+)
+def test_image_names_of_the_local_engine(world, line):
+    assert complete(line) == IMAGES
+
+
+def test_run_ids_of_all_gateways_or_one(world):
+    ids = [record_run(name) for name in GATEWAYS]
+    assert complete("runs show ") == ["last", *reversed(ids)]
+    assert complete("runs show -g alphagate ") == ["last", ids[0]]
+    assert complete(f"runs show {ids[1][:-1]}") == [ids[1]]
+
+
+def test_commands_and_options(home):
+    assert complete("sandbox res") == ["resume"]
+    assert complete("completion ") == ["install", "show"]
+    assert "--json" in complete("up --")
+
+
+def test_unreadable_store_prints_nothing(home, capfd):
+    path = home / "state" / "gateways" / "dev" / "state.db"
+    path.parent.mkdir(parents=True)
+    path.write_text("not a database")
+    assert complete("runs show ") == []
+    assert capfd.readouterr().err == ""
+
+
+def test_nothing_is_completed_without_gateways_and_engine(home, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{home}/no.sock")
+    for line in ("status ", "sandbox get ", "runs show ", "image push "):
+        assert complete(line) == []
+
+
+def test_silent_api_and_silent_engine_complete_nothing(world, home, monkeypatch):
+    """A server that accepts connections and never answers, such as the proxy of a paused container."""
+    with socket.create_server(("127.0.0.1", 0)) as api, socket.socket(socket.AF_UNIX) as engine:
+        engine.bind(str(home / "silent.sock"))
+        engine.listen()
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{home}/silent.sock")
+        monkeypatch.setattr(completers, "RESPONSE_TIMEOUT", 0.05)
+        port = api.getsockname()[1]
+        write_metadata(GatewayMetadata(name=GATEWAYS[0], image="x", port=1, gateway_port=port))
+        assert complete("sandbox get ") == []
+        assert complete("image push ") == []
+
+
+def test_tunnel_of_a_remote_gateway_is_not_opened(home, monkeypatch):
+    """ssh may take seconds, or ask for a password on the terminal."""
+    monkeypatch.setenv("PATH", str(home))  # an attempt to start ssh would fail with another error
+    write_metadata(GatewayMetadata(name="far", image="x", port=1, gateway_port=2, remote="user@host"))
+    assert complete("sandbox get -g far ") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "heavy"),
+    [
+        ("status ", {"docker", "kubernetes", "asyncio", "rich", "sqlite3"}),
+        ("sandbox get ", {"docker", "kubernetes", "aiohttp", "rich", "sqlite3", "holdfast.workflow.runner"}),
+        ("image push ", {"docker", "kubernetes", "aiohttp", "rich", "sqlite3"}),
+        ("runs show ", {"docker", "kubernetes", "aiohttp", "rich"}),
+        ("s", {"docker", "kubernetes", "asyncio", "rich", "sqlite3", "msgspec", "holdfast.gateway"}),
+    ],
+)
+def test_completions_import_nothing_heavy(world, line, heavy):
+    record_run(GATEWAYS[0])
+    program = (
+        "import sys; from click.shell_completion import ZshComplete; from holdfast.cli import cli\n"
+        f"words = {line.split(' ')!r}; complete = ZshComplete(cli, {{}}, 'holdfast', 'X')\n"
+        "complete.get_completions(words[:-1], words[-1])\n"
+        "print(*sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not heavy & set(ended.stdout.split())
