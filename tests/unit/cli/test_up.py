@@ -63,6 +63,19 @@ def test_json_contains_every_step(run):
     assert '"title":"Network"' in skipped
 
 
+def test_quiet_prints_the_result_only(run):
+    assert run(up, "-q", events=(READ_ONLY, CHANGED)) == []
+
+
+def test_live_display_prints_the_same_lines_as_a_pipe(run, monkeypatch):
+    monkeypatch.setattr("holdfast.cli.output.plain.supports_escapes", lambda _stream: True)
+    started = StepStarted(step="network", title="Network")
+    assert run(up, events=(started, READ_ONLY, SKIPPED, CHANGED)) == [
+        "✓ Start: API on 26443 (0.5 s)",
+        "✓ 3 steps: 1 changed something (1.2 s)",
+    ]
+
+
 def test_hidden_step_leaves_no_line_and_no_task(capsys):
     """`up` hides steps that change nothing: their events have no title."""
     with LiveRenderer() as renderer:
