@@ -32,7 +32,7 @@ _COMMANDS = {
     "controller": ("holdfast.cli.processes:controller", ""),
     "runs": ("holdfast.cli.runs:runs", "Show the history of commands, step by step."),
     "completion": ("holdfast.cli.completion:completion", "Set up completion for bash, zsh or fish."),
-    "version": ("holdfast.cli.version:version", "Show the versions of holdfast and its parts."),
+    "version": ("holdfast.cli.status:version", "Show the versions of holdfast and its parts."),
 }
 
 

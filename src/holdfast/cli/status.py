@@ -1,12 +1,17 @@
-"""`holdfast status | list | logs | kubeconfig`: read-only commands about gateways."""
+"""`holdfast status | list | logs | kubeconfig | version`: commands that change nothing."""
 
 from __future__ import annotations
 
+import platform
+
 import click
 
-from holdfast import gateway  # its exports are imported on first use
+from holdfast import (
+    __version__,
+    gateway,  # its exports are imported on first use
+)
 from holdfast.cli.click_extensions import flag_option, gateway_argument, is_json_requested, json_option
-from holdfast.cli.output import format_table, print_result
+from holdfast.cli.output import JSON_SCHEMA_VERSION, format_table, print_result
 from holdfast.errors import GatewayNotFoundError, HoldfastError
 
 
@@ -97,3 +102,16 @@ def _ensure_tunnel(name: str) -> None:
         gateway.ensure_tunnel(gateway.GatewayContext(name))
     except HoldfastError as error:
         click.echo(f"tunnel to {metadata.remote}: down: {error.message}", err=True)
+
+
+@click.command()
+@json_option
+def version() -> None:
+    """Show the versions of holdfast, Python, the node image contract and the JSON output."""
+    versions = {
+        "holdfast": __version__,
+        "python": platform.python_version(),
+        "node_contract": gateway.CONTRACT_VERSION,
+        "json_schema": JSON_SCHEMA_VERSION,
+    }
+    print_result(versions, [f"{name.replace('_', ' '):<13} {value}" for name, value in versions.items()])
