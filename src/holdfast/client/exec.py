@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 _CHUNK_SIZE = 1 << 16
 _OUTPUT_CHANNELS = (Channel.STDOUT, Channel.STDERR)
 # Signals the process group of a command, and succeeds if the command has ended. Only the container runtime
-# starts processes without a parent in the container. If it has started several, the arguments must be unique.
+# starts processes without a parent in the container. The process must be the only one with these arguments:
+# a signal must never reach another session. A command that has replaced itself (`exec`) is not found.
 # `kill` of dash requires `--` before a process group, and the one of busybox does not accept it.
 TERMINATE_SCRIPT = r"""
-wanted=$1 started= same=
+wanted=$1 same=
 send() {
   kill -s "$1" -- "-$pid" 2>/dev/null || kill -s "$1" "-$pid" 2>/dev/null || kill -s "$1" "$pid" 2>/dev/null
 }
@@ -42,11 +43,9 @@ for process in /proc/[0-9]*; do
   set -- ${line##*) }
   pid=${process#/proc/}
   [ "$2" = 0 ] && [ "$pid" != 1 ] && [ "$pid" != $$ ] || continue
-  started="$started $pid"
   [ "$(tr '\0' '\n' <"$process/cmdline")" != "$wanted" ] || same="$same $pid"
 done
-set -- $started
-[ $# = 1 ] || set -- $same
+set -- $same
 [ $# = 1 ] || exit 1
 pid=$1
 for signal in TERM KILL; do

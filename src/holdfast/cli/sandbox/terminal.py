@@ -62,7 +62,9 @@ async def attach(session: AsyncExecSession, *, tty: bool, stdin: bool) -> int:
         except asyncio.CancelledError:
             # Cancelled by `_cancel_on_signals`, or by `asyncio.run`, which cancels its task on Ctrl-C.
             # A command on a terminal gets a hangup when the session ends.
-            is_ended = not tty and await session.terminate()
+            is_ended = False
+            with suppress(asyncio.CancelledError):  # another signal
+                is_ended = not tty and await session.terminate()
             raise OperationCancelledError(
                 f"session: ended by {signal.Signals(received[0]).name if received else 'Ctrl-C'}",
                 hint=f"The command in the sandbox {'was ended' if is_ended else 'may still be running'}.",

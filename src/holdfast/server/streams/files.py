@@ -44,13 +44,14 @@ merge() (
   [ -w "$from" ] || chmod u+w "$from" || exit
   for entry in "$from"/* "$from"/.[!.]* "$from"/..?*; do
     [ -e "$entry" ] || [ -L "$entry" ] || continue
+    target=$to/${entry##*/}
     if [ -L "$entry" ] || [ ! -d "$entry" ]; then
+      [ -L "$target" ] || [ ! -d "$target" ] || rmdir -- "$target" || exit
       set -- "$@" "$entry"
       [ $# -lt 200 ] || { mv -f -- "$@" "$to/" && set --; } || exit
       continue
     fi
-    target=$to/${entry##*/}
-    if [ -L "$target" ]; then rm -f -- "$target" || exit; fi
+    if [ -L "$target" ] || [ -f "$target" ]; then rm -f -- "$target" || exit; fi
     if [ -d "$target" ]; then
       merge "$entry" "$target" || exit
     elif [ -w "$entry" ]; then
@@ -76,7 +77,7 @@ code=$?
 echo "$code"
 cat >/dev/null
 if [ "$code" = 0 ]; then
-  rmdir -- "$stage/$2" && merge "$stage" "$1"
+  chmod u+rwx "$stage" && rmdir -- "$stage/$2" && merge "$stage" "$1"
   code=$?
 fi
 remove "$stage"
@@ -144,7 +145,7 @@ async def download(service: SandboxService, name: str, path: str) -> AsyncIterat
 
 
 async def upload(service: SandboxService, name: str, path: str, body: AsyncIterator[bytes]) -> UploadResult:
-    """Extract an archive into a directory: all of it, or nothing."""
+    """Extract an archive into a directory. Nothing is changed before the whole archive has arrived."""
     last_entry = f".holdfast-complete-{secrets.token_hex(8)}"
     argv = tar_extract_command(path, last_entry)
     counter = EntryCounter()
@@ -153,10 +154,12 @@ async def upload(service: SandboxService, name: str, path: str, body: AsyncItera
         run_in_pod(service.cluster, target, argv, stdin=True) as command,
     ):
         # Read while the body is sent: `tar` may fail before the body ends, for example on a full disk.
-        tar_exited = asyncio.ensure_future(_read_tar_exit_code(command))
+        tar_exited = asyncio.ensure_future(_wait_for_tar(command))
         try:
             async for piece in body:
                 await _write(command, counter.feed(piece), tar_exited)
+                if tar_exited.done():
+                    break  # `tar` has failed: do not wait for the rest of a large body
             await _write(command, counter.end(last_entry), tar_exited)
             await command.close_stdin()
             await tar_exited
@@ -169,7 +172,7 @@ async def upload(service: SandboxService, name: str, path: str, body: AsyncItera
             await asyncio.gather(tar_exited, return_exceptions=True)
     if code != 0:
         await _drain_body(body)
-        if not counter.is_complete and last_entry in command.stderr:
+        if last_entry in command.stderr:
             raise conflict("copy-failed", "the archive is incomplete: it has no end", "Send it again.")
         raise _tar_error(path, code, command.stderr, extracting=True)
     return UploadResult(entries=counter.entries, bytes=counter.bytes)
@@ -237,15 +240,14 @@ class EntryCounter:
             self._pax, self._pax_bytes = bytearray(), 0
             self.entries += 1
             self.bytes += size
-        self._skip = -(-size // _TAR_BLOCK_BYTES) * _TAR_BLOCK_BYTES
+        # `tarfile` accepts negative sizes, which `tar` rejects.
+        self._skip = max(0, -(-size // _TAR_BLOCK_BYTES) * _TAR_BLOCK_BYTES)
 
 
-async def _read_tar_exit_code(command: PodCommand) -> int | None:
-    """Return the exit code of `tar`, which the command prints; None if the command did not get that far."""
-    output = b""
-    while not output.endswith(b"\n") and (piece := await command.read()):
-        output += piece
-    return int(output) if output.strip().isdigit() else None
+async def _wait_for_tar(command: PodCommand) -> None:
+    """Wait for the line that the command prints when `tar` has exited, or for the end of its output."""
+    while (piece := await command.read()) and b"\n" not in piece:
+        pass  # not kept: programs in the sandbox control the output
 
 
 async def _write(command: PodCommand, data: bytes, tar_exited: asyncio.Future[Any]) -> None:

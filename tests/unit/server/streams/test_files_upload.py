@@ -161,12 +161,32 @@ def test_upload_removes_leftovers_of_killed_uploads_only(shell, workspace):
     assert seen(running) == {"tree": True}
 
 
-def test_file_does_not_replace_directory(shell, workspace):
+def test_file_replaces_empty_directory_and_directory_replaces_file(shell, workspace):
+    """As `tar` does when it extracts over existing files."""
     (workspace / "x").mkdir()
+    (workspace / "tree").write_bytes(b"old")
+    uploaded(shell, workspace, archive(**{"x": b"file", "tree": FOLDER, "tree/y": b"y"}))
+    assert seen(workspace) == {"x": b"file", "tree": True, "tree/y": b"y"}
+
+
+def test_file_does_not_replace_directory_with_files(shell, workspace):
+    (workspace / "x").mkdir()
+    (workspace / "x" / "kept").write_bytes(b"")
     with pytest.raises(ApiError, match="exit code 1") as caught:
         uploaded(shell, workspace, archive(x=b"file"))
     assert caught.value.problem.code == "copy-failed"
-    assert seen(workspace) == {"x": True}
+    assert seen(workspace) == {"x": True, "x/kept": b""}
+
+
+def test_header_with_negative_size_is_rejected(shell, workspace):
+    entry = bytearray(tarfile.TarInfo("x").tobuf(tarfile.USTAR_FORMAT))
+    entry[124:136] = b"\xff" * 11 + b"\xa8"
+    entry[148:156] = b" " * 8
+    entry[148:156] = b"%06o\0 " % sum(entry)
+    with pytest.raises(ApiError) as caught:
+        uploaded(shell, workspace, bytes(entry) + b"x" * 2048)
+    assert caught.value.problem.code == "copy-failed"
+    assert seen(workspace) == {}
 
 
 def test_missing_target_directory_is_reported(shell, workspace):
