@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast import home
 from holdfast.errors import (
+    ConnectionLostError,
     ContainerEngineError,
     ContainerEngineUnreachableError,
     ContainerEngineUnsupportedError,
@@ -341,8 +342,8 @@ def _restore_recorded_settings(gateway: GatewayContext, bus: EventBus) -> str:
     recorded = gateway.with_recorded_settings()
     try:
         _run_workflow("up", recorded, up_steps(recorded), bus)
-    except OperationCancelledError:
-        raise
+    except (OperationCancelledError, ConnectionLostError, LockLostError):
+        raise  # after a lost connection, the whole command is restarted
     except HoldfastError as error:
         return f"the previous settings could not be restored: {error.message}"
     return f"gateway {gateway.name} runs with its previous settings"

@@ -149,16 +149,16 @@ class GatewayContext:
         """The desired gateway: explicit settings, else the existing container, else metadata and defaults."""
         # An upgrade creates the new container after it parked the old one: until then, the parked container
         # has the ports and settings to keep.
-        current = self.container() or self.parked_container()
+        containers = [each for each in (self.container(), self.parked_container()) if each is not None]
         # A container that never started may have settings that the engine rejects, such as a taken port: the
         # recorded ones have worked.
-        is_proven = current is not None and not (current.never_started and self.metadata is not None)
-        container = current if is_proven else None
+        has_record = self.metadata is not None
+        container = next((each for each in containers if not (each.never_started and has_record)), None)
         port = self._port(container, "port", self.contract.api_port, ())
         published = _published_port(container, self.contract.api_port)
         return GatewaySpec(
             name=self.name,
-            image=self._image(current),
+            image=self._image(next(iter(containers), None)),
             port=port,
             gateway_port=self._port(container, "gateway_port", self.contract.gateway_port, (port,)),
             listen=self._from_container("listen", published and (published[0] or LOOPBACK)),

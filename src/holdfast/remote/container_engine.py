@@ -152,8 +152,9 @@ class SshContainerEngine(ContainerEngine):
             # Only its log says so, in the same words for sshd's configuration and for a dead engine.
             if "open failed" not in master.read_log().removeprefix(earlier_log):
                 raise
-        # sshd reads its configuration for new connections only.
-        master.close()
+        # sshd reads its configuration for new connections only. Other commands may hold locks on a shared one.
+        if master.is_own:
+            master.close()
         raise HostAccessError(
             f"{self.host.target}: the engine's socket cannot be opened: no engine listens on it, or sshd "
             "does not allow to forward it",

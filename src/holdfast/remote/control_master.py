@@ -112,6 +112,8 @@ class ControlMaster:
         self._pid = 0
         # With the ID it identifies the process: the kernel may give the ID to another one.
         self._start_ticks: int | None = None
+        # Whether this process opened the connection; otherwise other commands use it too.
+        self.is_own = False
 
     @property
     def command_prefix(self) -> list[str]:
@@ -137,6 +139,7 @@ class ControlMaster:
             self._terminate()
             policy.call(self._connect)
             self._remember_process()
+            self.is_own = True
             return True
 
     def is_process_alive(self) -> bool:

@@ -5,7 +5,7 @@ import pytest
 from tests.support.inspected_containers import engine_with, inspected
 from tests.support.stubs import stub
 
-from holdfast.errors import HoldfastError, NodeStoppedError, PortInUseError, TemporaryError
+from holdfast.errors import ConnectionLostError, HoldfastError, NodeStoppedError, PortInUseError, TemporaryError
 from holdfast.events import EventBus, RunFailed
 from holdfast.gateway import commands
 from holdfast.gateway.context import GatewayContext, UpOptions
@@ -66,6 +66,11 @@ def test_failed_restore_is_reported_with_the_first_error(up, recorded):
     _, error = up(CONFLICT, TemporaryError("the engine is gone"))
     assert error.message.startswith(CONFLICT.message)
     assert error.message.endswith("the previous settings could not be restored: the engine is gone")
+
+
+def test_lost_connection_in_a_restore_restarts_the_command(up, recorded):
+    lost = ConnectionLostError("lost the connection to far")
+    assert up(CONFLICT, lost)[1] is lost
 
 
 def test_new_gateway_has_no_settings_to_restore(up):

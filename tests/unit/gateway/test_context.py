@@ -61,6 +61,15 @@ def test_recorded_settings_take_precedence_over_a_container_that_never_started(r
     assert (gateway.spec.port, gateway.spec.gateway_port, gateway.spec.listen) == (26443, 26444, "10.0.0.1")
 
 
+def test_parked_container_takes_precedence_over_a_container_that_never_started():
+    write_metadata(GatewayMetadata(**msgspec.structs.asdict(SPEC)))
+    gateway = GatewayContext("dev", resolve_settings({}, environ={}))
+    ran = msgspec.structs.replace(SPEC, port=28000)
+    parked = inspected(ran, name=gateway.parked_name, Status="exited")
+    gateway.engine = engine_with(inspected(SPEC, Status="created"), parked)
+    assert gateway.spec.port == 28000
+
+
 def test_container_that_never_started_decides_without_a_record(rejected_container):
     gateway = GatewayContext("dev", resolve_settings({}, environ={}))
     gateway.engine = rejected_container

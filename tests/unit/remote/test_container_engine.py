@@ -57,10 +57,12 @@ def forwarded_socket(tmp_path):
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def host_with_log(address, *logs):
+def host_with_log(address, *logs, is_own=True):
     """A fake ssh host whose connection writes these logs, one after the other."""
     remaining, closed = list(logs), []
-    master = SimpleNamespace(read_log=lambda: remaining.pop(0), close=lambda: closed.append(True))
+    master = SimpleNamespace(
+        read_log=lambda: remaining.pop(0), close=lambda: closed.append(True), is_own=is_own
+    )
     target = parse_target("me@far")
     return SimpleNamespace(
         target=target, control_master=master, closed=closed, forward_engine_socket=lambda: address
@@ -79,6 +81,13 @@ def test_refused_engine_socket_needs_a_person_and_a_new_connection(forwarded_soc
         assert word in raised.value.hint
     assert host.closed == [True]
     assert not is_transient(raised.value)
+
+
+def test_refusal_does_not_close_the_connection_of_another_command(forwarded_socket):
+    host = host_with_log(forwarded_socket, "banner\n", f"banner\n{REFUSED}", is_own=False)
+    with pytest.raises(HostAccessError):
+        connect_over_ssh(host, timeout=5)
+    assert host.closed == []
 
 
 def test_cut_connection_is_temporary_after_an_earlier_refusal(forwarded_socket):

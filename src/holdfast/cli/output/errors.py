@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -50,6 +51,7 @@ def run_command(command: click.Command, args: Sequence[str] | None = None) -> in
         ours = arguments[: [*arguments, "--"].index("--")]
         is_unprocessed = isinstance(error, click.ClickException) and "--json" in ours
         # The command has ended: another Ctrl-C must not hide how.
+        exit_code = OperationCancelledError.exit_code
         with suppress(KeyboardInterrupt), defer_interrupts():
             as_json = is_unprocessed or flags.get(JSON_KEY, False)
             exit_code = _handle_error(error, as_json=as_json, gateway=chosen_gateway(flags))
@@ -105,7 +107,9 @@ def print_error(error: HoldfastError, *, as_json: bool, gateway: str) -> None:
         gateway: the gateway that the user chose for this command, which commands in the hint have to name;
             empty for the active one.
     """
-    hint = _GATEWAY_COMMAND.sub(rf"\g<0> --gateway {gateway}", error.hint) if gateway else error.hint
+    hint = error.hint
+    if gateway:
+        hint = _GATEWAY_COMMAND.sub(lambda match: f"{match[0]} --gateway {shlex.quote(gateway)}", hint)
     if as_json:
         from holdfast.cli.output.plain import print_json
 

@@ -51,7 +51,8 @@ class CheckPorts(GatewayStep):
         gateway, spec, container = self.gateway, self.gateway.spec, self.gateway.container()
         # The running container itself listens on its ports.
         published = container.ports.values() if container is not None and container.is_running else ()
-        is_new_address = all(address != spec.listen for address, _ in published)
+        known = {gateway.metadata.listen} if gateway.metadata is not None else set()
+        is_new_address = spec.listen not in known.union(address for address, _ in published)
         if is_new_address and gateway.host.lacks_address(spec.listen):
             raise InvalidSettingError(
                 f"listen: {spec.listen} is not an address of this machine; nothing was changed",

@@ -78,6 +78,12 @@ def test_hint_names_the_chosen_gateway(monkeypatch, capsys, args, variable, word
     assert (line.strip(), json.loads(body)["hint"]) == (hint, hint)
 
 
+def test_hint_quotes_a_name_that_the_shell_or_a_pattern_would_interpret(monkeypatch, capsys):
+    monkeypatch.setenv("HOLDFAST_GATEWAY", r"CORP\dev x")
+    assert run_command(failing_command, []) == 3
+    assert r"`holdfast sandbox exec --gateway 'CORP\dev x' a -- ls`" in capsys.readouterr().err
+
+
 def test_json_error_is_one_object(capsys):
     run_command(command_that_raises(PermanentError("it broke", hint="Repair it.")), ["--json"])
     output = json.loads(capsys.readouterr().err)
