@@ -59,7 +59,9 @@ def test_engine_socket_permission_denied(tmp_path):
 def test_unreachable_image_registry(new_gateway):
     gateway = new_gateway("nowhere")
     ended = gateway.holdfast.run("up", gateway.name, "--image", "localhost:1/no/such:image")
-    assert_refused(ended, 1, "engine-call", "localhost:1/no/such:image", "holdfast image build", "attempt 4 of 4")
+    assert_refused(
+        ended, 1, "engine-call", "localhost:1/no/such:image", "holdfast image build", "attempt 4 of 4"
+    )
     assert_nothing_created(gateway)
 
 

@@ -152,7 +152,8 @@ class SshContainerEngine(ContainerEngine):
             # Only its log says so, in the same words for sshd's configuration and for a dead engine.
             if "open failed" not in master.read_log().removeprefix(earlier_log):
                 raise
-        # sshd reads its configuration for new connections only. Other commands may hold locks on a shared one.
+        # sshd reads its configuration for new connections only. Other commands may hold locks on a shared
+        # connection.
         if master.is_own:
             master.close()
         raise HostAccessError(

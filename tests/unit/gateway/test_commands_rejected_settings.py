@@ -5,7 +5,13 @@ import pytest
 from tests.support.inspected_containers import engine_with, inspected
 from tests.support.stubs import stub
 
-from holdfast.errors import ConnectionLostError, HoldfastError, NodeStoppedError, PortInUseError, TemporaryError
+from holdfast.errors import (
+    ConnectionLostError,
+    HoldfastError,
+    NodeStoppedError,
+    PortInUseError,
+    TemporaryError,
+)
 from holdfast.events import EventBus, RunFailed
 from holdfast.gateway import commands
 from holdfast.gateway.context import GatewayContext, UpOptions
