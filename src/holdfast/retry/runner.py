@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Never, ParamSpec, Protocol, Self, TypeVar
 
@@ -32,6 +33,7 @@ def wrap_sync(policy: Policy, operation: str, fn: Callable[P, R]) -> Callable[P,
     """Wrap `fn` so that it is retried under a policy."""
     # Local variables: each attribute that a successful call reads would cost it time.
     total_timeout, expires, stop, budget = policy.total_timeout, policy.expires, policy.stop, policy.budget
+    is_limited = stop is not None or budget is not None or expires < math.inf
     get_scope, set_scope, reset_scope = CURRENT_SCOPE.get, CURRENT_SCOPE.set, CURRENT_SCOPE.reset
 
     def call_with_retries(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -43,7 +45,9 @@ def wrap_sync(policy: Policy, operation: str, fn: Callable[P, R]) -> Callable[P,
         call = None
         try:
             # Most first attempts need no check. Inside another scope they do: its deadline may have passed.
-            if outer or stop is not None or expires < now or (budget and budget.must_wait(now)):
+            if outer or (
+                is_limited and (stop is not None or expires < now or (budget and budget.must_wait(now)))
+            ):
                 call = CallState(policy, operation, scope)
                 for delay in call.initial_waits():
                     clock.sleep(delay, stop)
@@ -72,6 +76,7 @@ def wrap_async(
     """Wrap a coroutine function so that it is retried under a policy."""
     # Local variables: each attribute that a successful call reads would cost it time.
     total_timeout, expires, stop, budget = policy.total_timeout, policy.expires, policy.stop, policy.budget
+    is_limited = stop is not None or budget is not None or expires < math.inf
     get_scope, set_scope, reset_scope = CURRENT_SCOPE.get, CURRENT_SCOPE.set, CURRENT_SCOPE.reset
 
     async def call_with_retries(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -80,7 +85,9 @@ def wrap_async(
         token = set_scope(scope)
         call = None
         try:
-            if outer or stop is not None or expires < now or (budget and budget.must_wait(now)):
+            if outer or (
+                is_limited and (stop is not None or expires < now or (budget and budget.must_wait(now)))
+            ):
                 call = CallState(policy, operation, scope)
                 for delay in call.initial_waits():
                     await clock.asleep(delay, stop)
