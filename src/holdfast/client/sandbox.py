@@ -7,65 +7,35 @@ and forwards need are imported on first use, so that `sandbox exec` starts quick
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from holdfast.api import DeletionResult, Phase, SandboxView
-from holdfast.client.exec import TERMINATE_SCRIPT, AsyncExecSession, ExecResult
+from holdfast.client.base import query_bool
+from holdfast.client.commands import AsyncCommands
 from holdfast.client.watch import ImageMissingError, wait_for_phase, wait_until_gone, watch_sandbox
-from holdfast.errors import (
-    ApiRequestRejectedError,
-    HoldfastError,
-    SandboxMaybeDeletedError,
-    SandboxNotFoundError,
-    UsageError,
-)
-from holdfast.sandbox import build_request, validate_name
+from holdfast.errors import ApiRequestRejectedError, SandboxMaybeDeletedError, SandboxNotFoundError
+from holdfast.sandbox import build_request
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
     from pathlib import PurePosixPath
-    from typing import Self, Unpack
+    from typing import Unpack
 
     from holdfast.api import SandboxOptions
+    from holdfast.client.base import ImagePusher
     from holdfast.client.copy import CopyResult
     from holdfast.client.port_forward import PortForward
     from holdfast.client.transport import Transport
+    from holdfast.errors import HoldfastError
 
 DEFAULT_WAIT_TIMEOUT = 180.0
-_TERMINATE_TIMEOUT = 10.0
 _HTTP_CREATED = 201
 
-ImagePusher: TypeAlias = Callable[[str], bool]
-"""Pushes an image from the local container engine into the gateway; False if it cannot. May block."""
 
-
-class AsyncClient:
-    """Base of the asynchronous clients. `async with` closes the transport, unless another client owns it."""
-
-    _owns_transport = True
-
-    def __init__(self, transport: Transport, *, push_image: ImagePusher | None = None) -> None:
-        self._transport = transport
-        self._push_image = push_image
-
-    async def close(self) -> None:
-        """Close the connection, unless it belongs to another client. Sandboxes are not affected."""
-        if self._owns_transport:
-            await self._transport.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
-
-
-class AsyncSandbox(AsyncClient):
+class AsyncSandbox(AsyncCommands):
     """Client for one sandbox, which may not exist yet. Sends no request until a method is called.
 
     Attributes:
@@ -75,10 +45,8 @@ class AsyncSandbox(AsyncClient):
     """
 
     def __init__(self, name: str, transport: Transport, *, push_image: ImagePusher | None = None) -> None:
-        super().__init__(transport, push_image=push_image)
-        self.name = validate_name(name)
+        super().__init__(name, transport, push_image=push_image)
         self.is_new = False
-        self._path = f"/v1/sandboxes/{self.name}"
 
     async def create(self, /, image: str | None = None, **options: Unpack[SandboxOptions]) -> SandboxView:
         """Create the sandbox. If it exists with the same options, nothing happens.
@@ -150,7 +118,7 @@ class AsyncSandbox(AsyncClient):
         """
         try:
             return await self._transport.call(
-                "DELETE", self._path, DeletionResult, query={"keep_workspace": _query_bool(keep_workspace)}
+                "DELETE", self._path, DeletionResult, query={"keep_workspace": query_bool(keep_workspace)}
             )
         except SandboxMaybeDeletedError:
             # An earlier attempt of this call, whose response was lost, has probably deleted it.
@@ -211,78 +179,6 @@ class AsyncSandbox(AsyncClient):
             WaitTimeoutError: the timeout passed.
         """
         await wait_until_gone(self._transport, self.name, timeout=timeout)
-
-    async def exec(
-        self,
-        *command: str,
-        stdin: bytes | str | None = None,
-        check: bool = False,
-        timeout: float | None = None,  # noqa: ASYNC109 (part of the public API)
-        container: str | None = None,
-    ) -> ExecResult:
-        """Run a command and return its output. The command runs at most once.
-
-        Args:
-            *command: program and arguments; no shell is involved.
-            stdin: input of the command.
-            check: raise if the exit code is not 0.
-            timeout: seconds to wait; the command is ended after that, if the image has `sh` and `tr`.
-            container: container to run it in; the first one if omitted.
-
-        Returns:
-            Exit code and output.
-
-        Raises:
-            ObjectConflictError: the sandbox has no running pod.
-            ApiRequestRejectedError: the command cannot be started, or `check` is set and it failed.
-            ResponseLostError: the connection was lost, so that the exit code is unknown.
-            DeadlineExceededError: the timeout passed.
-        """
-        data = stdin.encode() if isinstance(stdin, str) else stdin
-        async with self.session(*command, stdin=data is not None, container=container) as session:
-            result = await session.communicate(data, timeout=timeout)
-        if check and result.exit_code:
-            last_line = result.stderr.decode(errors="replace").strip().rsplit("\n", 1)[-1]
-            message = f"{command[0]} in sandbox {self.name}: exited with code {result.exit_code}"
-            raise ApiRequestRejectedError(f"{message}: {last_line}" if last_line else message)
-        return result
-
-    @asynccontextmanager
-    async def session(
-        self, *command: str, tty: bool = False, stdin: bool = True, container: str | None = None
-    ) -> AsyncIterator[AsyncExecSession]:
-        """Run a command and exchange data with it while it runs.
-
-        Args:
-            *command: program and arguments.
-            tty: allocate a terminal.
-            stdin: attach standard input.
-            container: container to run it in; the first one if omitted.
-
-        Raises:
-            UsageError: no command was given.
-            ObjectConflictError: the sandbox has no running pod.
-        """
-        if not command:
-            raise UsageError("no command given", hint="Name the program to run.")
-        query = [("command", argument) for argument in command]
-        query += [("tty", _query_bool(tty)), ("stdin", _query_bool(stdin))]
-        query += [("container", container)] if container else []
-        async with self._transport.websocket(f"{self._path}/exec", query=query) as socket:
-            yield AsyncExecSession(
-                socket,
-                f"{command[0]} in sandbox {self.name}",
-                terminate=partial(self._terminate, command, container),
-            )
-
-    async def _terminate(self, command: tuple[str, ...], container: str | None) -> bool:
-        script = ("sh", "-c", TERMINATE_SCRIPT, "terminate", "\n".join(command).rstrip("\n"))
-        try:
-            # Not the timeout of `exec`, which would terminate this script in the same way.
-            async with asyncio.timeout(_TERMINATE_TIMEOUT):
-                return (await self.exec(*script, container=container)).exit_code == 0
-        except (HoldfastError, TimeoutError):
-            return False
 
     async def upload(
         self, source: Path | str, target: str = ".", *, progress: Callable[[int], None] = lambda _: None
@@ -346,7 +242,7 @@ class AsyncSandbox(AsyncClient):
             previous: read the output of the previous container.
             container: container to read; the first one if omitted.
         """
-        query = {"follow": _query_bool(follow), "previous": _query_bool(previous)}
+        query = {"follow": query_bool(follow), "previous": query_bool(previous)}
         query |= {"tail": str(tail)} if tail is not None else {}
         query |= {"container": container} if container else {}
         async with self._transport.stream("GET", f"{self._path}/logs", query=query) as response:
@@ -383,7 +279,3 @@ class AsyncSandbox(AsyncClient):
             return (await self.exec("test", "-d", str(path))).exit_code == 0
         except ApiRequestRejectedError:
             return False
-
-
-def _query_bool(value: bool) -> str:
-    return "true" if value else "false"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from holdfast.api import SandboxList, SandboxView
-from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT, AsyncClient, AsyncSandbox
+from holdfast.client.base import AsyncClient
+from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT, AsyncSandbox
 from holdfast.errors import ArgumentTypeError
 
 if TYPE_CHECKING:

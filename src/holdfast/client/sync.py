@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from holdfast.api import SandboxOptions, SandboxView
+    from holdfast.client.base import ImagePusher
     from holdfast.client.exec import ExecOutput
-    from holdfast.client.sandbox import ImagePusher
     from holdfast.client.transport import EndpointResolver
     from holdfast.retry import RetryListener
 
