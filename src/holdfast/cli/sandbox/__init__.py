@@ -7,7 +7,7 @@ import click
 from holdfast.cli.click_extensions import LazyGroup
 
 _COMMANDS = {
-    "create": ("holdfast.cli.sandbox.lifecycle:create", "Create a sandbox and wait until it is ready."),
+    "create": ("holdfast.cli.sandbox.create:create", "Create a sandbox and wait until it is ready."),
     "list": ("holdfast.cli.sandbox.inspection:list_sandboxes", "List the sandboxes of a gateway."),
     "get": ("holdfast.cli.sandbox.inspection:get", "Show the current state of a sandbox."),
     "exec": ("holdfast.cli.sandbox.exec:exec_command", "Run a command in a sandbox."),
@@ -15,10 +15,13 @@ _COMMANDS = {
     "cp": ("holdfast.cli.sandbox.cp:copy", "Copy files into or out of a sandbox."),
     "logs": ("holdfast.cli.sandbox.inspection:logs", "Print the logs of a sandbox."),
     "forward": ("holdfast.cli.sandbox.forward:forward", "Forward local ports to a sandbox."),
-    "suspend": ("holdfast.cli.sandbox.lifecycle:suspend", "Stop the pod of a sandbox; keep its workspace."),
-    "resume": ("holdfast.cli.sandbox.lifecycle:resume", "Start a suspended sandbox with its workspace."),
-    "wait": ("holdfast.cli.sandbox.lifecycle:wait", "Wait until a sandbox reaches a phase."),
-    "delete": ("holdfast.cli.sandbox.lifecycle:delete", "Delete a sandbox, and its workspace by default."),
+    "suspend": (
+        "holdfast.cli.sandbox.suspend_resume:suspend",
+        "Stop the pod of a sandbox; keep its workspace.",
+    ),
+    "resume": ("holdfast.cli.sandbox.suspend_resume:resume", "Start a suspended sandbox with its workspace."),
+    "wait": ("holdfast.cli.sandbox.suspend_resume:wait", "Wait until a sandbox reaches a phase."),
+    "delete": ("holdfast.cli.sandbox.delete:delete", "Delete a sandbox, and its workspace by default."),
 }
 
 

@@ -22,6 +22,7 @@ from holdfast.events import StepFailed, StepFinished, StepProgress, StepStarted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast.api import SandboxView
     from holdfast.cli.output import ProgressRenderer
     from holdfast.client import Sandbox
     from holdfast.events import Event, EventBus
@@ -41,6 +42,12 @@ timeout_option = click.option(
     metavar="SECONDS",
     help="Time limit for waiting; the wait ends earlier if the sandbox cannot reach the phase.",
 )
+
+
+def wait_option(condition: str) -> Callable[[Any], Any]:
+    """`--wait/--no-wait`; the command waits by default."""
+    text = f"Whether to wait until {condition}; default: wait."
+    return click.option("--wait/--no-wait", default=True, help=text)
 
 
 def sandbox_options(command: F) -> F:
@@ -153,3 +160,24 @@ def progress_step(renderer: ProgressRenderer, name: str, title: str) -> Iterator
         bus.emit(StepFailed(step=name, title=title, seconds=seconds, code=code, error=message))
         raise
     bus.emit(StepFinished(step=name, title=title, seconds=time.monotonic() - started, note=step.note))
+
+
+def wait_for_phase(
+    renderer: ProgressRenderer, sandbox: Sandbox, phase: str, timeout: float, min_ready_seconds: float = 0.0
+) -> SandboxView:
+    """Wait until a sandbox reaches a phase, and report each new state as progress."""
+    from holdfast.client import summarize
+
+    with progress_step(renderer, "wait-sandbox", phase) as step:
+        return sandbox.wait(
+            phase,
+            timeout=timeout,
+            min_ready_seconds=min_ready_seconds,
+            on_change=lambda view: step.progress(summarize(view)),
+        )
+
+
+def confirm(renderer: ProgressRenderer, question: str) -> bool:
+    """Ask a question with the default No; the live display pauses meanwhile."""
+    with renderer.pause():
+        return click.confirm(question, default=False, err=True)

@@ -14,12 +14,12 @@ from holdfast.api import Condition, DeletionResult, Phase, SandboxView, Workspac
 from holdfast.cli import cli
 from holdfast.cli.click_extensions import is_json_requested
 from holdfast.cli.output import run_command
-from holdfast.cli.sandbox import _COMMANDS, lifecycle
+from holdfast.cli.sandbox import _COMMANDS, create
 from holdfast.cli.sandbox.common import event_printer
 from holdfast.cli.sandbox.cp import _format_bytes
+from holdfast.cli.sandbox.delete import _deletion_summary, _planned_data_outcome
 from holdfast.cli.sandbox.exec import exec_command
 from holdfast.cli.sandbox.inspection import _detail_lines, _format_age, _split_lines
-from holdfast.cli.sandbox.lifecycle import _deletion_summary, _planned_data_outcome
 from holdfast.events import RetryScheduled
 from holdfast.sandbox import build_request
 
@@ -177,7 +177,7 @@ class FakeGateway:
 @pytest.mark.parametrize("source", [(), ("--image", "x"), ("--template", "t")])
 def test_shutdown_is_sent_in_seconds_so_repeated_create_is_identical(monkeypatch, source):
     gateway = FakeGateway()
-    stub(monkeypatch, lifecycle, "ensure_gateway_up", lambda *_, **__: gateway)
+    stub(monkeypatch, create, "ensure_gateway_up", lambda *_, **__: gateway)
     assert run_command(cli, ["sandbox", "create", "a", "--no-wait", "--shutdown-after", "90", *source]) == 0
     assert gateway.request.shutdown_after == 90
     assert run_command(cli, ["sandbox", "create", "a", "--no-wait", *source]) == 0
@@ -270,7 +270,7 @@ def test_parse_helpers():
 
 
 def test_env_name_without_value_is_read_from_environment(monkeypatch):
-    from holdfast.cli.sandbox.lifecycle import _parse_env
+    from holdfast.cli.sandbox.create import _parse_env
 
     monkeypatch.setitem(os.environ, "TOKEN_OF_MINE", "x=y")
     assert _parse_env(("TOKEN_OF_MINE", "A=", "B=c=d")) == {"TOKEN_OF_MINE": "x=y", "A": "", "B": "c=d"}

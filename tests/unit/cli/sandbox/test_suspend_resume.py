@@ -1,38 +1,15 @@
-"""Results of the commands that change a sandbox."""
+"""`holdfast sandbox suspend`: confirmation and result."""
 
 import io
-import json
 from contextlib import contextmanager
 
-import msgspec
 import pytest
 from tests.support.stubs import stub
 
-from holdfast.api import DeletionResult, Phase, SandboxView, WorkspaceView
+from holdfast.api import Phase, SandboxView, WorkspaceView
 from holdfast.cli import cli
 from holdfast.cli.output import progress_renderer, run_command
-from holdfast.cli.sandbox import lifecycle
-from holdfast.errors import SandboxNotFoundError
-
-
-class MissingSandbox:
-    """A sandbox that does not exist."""
-
-    def get(self):
-        raise SandboxNotFoundError("sandbox a: does not exist")
-
-
-def test_deletion_of_a_missing_sandbox_has_all_fields_of_the_result(monkeypatch, capsys):
-    @contextmanager
-    def open_sandbox(_name, _gateway):
-        yield MissingSandbox(), None
-
-    stub(monkeypatch, lifecycle, "open_sandbox", open_sandbox)
-    assert run_command(cli, ["sandbox", "delete", "a", "--ignore-missing", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert msgspec.convert(result, DeletionResult) == DeletionResult(deleted=False, workspace="none")
-    assert set(result) == set(DeletionResult.__struct_fields__)
-
+from holdfast.cli.sandbox import suspend_resume
 
 NOTE = "the sandbox has no workspace: its files are deleted with the pod"
 WORKSPACE = WorkspaceView(pvc="workspace-a", size="2Gi")
@@ -73,7 +50,7 @@ def suspend(monkeypatch):
             with progress_renderer() as renderer:
                 yield sandbox, renderer
 
-        stub(monkeypatch, lifecycle, "open_sandbox", open_sandbox)
+        stub(monkeypatch, suspend_resume, "open_sandbox", open_sandbox)
         monkeypatch.setattr("sys.stdin", stdin)
         return run_command(cli, ["sandbox", "suspend", "a", "--no-wait", *options])
 

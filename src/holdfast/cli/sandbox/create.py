@@ -1,0 +1,181 @@
+"""`holdfast sandbox create`: create a sandbox and wait until it is ready."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.click_extensions import complete_with, flag_option, gateway_words
+from holdfast.cli.output import print_result, progress_renderer
+from holdfast.cli.sandbox.common import (
+    ensure_gateway_up,
+    progress_step,
+    sandbox_argument,
+    sandbox_options,
+    timeout_option,
+    wait_for_phase,
+    wait_option,
+)
+from holdfast.errors import UsageError, WaitFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from holdfast.api import SandboxView
+    from holdfast.cli.output import ProgressRenderer
+    from holdfast.client import Sandbox
+
+# How long a program other than holdfast's own must keep running: it may exit right after its start.
+_MIN_READY_SECONDS = 3.0
+
+
+def _seconds_option(name: str, text: str) -> Callable[[Any], Any]:
+    return click.option(name, type=click.IntRange(min=1), metavar="SECONDS", help=text)
+
+
+def _check_memory(_ctx: click.Context, _param: click.Parameter, limit: str | None) -> str | None:
+    from holdfast.sandbox import memory_problem
+
+    if limit is not None and (problem := memory_problem(limit)):
+        raise UsageError(f"--memory {problem}")
+    return limit
+
+
+@click.command()
+@sandbox_argument
+@click.option(
+    "--image", help="Container image; default: holdfast's own sandbox image.",
+    shell_complete=complete_with("complete_images"),
+)  # fmt: skip
+@click.option("--template", metavar="TEMPLATE", help="Create it from a warm pool of this SandboxTemplate.")
+@click.option("--command", metavar="COMMAND", help="Command to run instead of the image's default command.")
+@click.option(
+    "--env",
+    "-e",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Environment variable; KEY alone copies its local value. Can be repeated.",
+)
+@click.option("--cpu", metavar="QUANTITY", help="CPU limit, such as 500m or 2.")
+@click.option(
+    "--memory", metavar="QUANTITY", callback=_check_memory, help="Memory limit, such as 512Mi; at least 16Mi."
+)
+@click.option("--workspace-size", metavar="QUANTITY", help="Size of /sandbox, such as 10Gi; default: 2Gi.")
+@click.option("--workspace-class", metavar="CLASS", help="Storage class of /sandbox.")
+@flag_option("--no-seed", text="Start with an empty /sandbox; required for images without a shell.")
+@flag_option("--no-workspace", text="Create no workspace; the files are deleted with the pod.")
+@click.option(
+    "--label", "-l", multiple=True, metavar="KEY=VALUE", help="Label of the sandbox; can be repeated."
+)
+@_seconds_option("--idle-suspend-after", "Suspend the sandbox when it has been unused for this time.")
+@_seconds_option(
+    "--shutdown-after",
+    "Expire the sandbox this long after its creation; its data is kept, except with --template.",
+)
+@flag_option("--keep-failed", text="Keep a failed pod instead of recreating it.")
+@wait_option("the sandbox is ready")
+@flag_option("--no-bootstrap", text="Fail if the gateway is not up, instead of bringing it up.")
+@timeout_option
+@sandbox_options
+def create(  # noqa: PLR0913 (one for each option)
+    name: str,
+    *,
+    image: str | None,
+    command: str | None,
+    env: tuple[str, ...],
+    label: tuple[str, ...],
+    keep_failed: bool,
+    wait: bool,
+    no_bootstrap: bool,
+    timeout: float,
+    gateway: str | None,
+    **more: Any,
+) -> None:
+    """Create sandbox NAME and wait until it is ready.
+
+    If the sandbox exists with the same options, the command changes nothing, or resumes a suspended sandbox.
+    If it exists with other options, the command fails. The gateway is brought up first if necessary.
+    """
+    from holdfast.sandbox import build_request
+
+    if image is not None and more["template"] is not None:
+        raise UsageError("--image: cannot be combined with --template", hint="Omit one of them.")
+    workspace = {
+        "size": more.pop("workspace_size"),
+        "storage_class": more.pop("workspace_class"),
+        "seed": False if more.pop("no_seed") else None,
+    }
+    workspace = {key: value for key, value in workspace.items() if value is not None}
+    if (no_workspace := more.pop("no_workspace")) and workspace:
+        raise UsageError("--no-workspace: cannot be combined with other workspace options")
+    options = {
+        **more,
+        "command": _split_command(command),
+        "env": _parse_env(env) or None,
+        "labels": _parse_pairs(label, "--label") or None,
+        "workspace": False if no_workspace else workspace or None,
+        "failed_pods": "Keep" if keep_failed else None,
+    }
+    build_request(name, image=image, **options)  # report invalid options before a gateway is brought up
+    with (
+        progress_renderer() as renderer,
+        ensure_gateway_up(gateway, renderer, bootstrap=not no_bootstrap).sandbox(name) as sandbox,
+    ):
+        with progress_step(renderer, "create-sandbox", f"Sandbox {name}") as step:
+            view = sandbox.create(image, **options)
+            step.note = "created" if sandbox.is_new else "exists with the same options"
+        min_ready_seconds = _MIN_READY_SECONDS if sandbox.is_new and (image or command) else 0.0
+        if wait:
+            view = _wait_until_ready(renderer, sandbox, timeout, min_ready_seconds)
+    state = str(view.phase).lower() if wait else "created"
+    next_command = f"holdfast sandbox connect{gateway_words()} {name}"
+    print_result(view, [f"Sandbox {name} is {state}.", *view.notes, next_command])
+
+
+def _wait_until_ready(
+    renderer: ProgressRenderer, sandbox: Sandbox, timeout: float, min_ready_seconds: float
+) -> SandboxView:
+    """Wait for Ready; resume a sandbox that already existed and is suspended.
+
+    A `create` that was killed while it replaced the pod leaves the sandbox suspended.
+    """
+    try:
+        return wait_for_phase(renderer, sandbox, "Ready", timeout, min_ready_seconds)
+    except WaitFailedError:
+        if sandbox.is_new or sandbox.get().phase != "Suspended":
+            raise
+    sandbox.resume()
+    return wait_for_phase(renderer, sandbox, "Ready", timeout, min_ready_seconds)
+
+
+def _split_command(command: str | None) -> list[str] | None:
+    if command is None:
+        return None
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--command: {error}") from error
+
+
+def _parse_env(values: tuple[str, ...]) -> dict[str, str]:
+    variables = {}
+    for text in values:
+        # KEY alone keeps a secret out of the command line, which other users of this machine can read.
+        key, equals, value = text.partition("=")
+        if not equals and key not in os.environ:
+            raise UsageError(
+                f"--env {key}: the variable is not set on this machine", hint=f"Pass --env {key}=VALUE."
+            )
+        variables[key] = value if equals else os.environ[key]
+    return variables
+
+
+def _parse_pairs(values: tuple[str, ...], option: str) -> dict[str, str]:
+    for text in values:
+        if "=" not in text:
+            raise UsageError(f"{option} {text}: value missing", hint=f"Pass {option} {text}=VALUE.")
+    return dict(text.split("=", 1) for text in values)
