@@ -1,6 +1,8 @@
 """Uploads and downloads of files and directories, streamed with constant memory.
 
-Targets follow the rules of `cp`: an existing directory, or a name with a trailing `/`, means to copy into it.
+The target is the name of the copy. With a trailing `/`, or `.`, it is the directory to copy into. A file is
+also copied into a target that is an existing directory. A directory is merged with it: `cp` would copy into
+it, so that a repeated call after an interruption would nest the copy in its finished predecessor.
 """
 
 from __future__ import annotations
@@ -8,22 +10,25 @@ from __future__ import annotations
 import asyncio
 import shlex
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import msgspec
 
 from holdfast.api import UploadResult
-from holdfast.client.archive import UnpackResult, pack, unpack
+from holdfast.client.archive import pack
 from holdfast.client.errors import interrupted_download_error
+from holdfast.client.extraction import UnpackResult, unpack
 from holdfast.client.transport import decode_response
-from holdfast.errors import ResponseLostError, UsageError
+from holdfast.errors import ApiRequestRejectedError, ResponseLostError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     import aiohttp
 
+    from holdfast.client.exec import ExecResult
     from holdfast.client.transport import Transport
 
 # Relative paths in a sandbox start here.
@@ -58,12 +63,34 @@ def remote_path(text: str) -> PurePosixPath:
     return path
 
 
-def resolve_local_target(source: PurePosixPath, target: str | Path) -> tuple[Path, str]:
-    """Local directory for a copy, and the name of the copy in it."""
-    path = Path(target)
-    if path.is_dir() or str(target).endswith("/"):
-        return path, source.name or WORKSPACE_DIR.name
-    return path.parent, path.name
+def resolve_local_target(source: PurePosixPath, target: str | Path) -> LocalTarget:
+    """Where a copy of `source` goes on the local disk."""
+    path, name = Path(target), source.name or WORKSPACE_DIR.name
+    if _names_parent(str(target)):
+        return LocalTarget(path, name)
+    if path.is_dir():
+        return LocalTarget(path, name, is_copy=True)
+    return LocalTarget(path.parent, path.name)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTarget:
+    """Local directory for a copy.
+
+    Attributes:
+        directory: the directory.
+        name: name of the copy in it.
+        is_copy: whether the copy of a directory is `directory` itself.
+    """
+
+    directory: Path
+    name: str
+    is_copy: bool = False
+
+
+def _names_parent(target: str) -> bool:
+    """Whether a target always is the directory to copy into."""
+    return target.rpartition("/")[2] in ("", ".", "..")
 
 
 def base_name(source: Path) -> str:
@@ -71,22 +98,37 @@ def base_name(source: Path) -> str:
     return source.name if source.name not in ("", "..") else source.resolve().name
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteTarget:
+    """Path of a copy in a sandbox, and whether it is an existing directory to merge with."""
+
+    path: PurePosixPath
+    is_merged: bool = False
+
+    @property
+    def directory(self) -> PurePosixPath:
+        """Directory for the entries of the archive."""
+        return self.path if self.is_merged else self.path.parent
+
+
 async def upload(
     transport: Transport,
     name: str,
     source: Path,
-    target: PurePosixPath,
+    target: str,
+    execute: Callable[..., Awaitable[ExecResult]],
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> CopyResult:
-    """Copy a local path to exactly `target` in the sandbox; see `AsyncSandbox.upload`."""
+    """Copy a local path into the sandbox; see `AsyncSandbox.upload`."""
     resolved = await asyncio.to_thread(_resolve_source, source)
+    destination = await _resolve_remote_target(execute, source, resolved.is_dir(), target)
     skipped: list[str] = []
     failures: list[BaseException] = []
 
     async def chunks() -> AsyncIterator[bytes]:
         skipped.clear()  # of an earlier attempt
-        archive = pack(resolved, target.name, skipped.append)
+        archive = pack(resolved, destination.path.name, skipped.append, contents_only=destination.is_merged)
         try:
             # Reading files blocks; in a thread it does not delay other work on this event loop.
             while (chunk := await asyncio.to_thread(next, archive, None)) is not None:
@@ -97,7 +139,7 @@ async def upload(
             failures.append(error)
             raise
 
-    query = {"path": str(target.parent)}
+    query = {"path": str(destination.directory)}
     try:
         async with transport.stream(
             "PUT", f"/v1/sandboxes/{name}/files", query=query, body=chunks
@@ -107,31 +149,63 @@ async def upload(
         if failures:
             raise failures[0] from None
         raise
-    return CopyResult(entries=result.entries, bytes=result.bytes, target=f"{name}:{target}", skipped=skipped)
+    return CopyResult(
+        entries=result.entries + destination.is_merged,  # with the directory itself
+        bytes=result.bytes,
+        target=f"{name}:{destination.path}",
+        skipped=skipped,
+    )
+
+
+async def _resolve_remote_target(
+    execute: Callable[..., Awaitable[ExecResult]], source: Path, is_directory: bool, target: str
+) -> RemoteTarget:
+    path = remote_path(target)
+    if not _names_parent(target) and path != WORKSPACE_DIR:
+        existing = await _find_directory(execute, path)
+        if existing is None:
+            return RemoteTarget(path)
+        if is_directory:
+            return RemoteTarget(existing, is_merged=True)
+    return RemoteTarget(path / base_name(source))
+
+
+async def _find_directory(
+    execute: Callable[..., Awaitable[ExecResult]], path: PurePosixPath
+) -> PurePosixPath | None:
+    """Path without links of a directory in the sandbox; None if it is not a directory."""
+    try:
+        result = await execute("sh", "-c", 'cd -P -- "$1" && pwd', "find-directory", str(path))
+    except ApiRequestRejectedError:
+        return None  # without `sh`; the upload itself reports that
+    if result.exit_code:
+        return None
+    return remote_path(result.stdout.decode("utf-8", "surrogateescape").removesuffix("\n"))
 
 
 async def download(
     transport: Transport,
     name: str,
     source: PurePosixPath,
-    directory: Path,
-    target_name: str,
+    target: LocalTarget,
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> CopyResult:
-    """Copy `source` to `directory`, with the name `target_name`; see `AsyncSandbox.download`."""
+    """Copy `source` out of the sandbox; see `AsyncSandbox.download`."""
     if not source.name:
         raise UsageError("the root directory of a sandbox cannot be copied", hint="Name a directory in it.")
-    await asyncio.to_thread(_require_directory, directory)
+    await asyncio.to_thread(_require_directory, target.directory)
+    names = (source.name, target.name)
     async with _download_stream(transport, name, str(source)) as response:
         archive = cast("BinaryIO", _BlockingReader(response, asyncio.get_running_loop()))
         result = await _run_in_thread(
-            lambda: unpack(archive, directory, rename=(source.name, target_name), progress=progress), response
+            lambda: unpack(archive, target.directory, rename=names, merge=target.is_copy, progress=progress),
+            response,
         )
     return CopyResult(
         entries=result.entries,
         bytes=result.bytes,
-        target=str(directory / target_name),
+        target=str(target.directory if result.is_merged else target.directory / target.name),
         skipped=result.skipped,
     )
 

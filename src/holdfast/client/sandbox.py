@@ -15,13 +15,12 @@ from holdfast.api import DeletionResult, Phase, SandboxView
 from holdfast.client.base import query_bool
 from holdfast.client.commands import AsyncCommands
 from holdfast.client.watch import ImageMissingError, wait_for_phase, wait_until_gone, watch_sandbox
-from holdfast.errors import ApiRequestRejectedError, SandboxMaybeDeletedError, SandboxNotFoundError
+from holdfast.errors import SandboxMaybeDeletedError, SandboxNotFoundError
 from holdfast.sandbox import build_request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
-    from pathlib import PurePosixPath
     from typing import Unpack
 
     from holdfast.api import SandboxOptions
@@ -187,8 +186,8 @@ class AsyncSandbox(AsyncCommands):
 
         Args:
             source: local path.
-            target: path in the sandbox, relative to `/sandbox`; as with `cp`, an existing directory or a
-                trailing `/` means to copy into it.
+            target: path of the copy in the sandbox, relative to `/sandbox`. A trailing `/` means to copy into
+                it. An existing directory receives a file, and is merged with a directory.
             progress: called with the number of bytes of each chunk.
 
         Raises:
@@ -199,10 +198,9 @@ class AsyncSandbox(AsyncCommands):
         """
         from holdfast.client import copy
 
-        path, source = copy.remote_path(target), Path(source)
-        into = target.endswith("/") or path == copy.WORKSPACE_DIR or await self._is_directory(path)
-        destination = path / copy.base_name(source) if into else path
-        return await copy.upload(self._transport, self.name, source, destination, progress=progress)
+        return await copy.upload(
+            self._transport, self.name, Path(source), target, self.exec, progress=progress
+        )
 
     async def download(
         self, source: str, target: Path | str = ".", *, progress: Callable[[int], None] = lambda _: None
@@ -223,8 +221,8 @@ class AsyncSandbox(AsyncCommands):
         from holdfast.client import copy
 
         path = copy.remote_path(source)
-        directory, name = copy.resolve_local_target(path, target)
-        return await copy.download(self._transport, self.name, path, directory, name, progress=progress)
+        local_target = copy.resolve_local_target(path, target)
+        return await copy.download(self._transport, self.name, path, local_target, progress=progress)
 
     async def logs(
         self,
@@ -272,10 +270,3 @@ class AsyncSandbox(AsyncCommands):
 
     def __repr__(self) -> str:
         return f"<sandbox {self.name}>"
-
-    async def _is_directory(self, path: PurePosixPath) -> bool:
-        """Whether the sandbox has that directory; False if its image has no `test` program."""
-        try:
-            return (await self.exec("test", "-d", str(path))).exit_code == 0
-        except ApiRequestRejectedError:
-            return False

@@ -58,6 +58,7 @@ _MTIME_PATTERN = re.compile(r"-?[0-9]{1,20}(\.[0-9]{0,20})?")
 _SIZE_PATTERN = re.compile(r"[0-9]{1,19}")
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL = b"L", b"K", b"x", b"g"
 _EXTENSION_TYPES = (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL)
+_GNU_SPARSE = b"S"
 _PER_ENTRY_KEYS = {"path", "linkpath", "size"}
 
 
@@ -137,7 +138,7 @@ class TarReader:
         except ValueError as error:
             raise invalid_archive_error(str(error)) from None
         if any(key.startswith("GNU.sparse") for key in records):
-            raise invalid_archive_error("sparse files are not supported")
+            raise _sparse_file_error()
         if kind == _PAX:
             return records
         if records.keys() & _PER_ENTRY_KEYS:
@@ -182,6 +183,13 @@ def invalid_archive_error(reason: str) -> ApiRequestRejectedError:
     )
 
 
+def _sparse_file_error() -> ApiRequestRejectedError:
+    return ApiRequestRejectedError(
+        "archive from the sandbox: contains a file in sparse format; the copy was stopped",
+        hint="Use GNU tar or busybox in the sandbox, and remove `--sparse` from its TAR_OPTIONS.",
+    )
+
+
 def _parse_entry(block: bytes, pax_headers: dict[str, str]) -> TarEntry:
     name = pax_headers.get("path") or _header_name(block)
     link_target = pax_headers.get("linkpath") or _decode_text(block[157:257])
@@ -190,6 +198,8 @@ def _parse_entry(block: bytes, pax_headers: dict[str, str]) -> TarEntry:
     if not name or "\0" in name + link_target:
         raise invalid_archive_error("an entry has no name")
     kind = next((kind for kind in TarEntryKind if block[156:157] in kind.value), None)
+    if block[156:157] == _GNU_SPARSE:
+        raise _sparse_file_error()
     if kind is None:
         raise invalid_archive_error("an entry is not a file, directory, link or device")
     if block[156:157] == b"\0" and name.endswith("/"):

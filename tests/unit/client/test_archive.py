@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from holdfast.client import content_size
-from holdfast.client.archive import is_escaping_link, pack, unpack
+from holdfast.client.archive import is_escaping_link, pack
+from holdfast.client.extraction import unpack
 from holdfast.errors import ApiRequestRejectedError, TemporaryError, UsageError
 
 

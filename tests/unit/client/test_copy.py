@@ -11,7 +11,7 @@ from tests.support.holdfast_cli import HoldfastCli
 
 from holdfast.client import Sandbox
 from holdfast.client.archive import pack
-from holdfast.client.copy import base_name, remote_path, resolve_local_target
+from holdfast.client.copy import LocalTarget, base_name, remote_path, resolve_local_target
 from holdfast.errors import ResponseLostError, TemporaryError, UsageError
 
 FILES = "/v1/sandboxes/a/files"
@@ -40,10 +40,14 @@ def test_parent_references_are_rejected(text):
 
 def test_copy_goes_into_directory_or_takes_name(tmp_path):
     source = PurePosixPath("/sandbox/x")
-    assert resolve_local_target(source, tmp_path) == (tmp_path, "x")
-    assert resolve_local_target(source, f"{tmp_path}/new/") == (tmp_path / "new", "x")
-    assert resolve_local_target(source, tmp_path / "y") == (tmp_path, "y")
-    assert resolve_local_target(source, "y") == (Path(), "y")
+    assert resolve_local_target(source, tmp_path) == LocalTarget(tmp_path, "x", is_copy=True)
+    assert resolve_local_target(source, f"{tmp_path}/") == LocalTarget(tmp_path, "x")
+    assert resolve_local_target(source, f"{tmp_path}/.") == LocalTarget(tmp_path, "x")
+    assert resolve_local_target(source, ".") == LocalTarget(Path(), "x")
+    assert resolve_local_target(source, "..") == LocalTarget(Path(".."), "x")
+    assert resolve_local_target(source, f"{tmp_path}/new/") == LocalTarget(tmp_path / "new", "x")
+    assert resolve_local_target(source, tmp_path / "y") == LocalTarget(tmp_path, "y")
+    assert resolve_local_target(source, "y") == LocalTarget(Path(), "y")
     assert base_name(Path()) == Path.cwd().name
 
 

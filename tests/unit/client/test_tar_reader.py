@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 import tarfile
 import tempfile
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from holdfast.client.archive import unpack
+from holdfast.client.extraction import unpack
 from holdfast.client.tar_reader import TarEntryKind, TarReader
 from holdfast.errors import ApiRequestRejectedError, HoldfastError, TemporaryError
 
@@ -131,7 +132,7 @@ HOSTILE = {
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
 def test_malicious_archives_are_rejected_immediately(tmp_path, data):
     began = time.monotonic()
-    with pytest.raises(ApiRequestRejectedError, match="invalid archive"):
+    with pytest.raises(ApiRequestRejectedError, match=r"^(invalid )?archive from the sandbox: "):
         unpack(io.BytesIO(data + END), tmp_path)
     assert time.monotonic() - began < 2
     assert list(tmp_path.iterdir()) == []
@@ -206,3 +207,17 @@ def test_any_input_gives_copy_or_holdfast_error(changes):
             unpack(io.BytesIO(bytes(data)), goal, rename=("x", "mine"))
         assert [path.name for path in goal.parent.iterdir()] == ["goal"]
         assert {path.name for path in goal.iterdir()} <= {"mine"}
+
+
+@pytest.mark.parametrize("tar_format", ["gnu", "posix"])
+def test_sparse_file_is_refused_without_an_accusation(tmp_path, tar_format):
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 24)
+        file.write(b"x")
+    data = subprocess.check_output(
+        ["tar", "-C", tmp_path, f"--format={tar_format}", "-Scf", "-", "sparse"],
+    )
+    with pytest.raises(ApiRequestRejectedError, match="contains a file in sparse format") as caught:
+        unpack(io.BytesIO(data), tmp_path)
+    assert "--sparse" in caught.value.hint
+    assert "trust" not in caught.value.hint

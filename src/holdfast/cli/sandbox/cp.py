@@ -31,9 +31,12 @@ _KIB = 1024.0
 def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> None:
     """Copy the file or directory SOURCE to TARGET. One of the two is NAME:PATH, a path in sandbox NAME.
 
-    A relative PATH starts in /sandbox. If TARGET is an existing directory or ends in /, the copy is placed
-    inside it. Start a local path that contains a colon with ./. Links that point outside the copy, such as a
-    link to /etc, are skipped and listed, and the exit code is 1.
+    A relative PATH starts in /sandbox. TARGET is the path of the copy. If it ends in /, or is ., the copy is
+    placed inside it. An existing directory TARGET receives a file; a directory SOURCE is merged with it, so
+    that the same command can be repeated after an interruption.
+
+    Start a local path that contains a colon with ./. Links that point outside the copy, such as a link to
+    /etc, are skipped and listed, and the exit code is 1.
     """
     remote_source, remote_target = _SANDBOX_PATH.fullmatch(source), _SANDBOX_PATH.fullmatch(target)
     remote = remote_source or remote_target
