@@ -126,6 +126,8 @@ _FILE_CHANGED_MESSAGES = ("file changed as we read it", "File removed before we 
 _TAR_MISSING_MESSAGES = ("executable file not found", "no such file or directory: unknown")
 _TAR_BLOCK_BYTES = tarfile.BLOCKSIZE
 _METADATA_TYPES = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+# In a header of GNU tar for a sparse file, and in the blocks that continue it: whether another one follows.
+_SPARSE_CONTINUES_AT, _SPARSE_BLOCK_CONTINUES_AT = 482, 504
 _PAX_SIZE = re.compile(rb"(?:^|\n)\d+ size=(\d{1,18})\n")
 _MAX_PAX_BYTES = 64 * 1024
 _DRAIN_TIMEOUT = 10.0
@@ -194,12 +196,13 @@ class EntryCounter:
         self.is_complete = False
         self._block, self._pax = bytearray(), bytearray()
         self._skip = self._pax_bytes = 0
+        self._is_sparse_map = False
 
     def feed(self, piece: bytes) -> bytes:
         """Count what begins in the next piece; return what is known to be before the end of the archive."""
         view, passed = memoryview(piece), bytearray()
         while view and not self.is_complete:
-            if self._skip:
+            if self._skip and not self._is_sparse_map:
                 skipped = view[: self._skip]
                 self._pax += skipped[: max(0, self._pax_bytes - len(self._pax))]
                 self._skip -= len(skipped)
@@ -224,6 +227,9 @@ class EntryCounter:
         return entry.tobuf(tarfile.USTAR_FORMAT).ljust(tarfile.RECORDSIZE, b"\0")
 
     def _count_entry(self, header: bytes) -> None:
+        if self._is_sparse_map:
+            self._is_sparse_map = header[_SPARSE_BLOCK_CONTINUES_AT] != 0
+            return
         try:
             entry = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
         except tarfile.HeaderError:  # padding, or not an archive: `tar` reports that
@@ -240,6 +246,7 @@ class EntryCounter:
             self._pax, self._pax_bytes = bytearray(), 0
             self.entries += 1
             self.bytes += size
+            self._is_sparse_map = entry.type == tarfile.GNUTYPE_SPARSE and header[_SPARSE_CONTINUES_AT] != 0
         # `tarfile` accepts negative sizes, which `tar` rejects.
         self._skip = max(0, -(-size // _TAR_BLOCK_BYTES) * _TAR_BLOCK_BYTES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import tarfile
 
 import pytest
@@ -51,3 +52,23 @@ def test_other_data_counts_as_no_entry():
     counter = EntryCounter()
     counter.feed(b"not a tar archive" * 100)
     assert (counter.entries, counter.bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("tar_format", ["gnu", "posix"])
+@pytest.mark.parametrize("piece_size", [1, 512, 700, 1 << 20])
+def test_sparse_files_are_counted_and_passed_on_unchanged(tmp_path, tar_format, piece_size):
+    with (tmp_path / "sparse").open("wb") as file:
+        for number in range(60):  # more parts than one header describes
+            file.seek(number << 20)
+            file.write(b"x" * 4096)
+    (tmp_path / "after").write_bytes(b"y" * 700)
+    data = subprocess.check_output(
+        ["tar", "-C", tmp_path, f"--format={tar_format}", "-Scf", "-", "sparse", "after"]
+    )
+    counter = EntryCounter()
+    passed = b"".join(
+        counter.feed(data[start : start + piece_size]) for start in range(0, len(data), piece_size)
+    )
+    assert (counter.entries, counter.is_complete) == (2, True)
+    assert data.startswith(passed)
+    assert not data[len(passed) :].strip(b"\0")

@@ -193,3 +193,13 @@ def test_missing_target_directory_is_reported(shell, workspace):
     with pytest.raises(ApiError, match="not found in the sandbox") as caught:
         uploaded(shell, workspace / "none", archive(x=b"1"))
     assert caught.value.problem.code == "path-missing"
+
+
+def test_archive_with_sparse_files_is_extracted(shell, workspace, tmp_path):
+    with (tmp_path / "sparse").open("wb") as file:
+        for number in range(60):
+            file.seek(number << 16)
+            file.write(b"x" * 4096)
+    data = subprocess.check_output(["tar", "-C", tmp_path, "-Scf", "-", "sparse"])
+    assert uploaded(shell, workspace, data).entries == 1
+    assert seen(workspace) == {"sparse": (tmp_path / "sparse").read_bytes()}
