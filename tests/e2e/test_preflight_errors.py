@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 import yaml
 from tests.support.gateway import TestGateway
+from tests.support.hints import execute_hint
 from tests.support.holdfast_cli import HoldfastCli
 from tests.support.skewed_clock import skewed_clock_environment
 
@@ -153,6 +154,44 @@ def test_taken_port_and_foreign_address_change_nothing_of_a_running_gateway(gate
         assert_refused(ended, 2, "bad-setting", "192.0.2.1", "nothing was changed")
     assert gateway_state(gateway) == before
     assert gateway.up()["changed"] == []
+
+
+def published_port(gateway, port):
+    """The host's port for a port of the node, whether it runs or not."""
+    return int(gateway.inspect()["HostConfig"]["PortBindings"][f"{port}/tcp"][0]["HostPort"])
+
+
+@contextmanager
+def start_on_taken_port(gateway, port):
+    """Stop the gateway, listen on its port, and yield what `start` prints."""
+    gateway.holdfast("stop", gateway.name)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        ended = gateway.holdfast.run("start", gateway.name)
+        assert_refused(ended, 3, "port-taken", str(port), f"process {os.getpid()}")
+        yield ended.stderr
+
+
+@pytest.mark.engine
+def test_hint_for_kubernetes_port_taken_while_stopped(gateway):
+    before = published_port(gateway, 6443)
+    with start_on_taken_port(gateway, before) as printed:
+        execute_hint(gateway.holdfast, printed, "Stop that program, or run `holdfast up {} --port auto`.")
+    assert published_port(gateway, 6443) != before
+
+
+@pytest.mark.engine
+def test_hint_for_gateway_port_taken_while_stopped(gateway):
+    before = published_port(gateway, 8443)
+    with start_on_taken_port(gateway, before) as printed:
+        execute_hint(
+            gateway.holdfast,
+            printed,
+            "Stop that program, or run `HOLDFAST_GATEWAY_PORT=auto holdfast up {}`.",
+        )
+    assert published_port(gateway, 8443) != before
 
 
 @pytest.mark.engine

@@ -7,7 +7,7 @@ import re
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # The range for `auto`: below the ephemeral ports that the kernel assigns to outgoing connections.
 AUTO_PORTS = range(26443, 27000)
 _TCP_LISTEN = "0A"
+_ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 (compared, not listened on)
 
 
 class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,16 +134,35 @@ def listening_process(port: int) -> str | None:
     return None
 
 
-def parse_listeners(table: str) -> dict[str, int]:
-    """Return the ports of the listening sockets in the content of /proc/net/tcp, by inode."""
+class Listener(NamedTuple):
+    """A listening TCP socket."""
+
+    address: str
+    port: int
+
+    def occupies(self, port: int, address: str) -> bool:
+        """Whether another program cannot listen on the port of this IPv4 address."""
+        return port == self.port and (address in _ALL_ADDRESSES or self.address in (*_ALL_ADDRESSES, address))
+
+
+def parse_listeners(table: str) -> dict[str, Listener]:
+    """Return the listening sockets in the content of /proc/net/tcp and tcp6, by inode."""
     # Columns from 0: 1 is the local address in hexadecimal, 3 the state, 9 the inode.
     rows = (line.split() for line in table.splitlines())
-    return {row[9]: int(row[1].rpartition(":")[2], 16) for row in rows if row[3:4] == [_TCP_LISTEN]}
+    return {row[9]: _parse_listener(row[1]) for row in rows if row[3:4] == [_TCP_LISTEN]}
+
+
+def _parse_listener(text: str) -> Listener:
+    address, _, port = text.rpartition(":")
+    # Each group of 4 bytes is a little-endian number.
+    words = [bytes.fromhex(address[start : start + 8])[::-1] for start in range(0, len(address), 8)]
+    family = socket.AF_INET if len(words) == 1 else socket.AF_INET6
+    return Listener(socket.inet_ntop(family, b"".join(words)).removeprefix("::ffff:"), int(port, 16))
 
 
 def _listening_inodes(port: int) -> set[str]:
-    listeners: dict[str, int] = {}
+    listeners: dict[str, Listener] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):
             listeners |= parse_listeners(Path(table).read_text())
-    return {inode for inode, listening in listeners.items() if listening == port}
+    return {inode for inode, listener in listeners.items() if listener.port == port}

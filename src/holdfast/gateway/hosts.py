@@ -189,15 +189,15 @@ class RemoteHost:
         return LOOPBACK, self.tunnel.local_port(port)
 
     def is_port_taken(self, port: int, listen: str = LOOPBACK) -> bool:
-        del listen  # the list of ports does not name the addresses
-        return port in self._host.listening_ports()
+        return any(listener.occupies(port, listen) for listener in self._host.listeners())
 
     def lacks_address(self, listen: str) -> bool:
         del listen
         return False  # unknown; the engine rejects an address that it does not have
 
     def free_port(self, reserved: set[int]) -> int:
-        return free_port(reserved=reserved, is_taken=self._host.listening_ports().__contains__)
+        taken = {listener.port for listener in self._host.listeners()}
+        return free_port(reserved=reserved, is_taken=taken.__contains__)
 
     def transfer_image(self, reference: str, check: CheckImage, progress: ReportProgress) -> bool:
         # Older engines pack or unpack the whole archive before they answer.

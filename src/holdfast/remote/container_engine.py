@@ -34,7 +34,7 @@ from holdfast.remote.ssh_target import SSH_SCHEME, SshTarget, parse_target
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.containers import ImageView
+    from holdfast.containers import ImageView, Listener
 
 # How long the connection outlives a command, so that the next command can reuse it.
 _CONTROL_PERSIST_SECONDS = "60"
@@ -88,11 +88,11 @@ class SshHost:
             raise HostAccessError(f"{self.target}: the engine's socket cannot be forwarded: {log}")
         return f"unix://{self.local_socket}"
 
-    def listening_ports(self) -> set[int]:
-        """Return the TCP ports in use on the host."""
+    def listeners(self) -> list[Listener]:
+        """Return the listening TCP sockets of the host."""
         self.facts()
         table = self.control_master.run_script("cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; exit 0")
-        return set(parse_listeners(table).values())
+        return list(parse_listeners(table).values())
 
     def _check_engine_access(self, facts: HostFacts, path: str) -> None:
         if not facts.engine_address.startswith("unix://"):

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -48,4 +49,33 @@ def test_listening_ports_are_read_from_proc():
         f"   1: 0100007F:674C 0100007F:9999 01 00000000:00000000 {columns} 102 1\n"
         f"   2: {'0' * 24}01000000:1F90 00000000:0000 0A 00000000:00000000 {columns} 103 1\n"
     )
-    assert networks.parse_listeners(table) == {"101": 26443, "103": 8080}
+    assert networks.parse_listeners(table) == {"101": ("127.0.0.1", 26443), "103": ("::1", 8080)}
+
+
+@pytest.mark.parametrize(
+    ("listening", "address", "is_occupied"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.2", "127.0.0.1", False),
+        ("192.0.2.7", "127.0.0.1", False),
+        ("0.0.0.0", "127.0.0.1", True),
+        ("::", "127.0.0.1", True),
+        ("::1", "127.0.0.1", False),
+        ("127.0.0.2", "0.0.0.0", True),
+    ],
+)
+def test_listener_occupies_its_address_only(listening, address, is_occupied):
+    listener = networks.Listener(listening, 80)
+    assert listener.occupies(80, address) is is_occupied
+    assert not listener.occupies(81, address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.9", "0.0.0.0", "::1", "::ffff:127.0.0.3", "::"])
+def test_own_listener_is_found_in_proc(address):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as server:
+        server.bind((address, 0))
+        server.listen()
+        table = "".join(Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6"))
+        expected = (address.removeprefix("::ffff:"), server.getsockname()[1])
+        assert expected in networks.parse_listeners(table).values()

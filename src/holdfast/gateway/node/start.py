@@ -67,19 +67,21 @@ class CheckPorts(GatewayStep):
         for key, port in _ports_by_setting(spec).items():
             is_checked = port not in own and not _may_choose_port(gateway, container, key)
             if is_checked and gateway.host.is_port_taken(port, spec.listen):
-                raise _port_taken_error(key, port, _port_owner(gateway, port), "; nothing was changed")
+                raise _port_taken_error(gateway, key, port, "; nothing was changed")
         ctx.note(f"{spec.port} and {spec.gateway_port} on {spec.listen}")
 
 
 def _port_taken_error(
-    key: str, port: int, owner: str, consequence: str = "", *, cause: Exception | None = None
+    gateway: GatewayContext, key: str, port: int, consequence: str = "", *, cause: Exception | None = None
 ) -> PortInUseError:
-    option = "--port N, or --port auto" if key == "port" else "the setting gateway_port"
-    return PortInUseError(
-        f"port {port}: already in use by {owner}{consequence}",
-        hint=f"Stop that program, or choose another port: {option}.",
-        cause=cause,
+    # `start` and `restart` have no option for ports.
+    hint = (
+        f"Stop that program, or run `holdfast up {gateway.name} --port auto`."
+        if key == "port"
+        else f"Stop that program, or run `HOLDFAST_GATEWAY_PORT=auto holdfast up {gateway.name}`."
     )
+    owner = _port_owner(gateway, port)
+    return PortInUseError(f"port {port}: already in use by {owner}{consequence}", hint=hint, cause=cause)
 
 
 def _port_owner(gateway: GatewayContext, port: int) -> str:
@@ -168,14 +170,14 @@ class StartContainer(GatewayStep):
             spec = self.gateway.published_spec()
             taken = conflicting_ports(str(error), spec)
             key, port = next(iter(taken.items()))
-            conflict = _port_taken_error(key, port, _port_owner(self.gateway, port), cause=error)
+            conflict = _port_taken_error(self.gateway, key, port, cause=error)
             if not self._may_change_ports(taken):
                 raise conflict
             ctx.progress(f"{conflict.message}; choosing another")
             self._change_ports(ctx, spec, taken)
         raise PortInUseError(
             f"gateway {self.gateway.name}: other programs took {_MAX_PORT_CHANGES} free ports in a row",
-            hint="Run the same command again, or choose a port: --port N.",
+            hint="Run the same command again.",
         )
 
     def _try_start(self) -> ContainerEngineError | None:

@@ -46,11 +46,17 @@ def check(*containers, **settings):
 RUNNING = inspected(SPEC, Status="running")
 
 
-@pytest.mark.parametrize(("key", "option"), [("port", "--port N"), ("gateway_port", "setting gateway_port")])
-def test_taken_port_is_refused_while_the_gateway_runs(taken, key, option):
+@pytest.mark.parametrize(
+    ("key", "command"),
+    [
+        ("port", "`holdfast up dev --port auto`"),
+        ("gateway_port", "`HOLDFAST_GATEWAY_PORT=auto holdfast up dev`"),
+    ],
+)
+def test_taken_port_is_refused_while_the_gateway_runs(taken, key, command):
     with pytest.raises(PortInUseError, match=f"port {taken}: .*process.*; nothing was changed") as raised:
         check(RUNNING, **{key: taken}).run()
-    assert option in raised.value.hint
+    assert command in raised.value.hint
 
 
 def test_preview_reports_a_taken_port(taken):
