@@ -167,15 +167,13 @@ class NamespaceClient:
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/exec"
         _, url, headers, *_ = await self._serialize("POST", path, query)
         try:
-            async with asyncio.timeout(self._open_timeout):
-                return await open_exec(
-                    url, headers, self._client.rest_client.ssl_context, stdin=stdin, tty=tty
-                )
+            tls = self._client.rest_client.ssl_context
+            return await open_exec(url, headers, tls, self._open_timeout, stdin=stdin, tty=tty)
         except UpgradeRejectedError as error:
             if _POD_UNKNOWN_MESSAGE in error.body:
                 raise _PodUnknownError(f"pod {pod}: the kubelet does not know it yet") from error
             raise _open_error(pod, error) from error
-        except (OSError, EOFError, TimeoutError) as error:
+        except (OSError, EOFError) as error:
             raise _open_error(pod, error) from error
 
     async def open_port_forward(self, target: PodTarget, port: int) -> aiohttp.ClientWebSocketResponse[bool]:

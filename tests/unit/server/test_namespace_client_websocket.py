@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 from kubernetes.aio import client
@@ -18,9 +19,9 @@ GARBLED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection
 BEGINNING = b"HTTP/1.1 101 Switch"
 
 
-async def opened(port, **options):
+async def opened(port, scheme="http", **options):
     """Return the error of an attempt to run a command."""
-    async with client.ApiClient(client.Configuration(host=f"http://{LOOPBACK}:{port}")) as api:
+    async with client.ApiClient(client.Configuration(host=f"{scheme}://{LOOPBACK}:{port}")) as api:
         with pytest.raises((TemporaryError, PodResponseLostError, ApiRequestRejectedError)) as caught:
             await NamespaceClient(api, "ns", **options).open_exec_stream(PodTarget("p", "c"), ["x"])
     return caught.value
@@ -50,6 +51,12 @@ def test_unreachable_or_rejecting_cluster_means_not_started():
     assert shown(asyncio.run(opened(nobody)))[:2] == (503, "1")
     error, requests = asyncio.run(answered(REFUSED))
     assert (shown(error)[:2], requests) == ((503, "1"), 1)
+
+
+def test_timeout_before_the_request_means_not_started():
+    with socket.create_server((LOOPBACK, 0)) as server:  # nobody answers the TLS handshake
+        error = asyncio.run(opened(server.getsockname()[1], "https", open_timeout=0.05))
+    assert shown(error)[:2] == (503, "1")
 
 
 @pytest.mark.parametrize("status", [401, 403])

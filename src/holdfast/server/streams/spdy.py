@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     StreamMessage = WSMessage | WSMessageTextBytes
 
+_CONNECT_TIMEOUT = 15.0
 _UPGRADE = "SPDY/3.1"
 _EXEC_PROTOCOL = "v4.channel.k8s.io"
 _SWITCHING_PROTOCOLS = 101
@@ -226,25 +227,41 @@ def _stream_request(stream_id: int, channel: Channel, compressor: zlib._Compress
 
 
 async def open_exec(
-    url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None, *, stdin: bool, tty: bool
+    url: str,
+    headers: Mapping[str, str],
+    tls: ssl.SSLContext | None,
+    open_timeout: float,
+    *,
+    stdin: bool,
+    tty: bool,
 ) -> SpdyExecStream:
     """Run the command of an exec URL.
+
+    Args:
+        url: URL with the query of the command.
+        headers: headers with the credentials.
+        tls: TLS context of an https URL.
+        open_timeout: seconds for the response; connecting may take as long, but at most 15 seconds.
+        stdin: attach standard input.
+        tty: allocate a terminal.
 
     Raises:
         ConnectionError: the API server could not be reached; no command has started.
         UpgradeRejectedError: the response is an HTTP error; no command has started.
-        EOFError, OSError: the connection was lost; the command may have started.
+        EOFError, OSError: the connection was lost, or the response did not come in time; the command may have
+            started.
     """
     address = urlsplit(url)
     try:
-        reader, writer = await asyncio.open_connection(
-            address.hostname,
-            address.port or (443 if address.scheme == "https" else 80),
-            ssl=tls if address.scheme == "https" else None,
-            limit=_READ_BUFFER_BYTES,
-        )
-    except OSError as error:
-        raise ConnectionRefusedError(f"{address.netloc}: {error}") from error
+        async with asyncio.timeout(min(open_timeout, _CONNECT_TIMEOUT)):
+            reader, writer = await asyncio.open_connection(
+                address.hostname,
+                address.port or (443 if address.scheme == "https" else 80),
+                ssl=tls if address.scheme == "https" else None,
+                limit=_READ_BUFFER_BYTES,
+            )
+    except OSError as error:  # also a TimeoutError
+        raise ConnectionRefusedError(f"{address.netloc}: {str(error) or 'timed out'}") from error
     stream = SpdyExecStream(reader, writer, tty=tty)
     fields = {
         "Host": address.netloc,
@@ -259,7 +276,8 @@ async def open_exec(
         *(f"{key}: {value}" for key, value in fields.items()),
     ]
     try:
-        await stream.open("\r\n".join([*lines, "", ""]).encode("latin-1"), stdin=stdin)
+        async with asyncio.timeout(open_timeout):
+            await stream.open("\r\n".join([*lines, "", ""]).encode("latin-1"), stdin=stdin)
     except BaseException:
         await stream.close()
         raise

@@ -20,7 +20,7 @@ OUTPUT_STREAMS = "error", "stdout", "stderr"
 
 def opening(port, *, stdin=False, tty=False):
     return open_exec(
-        f"http://{LOOPBACK}:{port}/exec?command=x", {"Accept": "*/*"}, None, stdin=stdin, tty=tty
+        f"http://{LOOPBACK}:{port}/exec?command=x", {"Accept": "*/*"}, None, 30.0, stdin=stdin, tty=tty
     )
 
 
