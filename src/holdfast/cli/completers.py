@@ -7,13 +7,14 @@ ask an API once with a short timeout, and complete nothing if that fails.
 from __future__ import annotations
 
 import io
-from contextlib import redirect_stderr
+import signal
+from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, TypeAlias
 
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     import click
 
@@ -21,6 +22,8 @@ Completer: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[Com
 
 # Seconds to wait for an API or an engine.
 RESPONSE_TIMEOUT = 0.1
+# Seconds for all of a completion, such as a request to an ssh process that hangs.
+COMPLETION_TIMEOUT = 2.0
 _MAX_SANDBOXES = 500
 _MAX_RUNS = 50
 _MAX_RESPONSE_BYTES = 8 << 20
@@ -32,12 +35,29 @@ def _completer(find: Callable[[click.Context], Iterable[CompletionItem[str]]]) -
         # A message on stderr would appear in the command line that the user types.
         with redirect_stderr(io.StringIO()):
             try:
-                items = list(find(ctx))
+                with _time_limit(COMPLETION_TIMEOUT):
+                    items = list(find(ctx))
             except Exception:  # noqa: BLE001 (no error of a completion may disturb the shell)
                 return []
         return [item for item in items if item.value.startswith(incomplete)]
 
     return complete
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the block after some time, also during system calls. Main thread only."""
+
+    def raise_timeout(_number: int, _frame: object) -> None:
+        raise TimeoutError("the completion took too long")
+
+    previous = signal.signal(signal.SIGALRM, raise_timeout)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 def _find_gateways(_ctx: click.Context) -> list[CompletionItem[str]]:

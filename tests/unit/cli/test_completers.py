@@ -3,13 +3,17 @@
 import socket
 import subprocess
 import sys
+import time
 
+import msgspec
 import pytest
 from click.shell_completion import ZshComplete
 from tests.support.completion_world import GATEWAYS, IMAGES, SANDBOXES, completion_world, record_run
 
 from holdfast.cli import cli, completers
-from holdfast.gateway.registry import GatewayMetadata, write_metadata
+from holdfast.gateway.registry import GatewayMetadata, read_metadata, write_metadata
+from holdfast.gateway.tunnel import Tunnel
+from holdfast.remote import parse_target
 
 
 @pytest.fixture
@@ -25,7 +29,12 @@ def world(home, monkeypatch):
             monkeypatch.setenv(name, value)
         # The servers run in this process, on a machine that may be busy.
         monkeypatch.setattr(completers, "RESPONSE_TIMEOUT", 30.0)
+        monkeypatch.setattr(completers, "COMPLETION_TIMEOUT", 60.0)
         yield environment
+
+
+def set_remote(name, remote):
+    write_metadata(msgspec.structs.replace(read_metadata(name), remote=remote))
 
 
 def completion_items(line):
@@ -112,6 +121,25 @@ def test_tunnel_of_a_remote_gateway_is_not_opened(home, monkeypatch):
     monkeypatch.setenv("PATH", str(home))  # an attempt to start ssh would fail with another error
     write_metadata(GatewayMetadata(name="far", image="x", port=1, gateway_port=2, remote="user@host"))
     assert complete("sandbox get -g far ") == []
+
+
+def test_tunnel_process_that_hangs_does_not_delay_the_shell(world, monkeypatch):
+    """ssh itself waits for the process of the tunnel, which accepts connections and never answers."""
+    monkeypatch.setenv("HOLDFAST_TIMEOUTS_SSH", "600")
+    monkeypatch.setattr(completers, "COMPLETION_TIMEOUT", 0.2)
+    set_remote(GATEWAYS[0], "me@far")
+    tunnel = Tunnel(GATEWAYS[0], parse_target("me@far"))
+    tunnel.save_if_new()
+    tunnel.state_file.write_text(tunnel.state_file.read_text().replace("{", '{"pid": 1, ', 1))
+    tunnel.control_master.directory.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    with socket.socket(socket.AF_UNIX) as hanging:
+        hanging.bind(str(tunnel.control_master.directory / "ctl"))
+        hanging.listen()
+        assert complete("sandbox get ") == []
+        hanging.settimeout(0.1)
+        hanging.accept()[0].close()  # ssh has asked it
+    assert time.monotonic() - started < 60  # ssh would wait longer
 
 
 @pytest.mark.parametrize(
