@@ -17,7 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.support.controller_process import ControllerProcess, install_crds
 from tests.support.hints import execute_hint, hint_commands
 from tests.support.holdfast_cli import HoldfastCli
 from tests.support.pseudo_terminal import PseudoTerminal
@@ -28,7 +27,7 @@ from tests.support.sandbox_programs import (
     UPPERCASE_SERVER,
     USER_TEST_MODULE,
 )
-from tests.support.source_gateway import SourceGateway
+from tests.support.source_gateway import source_sandboxes
 
 from holdfast.api import EXTENSIONS_API_VERSION
 from holdfast.errors import ObjectConflictError
@@ -49,22 +48,9 @@ def sandbox_gateway(new_gateway, tmp_path_factory):
     """A node with the sandbox image, the controller and the API from the source tree, and one sandbox."""
     node = new_gateway("box")
     node.up("--push-image", IMAGE)
-    kubeconfig = node.holdfast.home / "config" / "gateways" / node.name / "kubeconfig"
-    folder = tmp_path_factory.mktemp("sandbox")
-    with api_client(kubeconfig) as api, pytest.MonkeyPatch.context() as patch:
-        install_crds(api)
-        Objects(api).apply(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "boxes"}}, force=True
-        )
-        patch.setenv("HOLDFAST_HOME", str(folder))
-        controller = ControllerProcess(kubeconfig, "boxes", folder / "controller.log")
-        with SourceGateway("source", kubeconfig, "boxes", folder) as gateway:
-            try:
-                controller.start()
-                gateway.holdfast("sandbox", "create", "a", "--env", "COLOUR=blue", "--no-bootstrap")
-                yield gateway
-            finally:
-                controller.kill()
+    with source_sandboxes(node, "boxes", tmp_path_factory.mktemp("sandbox")) as gateway:
+        gateway.holdfast("sandbox", "create", "a", "--env", "COLOUR=blue", "--no-bootstrap")
+        yield gateway
 
 
 @pytest.fixture(scope="module")

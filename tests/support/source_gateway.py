@@ -9,21 +9,27 @@ from __future__ import annotations
 import datetime as dt
 import os
 import urllib.request
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.support.controller_process import COMMAND
+import pytest
+from tests.support.controller_process import COMMAND, ControllerProcess, install_crds
 from tests.support.holdfast_cli import HoldfastCli
 
 from holdfast import home
 from holdfast.gateway import Gateway, GatewayFiles
 from holdfast.gateway.registry import GatewayMetadata, set_active_gateway, write_metadata
+from holdfast.kube import Objects, api_client
 from holdfast.pki import ClientCertificateStore, ClientIdentity, issue_bundle
 from holdfast.retry import Policy, constant
 from holdfast.testing.apiserver.processes import ChildProcess, free_ports
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from typing import Self
+
+    from tests.support.gateway import TestGateway
 
 LOOPBACK = "127.0.0.1"
 EVENTUALLY = Policy(attempts=None, deadline=60, backoff=constant(0.05), retry_on=OSError)
@@ -77,3 +83,22 @@ class SourceGateway:
     def _check_healthy(self) -> None:
         assert not self.child.wait_for_exit(0), self.child.failure("ended early")
         urllib.request.urlopen(f"http://{LOOPBACK}:{self._health_port}/healthz", timeout=5).close()
+
+
+@contextmanager
+def source_sandboxes(node: TestGateway, namespace: str, folder: Path) -> Iterator[SourceGateway]:
+    """The API and the controller from the source tree on a running node, without sandboxes."""
+    kubeconfig = node.holdfast.home / "config" / "gateways" / node.name / "kubeconfig"
+    with api_client(kubeconfig) as api, pytest.MonkeyPatch.context() as patch:
+        install_crds(api)
+        Objects(api).apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, force=True
+        )
+        patch.setenv("HOLDFAST_HOME", str(folder))
+        controller = ControllerProcess(kubeconfig, namespace, folder / "controller.log")
+        with SourceGateway("source", kubeconfig, namespace, folder) as gateway:
+            try:
+                controller.start()
+                yield gateway
+            finally:
+                controller.kill()
