@@ -12,7 +12,7 @@ _SANDBOX_CONDITIONS = {
     "Ready": (
         "True DependenciesReady", "False DependenciesNotReady", "False SandboxSuspended",
         "False PodSucceeded", "False PodFailed", "False SandboxExpired", "False MultiplePods",
-        "False ReconcilerError",
+        "False ReconcilerError", "False InvalidConfiguration",
     ),
     "Suspended": (
         "False NotSuspended", "True PodTerminated", "False PodTerminating", "False PodNotOwned",

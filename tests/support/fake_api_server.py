@@ -33,7 +33,7 @@ def claim_manifest(name):
 def warm_sandbox(name, owner):
     made = warm_sandbox_manifest(name, owner, TEMPLATE)
     made["metadata"] |= {"uid": f"uid-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    ready = {"type": "Ready", "status": "True", "reason": "DependenciesReady", "message": "the pod is ready"}
+    ready = {"type": "Ready", "status": "True", "reason": "DependenciesReady", "message": "Pod is Ready"}
     suspended = {"type": "Suspended", "status": "False", "reason": "NotSuspended"}
     made["status"] = {"conditions": [ready, suspended], "podIPs": ["10.0.0.9"]}
     return made

@@ -60,6 +60,25 @@ def condition_of(decision, kind):
     return (found[0]["status"], found[0]["reason"]) if found else None
 
 
+def message_of(decision, kind="Ready"):
+    """The message of one condition."""
+    (found,) = [one["message"] for one in decision.status["conditions"] if one["type"] == kind]
+    return found
+
+
+def explanation_of(decision):
+    """Reason and message of holdfast's own condition; None if there is nothing to explain."""
+    found = [one for one in decision.status["conditions"] if one["type"] == "holdfast.dev/Explanation"]
+    return (found[0]["reason"], found[0]["message"]) if found else None
+
+
+def recreating_sandbox(**spec):
+    """A sandbox whose failed pods are recreated, as holdfast's API creates it."""
+    box = sandbox(**spec)
+    box["metadata"]["annotations"] = {"holdfast.dev/failed-pods": "Recreate"}
+    return box
+
+
 def with_foreign_owner(found):
     found["metadata"]["ownerReferences"] = [
         {"kind": "Job", "name": "other", "uid": "x", "controller": True, "apiVersion": "batch/v1"}

@@ -33,6 +33,12 @@ TEMPLATE_HASH_LABEL = f"{GROUP}/sandbox-pod-template-hash"
 TEMPLATE_REF_HASH_LABEL = f"{GROUP}/sandbox-template-ref-hash"
 # Label on a warm sandbox: the hash of its pool's name.
 WARM_POOL_LABEL = f"{GROUP}/warm-pool-sandbox"
+# Label on a pool's sandbox: the hash of the fields that it took from its template.
+TEMPLATE_FIELDS_HASH_LABEL = f"{GROUP}/sandbox-template-hash"
+# Label on a SandboxClaim, a sandbox and its pod: the program that created it.
+CREATED_BY_LABEL = f"{GROUP}/created-by"
+# Annotation on a SandboxClaim and its sandbox: W3C trace context as JSON.
+TRACE_CONTEXT_ANNOTATION = "opentelemetry.io/trace-context"
 # Label on a sandbox: `warm` if it came from a pool, `cold` if it was created for its SandboxClaim.
 LAUNCH_TYPE_LABEL = f"{GROUP}/launch-type"
 # Label on a bound sandbox and on its pod: the UID of the SandboxClaim.
@@ -46,7 +52,7 @@ BOUND_SANDBOX_ANNOTATION = f"{GROUP}/sandbox-name"
 SANDBOX_ID_LABEL = "holdfast.dev/sandbox-id"
 # Label on all objects that holdfast creates.
 MANAGED_BY_LABEL = "holdfast.dev/managed-by"
-# Annotation on a sandbox: `Recreate` (default) or `Keep`.
+# Annotation on a sandbox: `Recreate`, or `Keep` (default), as the published controller does.
 FAILED_PODS_ANNOTATION = "holdfast.dev/failed-pods"
 # Annotation on a sandbox: the number of consecutive failed pods.
 FAILURE_COUNT_ANNOTATION = "holdfast.dev/failures"
@@ -81,9 +87,11 @@ class ConditionType(StrEnum):
     SUSPENDED = "Suspended"
     POD_SCHEDULED = "PodScheduled"
     FINISHED = "Finished"
-    # holdfast's own; both exist only with status False.
+    # holdfast's own. These two exist only with status False.
     NETWORK_POLICY_ENFORCED = "holdfast.dev/NetworkPolicyEnforced"
     EDITS_APPLIED = "holdfast.dev/EditsFollowed"
+    # Exists with status True while holdfast knows more than the published conditions say.
+    EXPLANATION = "holdfast.dev/Explanation"
 
 
 class SandboxReason(StrEnum):
@@ -97,6 +105,7 @@ class SandboxReason(StrEnum):
     SANDBOX_EXPIRED = "SandboxExpired"
     MULTIPLE_PODS = "MultiplePods"
     RECONCILER_ERROR = "ReconcilerError"
+    INVALID_CONFIGURATION = "InvalidConfiguration"
     NOT_SUSPENDED = "NotSuspended"
     POD_TERMINATED = "PodTerminated"
     POD_TERMINATING = "PodTerminating"
@@ -127,3 +136,4 @@ class HoldfastReason(StrEnum):
     POLICY_NAME_CONFLICT = "PolicyNameConflict"
     NOT_ENFORCED = "NotEnforced"
     EDIT_IGNORED = "EditIgnored"
+    PREVIOUS_OBJECT_TERMINATING = "PreviousObjectTerminating"

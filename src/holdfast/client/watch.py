@@ -36,8 +36,9 @@ PERMANENT_REASONS = frozenset(
     {
         "ContainerCannotRun", "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError",
         "EnvVarsInjectionRejected", "ErrImageNeverPull", "ImageInspectError", "ImagePullBackOff",
-        "InvalidImageName", "InvalidMetadata", "MultiplePods", "PodNotOwned", "RunContainerError",
-        "StartError", "TemplateNotFound", "VolumeClaimTemplatesError", "WarmPoolNotFound",
+        "InvalidConfiguration", "InvalidImageName", "InvalidMetadata", "MultiplePods", "PodNotOwned",
+        "RunContainerError", "StartError", "TemplateNotFound", "VolumeClaimTemplatesError",
+        "WarmPoolNotFound",
     }
 )  # fmt: skip
 """Reasons of a pending sandbox that need manual action."""

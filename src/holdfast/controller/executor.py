@@ -34,7 +34,9 @@ def is_deferrable(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     )
 
 
-_PROGRESS_FIELDS = frozenset({"nodeName", "podIPs", ConditionType.POD_SCHEDULED.value})
+_PROGRESS_FIELDS = frozenset(
+    {"nodeName", "podIPs", "selector", ConditionType.POD_SCHEDULED.value, ConditionType.EXPLANATION.value}
+)
 """fields that change while a sandbox starts; the final status contains them again"""
 
 

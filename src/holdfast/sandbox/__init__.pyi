@@ -14,6 +14,11 @@ from holdfast.sandbox.claim.binding import (
     sandbox_claim_error_status as sandbox_claim_error_status,
 )
 from holdfast.sandbox.claim.overrides import additional_pod_metadata as additional_pod_metadata
+from holdfast.sandbox.dependents import (
+    UNENFORCED_STORAGE_CLASSES as UNENFORCED_STORAGE_CLASSES,
+    is_bound as is_bound,
+    largest_disk as largest_disk,
+)
 from holdfast.sandbox.lifecycle import (
     idle_timeout as idle_timeout,
     recreates_failed_pods as recreates_failed_pods,
@@ -35,10 +40,8 @@ from holdfast.sandbox.network_policy import (
     template_name as template_name,
 )
 from holdfast.sandbox.reconcile import (
-    UNENFORCED_STORAGE_CLASSES as UNENFORCED_STORAGE_CLASSES,
     ObservedSandbox as ObservedSandbox,
-    is_bound as is_bound,
-    largest_disk as largest_disk,
+    RejectedWrite as RejectedWrite,
     reconcile_sandbox as reconcile_sandbox,
 )
 from holdfast.sandbox.status import find_condition as find_condition, has_condition as has_condition

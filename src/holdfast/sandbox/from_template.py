@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api import (
     API_VERSION,
+    CREATED_BY_LABEL,
     LAUNCH_TYPE_LABEL,
     REPLACEMENT_COUNT_ANNOTATION,
+    TEMPLATE_FIELDS_HASH_LABEL,
     TEMPLATE_HASH_LABEL,
     TEMPLATE_REF_ANNOTATION,
     TEMPLATE_REF_HASH_LABEL,
@@ -23,13 +25,39 @@ if TYPE_CHECKING:
 
 _COPIED_FIELDS = ("podTemplate", "volumeClaimTemplates", "service")
 _HASH_LENGTH = 12
+# The default policy of a template lets no packet to the cluster's DNS server.
+_PUBLIC_NAME_SERVERS = ["8.8.8.8", "1.1.1.1"]
+SAFE_TO_EVICT_ANNOTATION = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 
-def template_hash(template: Mapping[str, Any]) -> str:
-    """Hash of the spec that a template gives its sandboxes, without the labels and annotations of pods."""
-    spec = template["spec"]
-    hashed = {key: spec.get(key) for key in _COPIED_FIELDS} | {"podTemplate": spec["podTemplate"]["spec"]}
-    return content_hash(hashed)
+def has_template_spec(sandbox: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
+    """Whether a sandbox has the spec that a template gives now; labels and annotations do not count.
+
+    A hash written by the published controller has another value for the same spec, so that only equal hashes
+    are conclusive.
+    """
+    labels = sandbox["metadata"].get("labels") or {}
+    if labels.get(TEMPLATE_FIELDS_HASH_LABEL) == _json_hash(_shared_fields(template)):
+        return True
+    return _effective_fields(sandbox["spec"]) == _effective_fields(sandbox_spec(template))
+
+
+def _effective_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a sandbox that come from its template and make it outdated when they change."""
+    volumes = [
+        ((one.get("metadata") or {}).get("name"), one.get("spec"))
+        for one in spec.get("volumeClaimTemplates") or ()
+    ]
+    return {"pod": spec["podTemplate"]["spec"], "volumes": volumes, "service": spec.get("service")}
+
+
+def _shared_fields(template: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: template["spec"][key] for key in _COPIED_FIELDS if key in template["spec"]}
+
+
+def _json_hash(value: Any) -> str:
+    """Hash in the form of the published labels."""
+    return name_hash(json.dumps(value, sort_keys=True, separators=(",", ":")))
 
 
 def content_hash(value: Any) -> str:
@@ -39,12 +67,22 @@ def content_hash(value: Any) -> str:
 
 
 def sandbox_spec(template: Mapping[str, Any]) -> dict[str, Any]:
-    """Spec of a template's sandboxes; without a service account token unless the template enables it."""
+    """Spec of a template's sandboxes, with the defaults of the published API."""
     # Copy: the template belongs to the cache, which all reconcilers share.
-    spec = {key: copy.deepcopy(template["spec"][key]) for key in _COPIED_FIELDS if key in template["spec"]}
-    spec["podTemplate"]["spec"].setdefault("automountServiceAccountToken", False)
+    spec = copy.deepcopy(_shared_fields(template))
+    pod = spec["podTemplate"]["spec"]
+    pod.setdefault("automountServiceAccountToken", False)
+    if uses_default_policy(template) and not pod.get("dnsPolicy"):
+        pod["dnsPolicy"] = "None"
+        pod["dnsConfig"] = {"nameservers": list(_PUBLIC_NAME_SERVERS), **(pod.get("dnsConfig") or {})}
     spec["podTemplate"]["metadata"] = template_metadata(template)
     return spec
+
+
+def uses_default_policy(template: Mapping[str, Any]) -> bool:
+    """Whether the sandboxes of a template get the default network policy."""
+    spec = template["spec"]
+    return spec.get("networkPolicyManagement") != "Unmanaged" and spec.get("networkPolicy") is None
 
 
 def template_metadata(template: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,15 +108,17 @@ def warm_sandbox(
         template: the pool's template.
         replacement_count: how many of its predecessors ended in a row.
     """
-    labels = {
+    inherited = {
         WARM_POOL_LABEL: name_hash(pool["metadata"]["name"]),
-        TEMPLATE_HASH_LABEL: template_hash(template),
-        LAUNCH_TYPE_LABEL: "warm",
+        TEMPLATE_FIELDS_HASH_LABEL: _json_hash(_shared_fields(template)),
+        TEMPLATE_HASH_LABEL: _json_hash(template["spec"]["podTemplate"]),
+        CREATED_BY_LABEL: "controller",
     }
     spec = sandbox_spec(template)
-    # The pool's scale subresource selects pods by this label: autoscalers measure warm sandboxes.
-    spec["podTemplate"]["metadata"]["labels"][WARM_POOL_LABEL] = labels[WARM_POOL_LABEL]
-    manifest = sandbox_manifest(name, pool, template, labels, spec)
+    metadata = spec["podTemplate"]["metadata"]
+    metadata["labels"] |= inherited
+    metadata["annotations"] = {SAFE_TO_EVICT_ANNOTATION: "true", **(metadata.get("annotations") or {})}
+    manifest = sandbox_manifest(name, pool, template, {**inherited, LAUNCH_TYPE_LABEL: "warm"}, spec)
     if replacement_count:
         manifest["metadata"]["annotations"][REPLACEMENT_COUNT_ANNOTATION] = str(replacement_count)
     return manifest
@@ -98,7 +138,7 @@ def sandbox_manifest(
         "metadata": {
             "name": name,
             "namespace": owner["metadata"]["namespace"],
-            "labels": labels,
+            "labels": {**labels, **template_labels(template["metadata"]["name"])},
             "annotations": {TEMPLATE_REF_ANNOTATION: template["metadata"]["name"]},
             "ownerReferences": [owner_reference(owner)],
         },

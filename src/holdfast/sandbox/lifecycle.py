@@ -49,7 +49,9 @@ def seconds_until_shutdown(sandbox: Mapping[str, Any], now: datetime) -> float |
 
 
 def recreates_failed_pods(sandbox: Mapping[str, Any]) -> bool:
-    """Whether the sandbox controller recreates failed pods.
+    """Whether the sandbox controller recreates failed pods; only if an annotation requests it.
+
+    The published controller never does, and its clients treat a failed pod as final.
 
     It does not while the sandbox belongs to a warm pool: the pool replaces the whole sandbox, and two
     controllers that recreate pods would not respect each other's backoff.
@@ -57,7 +59,7 @@ def recreates_failed_pods(sandbox: Mapping[str, Any]) -> bool:
     if (controller_of(sandbox) or {}).get("kind") == "SandboxWarmPool":
         return False
     annotations = sandbox["metadata"].get("annotations") or {}
-    return bool(annotations.get(FAILED_PODS_ANNOTATION, "Recreate") != "Keep")
+    return bool(annotations.get(FAILED_PODS_ANNOTATION) == "Recreate")
 
 
 def seconds_until_recreation(pod: Mapping[str, Any], sandbox: Mapping[str, Any], now: datetime) -> float:
@@ -132,12 +134,16 @@ def idle_timeout(sandbox: Mapping[str, Any]) -> int | None:
 
 
 def failed_pods_annotations(sandbox_claim: Mapping[str, Any]) -> dict[str, str]:
-    """Annotations for the sandbox of a SandboxClaim with `ttlSecondsAfterFinished`.
+    """Annotations about failed pods that the sandbox of a SandboxClaim gets from it.
 
-    A failed pod then finishes the SandboxClaim. If it were recreated, the TTL would never elapse.
+    With `ttlSecondsAfterFinished`, a failed pod finishes the SandboxClaim. If it were recreated, the TTL
+    would never elapse.
     """
     lifecycle = sandbox_claim["spec"].get("lifecycle") or {}
-    return {} if lifecycle.get("ttlSecondsAfterFinished") is None else {FAILED_PODS_ANNOTATION: "Keep"}
+    if lifecycle.get("ttlSecondsAfterFinished") is not None:
+        return {FAILED_PODS_ANNOTATION: "Keep"}
+    requested = (sandbox_claim["metadata"].get("annotations") or {}).get(FAILED_PODS_ANNOTATION)
+    return {} if requested is None else {FAILED_PODS_ANNOTATION: requested}
 
 
 def seconds_until_claim_expiry(sandbox_claim: Mapping[str, Any], now: datetime) -> float | None:

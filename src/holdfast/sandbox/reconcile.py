@@ -14,21 +14,37 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.api import GROUP, ConditionType, OperatingMode, SandboxReason, ShutdownPolicy
-from holdfast.kube import parse_quantity
-from holdfast.sandbox import lifecycle, manifests, network_policy, status
-from holdfast.sandbox.actions import Action, Adopt, Create, Decision, Delete, Patch
+from holdfast.api import POD_NAME_ANNOTATION, ConditionType, OperatingMode, ShutdownPolicy
+from holdfast.sandbox import dependents, lifecycle, manifests, network_policy, status
+from holdfast.sandbox.actions import Action, Create, Decision, Delete, Patch
+from holdfast.sandbox.conditions import (
+    SandboxFacts,
+    expired_condition,
+    sandbox_conditions,
+    suspended_condition,
+)
+from holdfast.sandbox.explanation import explain_pod
 from holdfast.sandbox.manifests import is_controlled_by
-from holdfast.sandbox.status import ConditionUpdate, is_being_deleted, not_ready_condition
+from holdfast.sandbox.status import ConditionUpdate, is_being_deleted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 CLUSTER_DOMAIN = "cluster.local"
-UNENFORCED_STORAGE_CLASSES = ("local-path",)
-"""Storage classes that create plain directories and do not limit their size."""
-_GIB = 2**30
-_NOT_SUSPENDED = ConditionUpdate(ConditionType.SUSPENDED, "False", SandboxReason.NOT_SUSPENDED)
+
+
+class RejectedWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """A write about a dependent that the API server rejected.
+
+    Attributes:
+        kind: kind of the dependent.
+        message: the error as the published API words it.
+        is_permanent: whether the API server will never accept the object of this spec.
+    """
+
+    kind: str
+    message: str
+    is_permanent: bool = False
 
 
 class ObservedSandbox(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,11 +56,12 @@ class ObservedSandbox(msgspec.Struct, frozen=True, kw_only=True):
         pods: pods that the sandbox owns, or that have its pod's name.
         pvcs: existing PVCs by name.
         service: the Service with the sandbox's name, if it exists.
+        cluster_domain: domain of the cluster's Services.
         unenforced_policies: network policies that the cluster does not enforce.
         unprotected_template: the sandbox's template, if another NetworkPolicy has the name of its policy.
         largest_disk: bytes of the cluster's largest disk, if known.
         binding_seconds: how long a new pod still waits for its PVCs to be bound.
-        api_error: why the API server rejected the last decision. The new decision then only reports it.
+        rejected: writes of the last decision that the API server rejected. The status then reports them.
     """
 
     sandbox: dict[str, Any]
@@ -52,11 +69,28 @@ class ObservedSandbox(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[dict[str, Any], ...] = ()
     pvcs: dict[str, dict[str, Any]] = {}
     service: dict[str, Any] | None = None
+    cluster_domain: str = CLUSTER_DOMAIN
     unenforced_policies: tuple[dict[str, Any], ...] = ()
     unprotected_template: str = ""
     largest_disk: Decimal | None = None
     binding_seconds: float = 0.0
-    api_error: str = ""
+    rejected: tuple[RejectedWrite, ...] = ()
+
+
+class _PodOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do about the pod.
+
+    Attributes:
+        outcome: writes, error and explanation.
+        pod: the pod that the sandbox owns, or is about to.
+        requeue_after: seconds until the next reconciliation.
+        is_waiting: whether to create the pod later, and to report nothing until then.
+    """
+
+    outcome: dependents.Outcome = dependents.Outcome()
+    pod: dict[str, Any] | None = None
+    requeue_after: float | None = None
+    is_waiting: bool = False
 
 
 def reconcile_sandbox(observed: ObservedSandbox) -> Decision:
@@ -65,119 +99,141 @@ def reconcile_sandbox(observed: ObservedSandbox) -> Decision:
         return Decision()
     if lifecycle.seconds_until_shutdown(observed.sandbox, observed.now) == 0:
         return _reconcile_expired(observed)
-    pvc_actions, pvc_problem = _reconcile_pvcs(observed)
-    service_actions, service_problem = _reconcile_service(observed)
-    api_problem = _error_condition(observed.api_error) if observed.api_error else None
     owned = _owned_pods(observed)
-    if len(owned) > 1:
-        message = f"{len(owned)} pods belong to this sandbox; delete all but one"
-        unknown = ConditionUpdate(ConditionType.SUSPENDED, "Unknown", SandboxReason.POD_STATE_UNKNOWN)
-        return _build_decision(
-            observed, (), not_ready_condition(SandboxReason.MULTIPLE_PODS, message), unknown
-        )
-    pod = owned[0] if owned else _find_pod_by_name(observed)
+    pvcs = dependents.reconcile_pvcs(observed.sandbox, observed.pvcs, observed.largest_disk)
+    pod, service = _PodOutcome(), dependents.Outcome()
+    # With several pods, neither the pod nor the Service is touched until a user has chosen one.
+    if len(owned) <= 1:
+        pod = _reconcile_pod(observed, owned[0] if owned else None, may_create=not pvcs.blocks_pod)
+        service = dependents.reconcile_service(observed.sandbox, observed.service)
+    volumes_and_pod = (*pvcs.actions, *pod.outcome.actions)
     if _is_suspend_requested(observed.sandbox):
         # The pod goes first: a PVC that cannot be created must not prevent the suspension.
-        decision = _reconcile_suspended(observed, pod)
-        actions = (*decision.actions, *pvc_actions, *service_actions)
+        volumes_and_pod = (*pod.outcome.actions, *pvcs.actions)
+    actions = (*volumes_and_pod, *service.actions)
+    if pod.is_waiting:
+        return Decision(actions=actions, requeue_after=pod.requeue_after)
+    facts = _collect_facts(observed, pod, [pvcs, pod.outcome, service], owned_pods=len(owned))
+    explanation = pvcs.explanation or pod.outcome.explanation or service.explanation
+    conditions = (*sandbox_conditions(facts), *((explanation,) if explanation is not None else ()))
+    waits = (pod.requeue_after, lifecycle.seconds_until_shutdown(observed.sandbox, observed.now) or None)
+    return Decision(
+        actions=actions,
+        status=_build_status(observed, conditions, facts),
+        requeue_after=min((wait for wait in waits if wait is not None), default=None),
+    )
+
+
+def _collect_facts(
+    observed: ObservedSandbox, pod: _PodOutcome, outcomes: Iterable[dependents.Outcome], *, owned_pods: int
+) -> SandboxFacts:
+    sandbox, rejected = observed.sandbox, observed.rejected
+    has_service = observed.service is not None and is_controlled_by(observed.service, sandbox)
+    requested = sandbox["spec"].get("service")
+    return SandboxFacts(
+        is_suspend_requested=_is_suspend_requested(sandbox),
+        pod=pod.pod,
+        owned_pods=owned_pods,
+        has_foreign_pod=pod.pod is None and owned_pods == 0 and _named_pod(observed) is not None,
+        recreates_pod=lifecycle.recreates_failed_pods(sandbox),
+        errors=(
+            *(outcome.error for outcome in outcomes if outcome.error),
+            *(one.message for one in rejected if not one.is_permanent),
+        ),
+        has_pod_error=owned_pods > 1 or bool(pod.outcome.error) or any(one.kind == "Pod" for one in rejected),
+        invalid="\n".join(one.message for one in rejected if one.is_permanent),
+        requires_service=bool(requested) or (requested is None and has_service),
+        has_service=has_service,
+    )
+
+
+def _reconcile_pod(
+    observed: ObservedSandbox, owned: dict[str, Any] | None, *, may_create: bool
+) -> _PodOutcome:
+    pod = owned or _named_pod(observed)
+    result = _PodOutcome()
+    if _is_suspend_requested(observed.sandbox):
+        result = _suspend_pod(observed, pod)
+    elif pod is None:
+        result = _create_pod(observed, may_create=may_create)
+    elif owned is None:
+        outcome = dependents.take_ownership("pod", pod, observed.sandbox)
+        result = _PodOutcome(outcome=outcome, pod=pod if outcome.actions else None)
     else:
-        decision = _reconcile_running(observed, pod, _most_severe(api_problem, pvc_problem, service_problem))
-        # The pod goes last: an error ends the sequence, and a pod without its PVCs cannot start.
-        actions = (*pvc_actions, *service_actions, *decision.actions)
-    return msgspec.structs.replace(decision, actions=actions)
+        result = _reconcile_owned_pod(observed, owned)
+    corrections = _pod_name_correction(observed.sandbox, pod)
+    if not corrections:
+        return result
+    outcome = msgspec.structs.replace(result.outcome, actions=(*corrections, *result.outcome.actions))
+    return msgspec.structs.replace(result, outcome=outcome)
 
 
-def _reconcile_running(
-    observed: ObservedSandbox, pod: dict[str, Any] | None, problem: ConditionUpdate | None
-) -> Decision:
-    if problem is not None:
-        return _build_decision(observed, (), problem, _NOT_SUSPENDED, pod=pod)
-    if pod is None:
-        return _reconcile_missing_pod(observed)
-    adoption, problem = _take_ownership("pod", pod, observed.sandbox)
-    if problem is not None:
-        return _build_decision(observed, (), problem, _NOT_SUSPENDED)
-    if adoption:
-        waiting = _waiting_condition("adopting the pod")
-        return _build_decision(observed, tuple(adoption), waiting, _NOT_SUSPENDED, pod=pod)
-    if is_being_deleted(pod):
-        waiting = _waiting_condition("waiting for the old pod to terminate")
-        return _build_decision(observed, (), waiting, _NOT_SUSPENDED, pod=pod)
-    is_finished = status.pod_phase(pod) in ("Succeeded", "Failed")
-    return (_reconcile_finished_pod if is_finished else _reconcile_active_pod)(observed, pod)
+def _pod_name_correction(sandbox: dict[str, Any], pod: dict[str, Any] | None) -> tuple[Action, ...]:
+    """Remove an annotation that names another pod than the sandbox's, or any during suspension."""
+    recorded = (sandbox["metadata"].get("annotations") or {}).get(POD_NAME_ANNOTATION)
+    is_valid = pod is not None and pod["metadata"]["name"] == recorded
+    if recorded is None or (is_valid and not _is_suspend_requested(sandbox)):
+        return ()
+    return (Patch.of(sandbox, {"metadata": {"annotations": {POD_NAME_ANNOTATION: None}}}),)
 
 
-def _reconcile_missing_pod(observed: ObservedSandbox) -> Decision:
+def _create_pod(observed: ObservedSandbox, *, may_create: bool) -> _PodOutcome:
+    if not may_create or any(one.kind in ("Pod", "PersistentVolumeClaim") for one in observed.rejected):
+        return _PodOutcome()
     if observed.binding_seconds > 0:
         # The scheduler checks once a second whether the volumes of a pod are bound, the first time after a
         # second. A pod that is created after the binding starts without that wait.
-        return Decision(requeue_after=observed.binding_seconds)
-    create = Create(manifest=manifests.pod_manifest(observed.sandbox))
-    return _build_decision(observed, (create,), _waiting_condition("creating the pod"), _NOT_SUSPENDED)
+        return _PodOutcome(requeue_after=observed.binding_seconds, is_waiting=True)
+    manifest = manifests.pod_manifest(observed.sandbox)
+    return _PodOutcome(outcome=dependents.Outcome(actions=(Create(manifest=manifest),)), pod=manifest)
 
 
-def _reconcile_active_pod(observed: ObservedSandbox, pod: dict[str, Any]) -> Decision:
-    patch = manifests.pod_metadata_patch(pod, observed.sandbox)
+def _reconcile_owned_pod(observed: ObservedSandbox, pod: dict[str, Any]) -> _PodOutcome:
+    explanation = explain_pod(pod)
+    if is_being_deleted(pod):
+        return _PodOutcome(pod=pod, outcome=dependents.Outcome(explanation=explanation))
+    actions, requeue_after = _pod_actions(observed, pod)
+    return _PodOutcome(
+        outcome=dependents.Outcome(actions=actions, explanation=explanation),
+        pod=pod,
+        requeue_after=requeue_after,
+    )
+
+
+def _pod_actions(observed: ObservedSandbox, pod: dict[str, Any]) -> tuple[tuple[Action, ...], float | None]:
+    """Writes about an existing pod, and the seconds until the next reconciliation."""
+    sandbox, phase = observed.sandbox, status.pod_phase(pod)
+    patch = manifests.pod_metadata_patch(pod, sandbox)
     actions: tuple[Action, ...] = (Patch.of(pod, patch),) if patch else ()
-    idle_left = lifecycle.seconds_until_idle_suspend(observed.sandbox, observed.now)
+    if phase == "Failed" and lifecycle.recreates_failed_pods(sandbox):
+        wait = lifecycle.seconds_until_recreation(pod, sandbox, observed.now)
+        return (actions if wait > 0 else lifecycle.replacement_actions(pod, sandbox)), wait or None
+    if phase in ("Failed", "Succeeded"):
+        return actions, None
+    idle_left = lifecycle.seconds_until_idle_suspend(sandbox, observed.now)
     if idle_left == 0:
         # Bound to the observed version: a use recorded at this moment must keep the sandbox running.
-        metadata = {"resourceVersion": observed.sandbox["metadata"].get("resourceVersion")}
+        metadata = {"resourceVersion": sandbox["metadata"].get("resourceVersion")}
         suspend = {"metadata": metadata, "spec": {"operatingMode": OperatingMode.SUSPENDED.value}}
-        actions += (Patch.of(observed.sandbox, suspend),)
-    conditions = (_ready_condition(observed, pod), _NOT_SUSPENDED, status.pod_scheduled_condition(pod))
-    return _build_decision(observed, actions, *conditions, pod=pod, requeue_after=idle_left or None)
-
-
-def _ready_condition(observed: ObservedSandbox, pod: dict[str, Any]) -> ConditionUpdate:
-    if not status.is_pod_ready(pod):
-        return _waiting_condition(status.not_ready_message(pod))
-    if observed.sandbox["spec"].get("service") and observed.service is None:
-        return _waiting_condition("creating the Service")
-    return ConditionUpdate(ConditionType.READY, "True", SandboxReason.DEPENDENCIES_READY, "the pod is ready")
-
-
-def _reconcile_finished_pod(observed: ObservedSandbox, pod: dict[str, Any]) -> Decision:
-    """Report how the pod ended; recreate a failed one with backoff, unless the sandbox keeps failed pods."""
-    failed = status.pod_phase(pod) == "Failed"
-    reason = SandboxReason.POD_FAILED if failed else SandboxReason.POD_SUCCEEDED
-    message = status.termination_message(pod)
-    conditions = (
-        not_ready_condition(reason, message),
-        ConditionUpdate(ConditionType.FINISHED, "True", reason, message),
-        _NOT_SUSPENDED,
-        status.pod_scheduled_condition(pod),
-    )
-    if not failed or not lifecycle.recreates_failed_pods(observed.sandbox):
-        return _build_decision(observed, (), *conditions, pod=pod)
-    wait = lifecycle.seconds_until_recreation(pod, observed.sandbox, observed.now)
-    actions = () if wait > 0 else lifecycle.replacement_actions(pod, observed.sandbox)
-    return _build_decision(observed, actions, *conditions, pod=pod, requeue_after=wait or None)
+        actions += (Patch.of(sandbox, suspend),)
+    return actions, idle_left or None
 
 
 def _is_suspend_requested(sandbox: dict[str, Any]) -> bool:
     return bool(sandbox["spec"].get("operatingMode") == OperatingMode.SUSPENDED)
 
 
-def _reconcile_suspended(observed: ObservedSandbox, pod: dict[str, Any] | None) -> Decision:
-    ready = not_ready_condition(
-        SandboxReason.SANDBOX_SUSPENDED, "the sandbox is suspended; its workspace is kept"
-    )
-    is_ours = pod is not None and is_controlled_by(pod, observed.sandbox)
-    actions = (Delete.of(pod),) if pod is not None and is_ours and not is_being_deleted(pod) else ()
-    return _build_decision(observed, actions, ready, _suspended_condition(observed, pod))
-
-
-def _suspended_condition(observed: ObservedSandbox, pod: dict[str, Any] | None) -> ConditionUpdate:
-    """Progress of a requested suspension."""
+def _suspend_pod(observed: ObservedSandbox, pod: dict[str, Any] | None) -> _PodOutcome:
+    """Delete the sandbox's pod; a pod of another owner is left alone."""
     if pod is None:
-        return ConditionUpdate(ConditionType.SUSPENDED, "True", SandboxReason.POD_TERMINATED)
-    if not is_controlled_by(pod, observed.sandbox) and not _is_leftover(pod, observed.sandbox):
-        message = (
-            f"pod {pod['metadata']['name']} does not belong to this sandbox: {manifests.describe_owner(pod)}"
-        )
-        return ConditionUpdate(ConditionType.SUSPENDED, "False", SandboxReason.POD_NOT_OWNED, message)
-    return ConditionUpdate(ConditionType.SUSPENDED, "False", SandboxReason.POD_TERMINATING)
+        return _PodOutcome()
+    if not is_controlled_by(pod, observed.sandbox):
+        waits = None
+        if dependents.is_leftover(pod, observed.sandbox):
+            waits = dependents.take_ownership("pod", pod, observed.sandbox).explanation
+        return _PodOutcome(outcome=dependents.Outcome(explanation=waits))
+    actions = () if is_being_deleted(pod) else (Delete.of(pod),)
+    return _PodOutcome(outcome=dependents.Outcome(actions=actions), pod=pod)
 
 
 def _reconcile_expired(observed: ObservedSandbox) -> Decision:
@@ -185,171 +241,72 @@ def _reconcile_expired(observed: ObservedSandbox) -> Decision:
 
     The policy Retain keeps the PVCs. With Delete, the garbage collector deletes those of the sandbox.
     """
-    ready = not_ready_condition(SandboxReason.SANDBOX_EXPIRED, "the sandbox has expired")
-    owned, suspended = _owned_pods(observed), _NOT_SUSPENDED
-    if _is_suspend_requested(observed.sandbox):
-        suspended = _suspended_condition(observed, owned[0] if owned else _find_pod_by_name(observed))
+    sandbox, owned = observed.sandbox, _owned_pods(observed)
+    was_marked = lifecycle.is_marked_expired(sandbox)
+    conditions = status.updated_conditions(sandbox, _expired_conditions(observed, owned), observed.now)
     # Report first: clients must see why the pod disappears, also after a crash between the writes.
-    if not lifecycle.is_marked_expired(observed.sandbox):
-        return msgspec.structs.replace(_build_decision(observed, (), ready, suspended), requeue_after=0.0)
+    if not was_marked:
+        return Decision(status={**(sandbox.get("status") or {}), "conditions": conditions}, requeue_after=0.0)
     actions: list[Action] = [Delete.of(pod) for pod in owned if not is_being_deleted(pod)]
-    if observed.service is not None and is_controlled_by(observed.service, observed.sandbox):
+    if observed.service is not None and is_controlled_by(observed.service, sandbox):
         actions.append(Delete.of(observed.service))
     # The Sandbox goes last. If the controller crashes before, the next reconciliation repeats what is
     # missing.
-    if observed.sandbox["spec"].get("shutdownPolicy", ShutdownPolicy.RETAIN) == ShutdownPolicy.DELETE:
-        actions.append(Delete.of(observed.sandbox))
-    return _build_decision(observed, tuple(actions), ready, suspended)
+    if sandbox["spec"].get("shutdownPolicy", ShutdownPolicy.RETAIN) == ShutdownPolicy.DELETE:
+        actions.append(Delete.of(sandbox))
+    return Decision(actions=tuple(actions), status={"conditions": conditions})
 
 
-def _reconcile_pvcs(observed: ObservedSandbox) -> tuple[list[Action], ConditionUpdate | None]:
-    actions: list[Action] = []
-    for manifest in manifests.pvc_manifests(observed.sandbox):
-        name = manifest["metadata"]["name"]
-        pvc = observed.pvcs.get(name)
-        if pvc is None:
-            actions.append(Create(manifest=manifest))
-            if _exceeds_disk(manifest, observed.largest_disk):
-                # Whether this fails depends on the storage class, which is known once the PVC exists. A pod
-                # would bind the PVC before that.
-                return actions, _error_condition(f"creating PVC {name}")
-            continue
-        if _is_foreign_leftover(pvc, observed.sandbox):
-            return actions, _leftover_condition("PVC", pvc)
-        if message := capacity_error(pvc, observed.largest_disk):
-            return actions, _error_condition(message)
-        adoption, problem = _take_ownership("PVC", pvc, observed.sandbox)
-        actions += adoption
-        if problem is not None:
-            return actions, problem
-    return actions, None
-
-
-def _reconcile_service(observed: ObservedSandbox) -> tuple[list[Action], ConditionUpdate | None]:
-    enabled, service = observed.sandbox["spec"].get("service"), observed.service
-    if enabled is None:
-        return [], None
-    if service is None:
-        return ([Create(manifest=manifests.service_manifest(observed.sandbox))] if enabled else []), None
-    if not enabled:
-        return ([Delete.of(service)] if is_controlled_by(service, observed.sandbox) else []), None
-    return _take_ownership("Service", service, observed.sandbox)
-
-
-def _take_ownership(
-    kind: str, obj: dict[str, Any], sandbox: dict[str, Any]
-) -> tuple[list[Action], ConditionUpdate | None]:
-    """The adoption of an existing object, if it is necessary, or the condition if it is not allowed."""
-    if _is_foreign_leftover(obj, sandbox):
-        return [], _leftover_condition(kind, obj)
-    ownership = manifests.resolve_ownership(obj, sandbox)
-    if ownership is manifests.Ownership.FOREIGN:
-        owner = manifests.describe_owner(obj)
-        return [], _error_condition(f"{kind} {obj['metadata']['name']} already exists: {owner}")
-    return ([Adopt.of(obj, sandbox)] if ownership is manifests.Ownership.ADOPTABLE else []), None
-
-
-def _is_foreign_leftover(obj: dict[str, Any], sandbox: dict[str, Any]) -> bool:
-    return not is_controlled_by(obj, sandbox) and _is_leftover(obj, sandbox)
-
-
-def _is_leftover(obj: dict[str, Any], sandbox: dict[str, Any]) -> bool:
-    """Whether an object is about to disappear: it is being deleted, or belongs to a previous sandbox.
-
-    Names are unique, so a Sandbox with this name and another UID is gone, and the garbage collector deletes
-    its objects.
-    """
-    owner = manifests.controller_of(obj) or {}
-    same_name = (owner.get("kind"), owner.get("name")) == ("Sandbox", sandbox["metadata"]["name"])
-    return is_being_deleted(obj) or (same_name and owner.get("apiVersion", "").startswith(f"{GROUP}/"))
-
-
-def _leftover_condition(kind: str, obj: dict[str, Any]) -> ConditionUpdate:
-    return _waiting_condition(f"the previous {kind} {obj['metadata']['name']} is still being deleted")
-
-
-def _error_condition(message: str) -> ConditionUpdate:
-    return not_ready_condition(SandboxReason.RECONCILER_ERROR, message)
-
-
-def _waiting_condition(message: str) -> ConditionUpdate:
-    return not_ready_condition(SandboxReason.DEPENDENCIES_NOT_READY, message)
-
-
-def _most_severe(*conditions: ConditionUpdate | None) -> ConditionUpdate | None:
-    """The first error, else the first condition that reports waiting."""
-    present = [condition for condition in conditions if condition is not None]
-    return min(present, key=lambda one: one.reason != SandboxReason.RECONCILER_ERROR, default=None)
+def _expired_conditions(observed: ObservedSandbox, owned: list[dict[str, Any]]) -> list[ConditionUpdate]:
+    """Finished and Suspended stay as they were before the expiry."""
+    sandbox = observed.sandbox
+    kept = [
+        update
+        for kind in (ConditionType.SUSPENDED, ConditionType.FINISHED)
+        if (update := status.repeated_condition(sandbox, kind)) is not None
+    ]
+    if not any(update.type is ConditionType.SUSPENDED for update in kept):
+        facts = SandboxFacts(
+            is_suspend_requested=_is_suspend_requested(sandbox),
+            pod=owned[0] if owned else None,
+            has_foreign_pod=not owned and _named_pod(observed) is not None,
+        )
+        kept.append(suspended_condition(facts))
+    return [*kept, expired_condition()]
 
 
 def _owned_pods(observed: ObservedSandbox) -> list[dict[str, Any]]:
     return [pod for pod in observed.pods if is_controlled_by(pod, observed.sandbox)]
 
 
-def _find_pod_by_name(observed: ObservedSandbox) -> dict[str, Any] | None:
-    name = manifests.pod_name(observed.sandbox)
-    return next((pod for pod in observed.pods if pod["metadata"]["name"] == name), None)
+def _named_pod(observed: ObservedSandbox) -> dict[str, Any] | None:
+    """The pod that the annotation names, else the one with the sandbox's name."""
+    by_name = {pod["metadata"]["name"]: pod for pod in observed.pods}
+    recorded = by_name.get(manifests.pod_name(observed.sandbox))
+    return recorded or by_name.get(observed.sandbox["metadata"]["name"])
 
 
-def _build_decision(
-    observed: ObservedSandbox,
-    actions: tuple[Action, ...],
-    *conditions: ConditionUpdate,
-    pod: dict[str, Any] | None = None,
-    requeue_after: float | None = None,
-) -> Decision:
+def _build_status(
+    observed: ObservedSandbox, conditions: tuple[ConditionUpdate, ...], facts: SandboxFacts
+) -> dict[str, Any]:
     sandbox, metadata = observed.sandbox, observed.sandbox["metadata"]
+    old = sandbox.get("status") or {}
     policy_condition = network_policy.not_protected_condition(
         manifests.pod_metadata(sandbox)["labels"], observed.unprotected_template, observed.unenforced_policies
     )
     if policy_condition is not None:
         conditions = (*conditions, policy_condition)
-    new: dict[str, Any] = {
-        "conditions": status.updated_conditions(sandbox, conditions, observed.now),
-        "selector": manifests.tracking_selector(metadata["name"]),
-    }
-    # A terminating pod keeps its addresses until it is gone; clients must not connect to it any more.
-    if pod is not None and not is_being_deleted(pod):
-        if ips := status.pod_ips(pod):
+    new: dict[str, Any] = {"conditions": status.updated_conditions(sandbox, conditions, observed.now)}
+    if old.get("selector") or facts.pod is not None or facts.owned_pods or facts.has_foreign_pod:
+        new["selector"] = manifests.tracking_selector(metadata["name"])
+    if facts.pod is not None:
+        if ips := status.pod_ips(facts.pod):
             new["podIPs"] = ips
-        if node := (pod.get("spec") or {}).get("nodeName"):
+        if node := (facts.pod.get("spec") or {}).get("nodeName"):
             new["nodeName"] = node
-    if observed.service is not None and is_controlled_by(observed.service, sandbox):
+    if facts.owned_pods > 1:
+        return {**new, **{key: old[key] for key in ("service", "serviceFQDN") if key in old}}
+    if facts.has_service and sandbox["spec"].get("service") is not False:
         new["service"] = metadata["name"]
-        new["serviceFQDN"] = f"{metadata['name']}.{metadata['namespace']}.svc.{CLUSTER_DOMAIN}"
-    waits = (requeue_after, lifecycle.seconds_until_shutdown(sandbox, observed.now) or None)
-    soonest = min((wait for wait in waits if wait is not None), default=None)
-    return Decision(actions=actions, status=new, requeue_after=soonest)
-
-
-def largest_disk(nodes: Iterable[Mapping[str, Any]]) -> Decimal | None:
-    """Bytes of the largest disk among the nodes; None if no node reports its capacity."""
-    reported = [(node.get("status") or {}).get("capacity", {}).get("ephemeral-storage") for node in nodes]
-    return max((size for text in reported if (size := parse_quantity(text)) is not None), default=None)
-
-
-def capacity_error(pvc: Mapping[str, Any], largest: Decimal | None) -> str:
-    """Explain why a PVC cannot have its size on any disk.
-
-    Returns:
-        The message; empty if the PVC is bound, fits, or has a storage class that checks sizes itself.
-    """
-    unenforced = pvc["spec"].get("storageClassName") in UNENFORCED_STORAGE_CLASSES
-    if is_bound(pvc) or largest is None or not unenforced or not _exceeds_disk(pvc, largest):
-        return ""
-    size, disk = _requested_storage(pvc), largest / _GIB
-    return f"PVC {pvc['metadata']['name']} requests {size}, but the largest disk has {disk:.0f} GiB"
-
-
-def is_bound(pvc: Mapping[str, Any]) -> bool:
-    """Report whether a PVC has its volume."""
-    return bool((pvc.get("status") or {}).get("phase") == "Bound")
-
-
-def _exceeds_disk(pvc: Mapping[str, Any], largest: Decimal | None) -> bool:
-    size = parse_quantity(_requested_storage(pvc))
-    return largest is not None and size is not None and size > largest
-
-
-def _requested_storage(pvc: Mapping[str, Any]) -> Any:
-    return ((pvc["spec"].get("resources") or {}).get("requests") or {}).get("storage")
+        new["serviceFQDN"] = f"{metadata['name']}.{metadata['namespace']}.svc.{observed.cluster_domain}"
+    return new

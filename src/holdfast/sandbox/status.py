@@ -1,4 +1,4 @@
-"""Conditions of sandboxes, and what a pod's status says about readiness and termination."""
+"""Reading and updating conditions, and what a pod's status says about readiness."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.api import ConditionType, SandboxReason, format_timestamp
+from holdfast.api import ConditionType, format_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
-# Messages may contain output of the user's program: the limits bound each status write.
-_MAX_MESSAGE_LENGTH = 1024
-_MAX_LAST_LINE_LENGTH = 400
+# The limit of the published schema.
+_MAX_MESSAGE_LENGTH = 32768
 
 
 class ConditionUpdate(msgspec.Struct, frozen=True):
@@ -41,6 +40,14 @@ def find_condition(obj: Mapping[str, Any], condition_type: str) -> Mapping[str, 
 def has_condition(obj: Mapping[str, Any], condition_type: str) -> bool:
     """Whether the condition of that type has status True."""
     return find_condition(obj, condition_type).get("status") == "True"
+
+
+def repeated_condition(obj: Mapping[str, Any], condition_type: ConditionType) -> ConditionUpdate | None:
+    """An update that leaves the condition of that type as it is; None if the object has none."""
+    old = find_condition(obj, condition_type)
+    if not old:
+        return None
+    return ConditionUpdate(condition_type, old["status"], old["reason"], old.get("message", ""))
 
 
 def updated_conditions(
@@ -70,19 +77,6 @@ def _build_condition(update: ConditionUpdate, obj: Mapping[str, Any], now: datet
     }
 
 
-def pod_scheduled_condition(pod: Mapping[str, Any]) -> ConditionUpdate:
-    """The pod's PodScheduled condition, with a reason even if the pod gives none."""
-    scheduled = find_condition(pod, "PodScheduled")
-    status = scheduled.get("status", "Unknown")
-    fallback = SandboxReason.POD_SCHEDULED if status == "True" else SandboxReason.POD_SCHEDULING_UNKNOWN
-    return ConditionUpdate(
-        ConditionType.POD_SCHEDULED,
-        status,
-        scheduled.get("reason") or fallback,
-        scheduled.get("message") or "",
-    )
-
-
 def is_pod_ready(pod: Mapping[str, Any]) -> bool:
     """Whether the pod runs, has an IP address and passes its readiness probes."""
     return pod_phase(pod) == "Running" and bool(pod_ips(pod)) and has_condition(pod, "Ready")
@@ -103,57 +97,3 @@ def pod_ips(pod: Mapping[str, Any]) -> list[str]:
     status = pod.get("status") or {}
     ips = [entry["ip"] for entry in status.get("podIPs") or () if entry.get("ip")]
     return ips or ([status["podIP"]] if status.get("podIP") else [])
-
-
-def not_ready_message(pod: Mapping[str, Any]) -> str:
-    """Explain why a pod is not ready: by its containers if possible, else by its conditions."""
-    status = pod.get("status") or {}
-    for field in ("initContainerStatuses", "containerStatuses"):
-        for container in status.get(field) or ():
-            if problem := _container_problem(container, may_exit=field == "initContainerStatuses"):
-                return f"container {container['name']}: {problem}"
-    for condition in status.get("conditions") or ():
-        if condition.get("type") in ("PodScheduled", "Ready") and condition.get("status") != "True":
-            message = condition.get("message") or condition.get("reason")
-            if message:
-                return str(message)
-    return f"the pod is {pod_phase(pod)}"
-
-
-def termination_message(pod: Mapping[str, Any]) -> str:
-    """Explain how a finished pod ended."""
-    status = pod.get("status") or {}
-    for container in status.get("containerStatuses") or ():
-        terminated = (container.get("state") or {}).get("terminated")
-        if terminated:
-            message = f"container {container['name']} exited with code {terminated.get('exitCode')}"
-            return f"{message} ({terminated['reason']})" if terminated.get("reason") else message
-    return str(status.get("message") or status.get("reason") or "")
-
-
-def _container_problem(container: Mapping[str, Any], *, may_exit: bool) -> str:
-    """Describe why a container does not run, starting with the reason; empty if it is starting normally.
-
-    Only an init container may exit with code 0.
-    """
-    state = container.get("state") or {}
-    waiting, terminated = state.get("waiting") or {}, state.get("terminated") or {}
-    if terminated and (terminated.get("exitCode") or not may_exit):
-        return f"{terminated.get('reason') or 'Error'}: {_describe_exit(terminated, container)}"
-    reason = waiting.get("reason")
-    if not reason or reason in ("ContainerCreating", "PodInitializing"):
-        return ""
-    previous = (container.get("lastState") or {}).get("terminated") or {}
-    if reason == "CrashLoopBackOff" and previous:
-        return f"{reason}: {_describe_exit(previous, container)}"
-    return f"{reason}: {waiting.get('message', '')}".rstrip(": ")
-
-
-def _describe_exit(terminated: Mapping[str, Any], container: Mapping[str, Any]) -> str:
-    """Exit code, number of starts and last line of output of a container."""
-    starts = int(container.get("restartCount") or 0) + 1
-    count = f", started {starts} times" if starts > 1 else ""
-    lines = str(terminated.get("message") or "").split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    message = f"exited with code {terminated.get('exitCode')}{count}: {last[:_MAX_LAST_LINE_LENGTH]}"
-    return message.rstrip(": ")

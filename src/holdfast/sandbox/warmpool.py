@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.api import (
     REPLACEMENT_COUNT_ANNOTATION,
-    TEMPLATE_HASH_LABEL,
+    TEMPLATE_REF_HASH_LABEL,
     WARM_POOL_LABEL,
     ConditionType,
     SandboxReason,
@@ -22,7 +22,7 @@ from holdfast.api import (
 )
 from holdfast.retry import exponential
 from holdfast.sandbox.actions import Action, Create, Decision, Delete
-from holdfast.sandbox.from_template import template_hash, warm_sandbox
+from holdfast.sandbox.from_template import has_template_spec, template_labels, warm_sandbox
 from holdfast.sandbox.lifecycle import number_annotation
 from holdfast.sandbox.manifests import is_controlled_by, name_hash
 from holdfast.sandbox.status import (
@@ -109,9 +109,10 @@ def needs_replacement(
 
 
 def matches_template(sandbox: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
-    """Whether a sandbox was created from the template's current spec."""
-    labels = sandbox["metadata"].get("labels") or {}
-    return bool(labels.get(TEMPLATE_HASH_LABEL) == template_hash(template))
+    """Whether a sandbox was created from this template and has its current spec."""
+    label = (sandbox["metadata"].get("labels") or {}).get(TEMPLATE_REF_HASH_LABEL)
+    expected = template_labels(template["metadata"]["name"])[TEMPLATE_REF_HASH_LABEL]
+    return bool(label == expected) and has_template_spec(sandbox, template)
 
 
 def _partition_sandboxes(observed: ObservedWarmPool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

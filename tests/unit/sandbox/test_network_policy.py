@@ -92,7 +92,9 @@ def test_sandbox_reports_name_conflict_of_template_policy():
 
 def test_sandbox_reports_unenforced_policies():
     box = sandbox()
-    box["spec"]["podTemplate"]["metadata"] = {"labels": {HASH: name_hash("t")}}
+    box["metadata"]["labels"] = {HASH: name_hash("t")}
+    owner = {"apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxClaim", "uid": "c"}
+    box["metadata"]["ownerReferences"] = [{**owner, "name": "c", "controller": True}]
     own = {"metadata": {"name": "a"}, "spec": {"podSelector": {"matchLabels": tracking_labels("a")}}}
     other = {"metadata": {"name": "b"}, "spec": {"podSelector": {"matchLabels": tracking_labels("b")}}}
     decision = reconcile(box, unenforced_policies=(policy_manifest(template()), own, other))

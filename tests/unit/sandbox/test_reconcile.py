@@ -8,8 +8,11 @@ import pytest
 from tests.support.sandbox_objects import (
     NOW,
     condition_of,
+    explanation_of,
     failed_pod,
+    message_of,
     reconcile,
+    recreating_sandbox,
     running_pod,
     sandbox,
     timestamp,
@@ -32,9 +35,9 @@ def test_name_hash_matches_published_algorithm():
 def test_new_sandbox_gets_pvc_service_and_pod_in_one_reconcile():
     decision = reconcile(sandbox(volumeClaimTemplates=[workspace_claim_template()], service=True))
     assert [action.manifest["kind"] for action in decision.actions] == [
-        "PersistentVolumeClaim", "Service", "Pod",
+        "PersistentVolumeClaim", "Pod", "Service",
     ]  # fmt: skip
-    claim, service, pod = (action.manifest for action in decision.actions)
+    claim, pod, service = (action.manifest for action in decision.actions)
     assert claim["metadata"]["name"] == pvc_name("workspace", "a") == "workspace-a"
     assert service["spec"] == {"clusterIP": "None", "selector": tracking_labels("a")}
     assert pod["spec"]["volumes"] == [
@@ -103,8 +106,8 @@ def test_reason_for_unready_pod_is_reported():
     box = sandbox()
     waiting = {"waiting": {"reason": "ErrImageNeverPull", "message": "app:1 is not there"}}
     pod = running_pod(box, phase="Pending", containerStatuses=[{"name": "main", "state": waiting}])
-    (ready,) = [one for one in reconcile(box, pod).status["conditions"] if one["type"] == "Ready"]
-    assert ready["message"] == "container main: ErrImageNeverPull: app:1 is not there"
+    explained = explanation_of(reconcile(box, pod))
+    assert explained == ("ErrImageNeverPull", "container main: ErrImageNeverPull: app:1 is not there")
 
 
 def test_unscheduled_pod_is_mirrored():
@@ -149,8 +152,7 @@ def test_foreign_pod_with_sandbox_name_is_reported_and_left_alone():
     decision = reconcile(box, with_foreign_owner(running_pod(box)))
     assert decision.actions == ()
     assert condition_of(decision, "Ready") == ("False", "ReconcilerError")
-    (ready,) = [one for one in decision.status["conditions"] if one["type"] == "Ready"]
-    assert "Job other" in ready["message"]
+    assert message_of(decision) == 'Error seen: pod "a" is owned by Job/other (UID: x), not by sandbox "a"'
 
 
 @pytest.mark.parametrize("label", [tracking_labels("a"), {"agents.x-k8s.io/adoptable": "true"}])
@@ -182,7 +184,11 @@ def test_two_owned_pods_stop_reconciliation():
     decision = reconcile(box, running_pod(box), other)
     assert decision.actions == ()
     assert condition_of(decision, "Ready") == ("False", "MultiplePods")
-    assert condition_of(decision, "Suspended") == ("Unknown", "PodStateUnknown")
+    assert condition_of(decision, "Suspended") == ("False", "NotSuspended")
+    suspended = sandbox(operatingMode="Suspended")
+    assert condition_of(reconcile(suspended, running_pod(box), other), "Suspended") == (
+        "Unknown", "PodStateUnknown",
+    )  # fmt: skip
 
 
 def test_succeeded_pod_finishes_sandbox():
@@ -194,19 +200,22 @@ def test_succeeded_pod_finishes_sandbox():
 
 
 def test_failed_pod_is_replaced_with_growing_backoff():
-    box = sandbox()
+    box = recreating_sandbox()
     first = reconcile(box, failed_pod(box))
     assert first.actions == ()
-    assert condition_of(first, "Finished") == ("True", "PodFailed")
+    # A client that treats PodFailed as final must not give up on a sandbox that gets another pod.
+    assert condition_of(first, "Ready") == ("False", "DependenciesNotReady")
+    assert condition_of(first, "Finished") is None
+    assert explanation_of(first) == ("PodFailed", "container main exited with code 7 (Error)")
     assert first.requeue_after == 1.0
     later = reconcile(box, failed_pod(box), now=NOW + timedelta(seconds=1))
     count, delete = later.actions
     assert isinstance(count, Patch)
     assert count.patch == {"metadata": {"annotations": {"holdfast.dev/failures": "1"}}}
     assert isinstance(delete, Delete)
-    box["metadata"]["annotations"] = {"holdfast.dev/failures": "4"}
+    box["metadata"]["annotations"]["holdfast.dev/failures"] = "4"
     assert reconcile(box, failed_pod(box)).requeue_after == 16.0
-    box["metadata"]["annotations"] = {"holdfast.dev/failures": "99"}
+    box["metadata"]["annotations"]["holdfast.dev/failures"] = "99"
     assert reconcile(box, failed_pod(box)).requeue_after == 300.0
 
 
@@ -228,32 +237,34 @@ def test_failed_pod_is_replaced_with_growing_backoff():
     ],
 )
 def test_pod_failed_before_start_is_replaced_with_backoff(told):
-    box = sandbox()
+    box = recreating_sandbox()
     pod = running_pod(box, phase="Failed", **told)
     pod["metadata"]["creationTimestamp"] = timestamp(
         NOW if told.get("conditions") == [] else NOW - timedelta(hours=1)
     )
     for failures, pause in (("0", 1.0), ("4", 16.0), ("99", 300.0)):
-        box["metadata"]["annotations"] = {"holdfast.dev/failures": failures}
+        box["metadata"]["annotations"]["holdfast.dev/failures"] = failures
         early = reconcile(box, pod)
         assert (early.actions, early.requeue_after) == ((), pause)
         assert len(reconcile(box, pod, now=NOW + timedelta(seconds=pause)).actions) == 2
 
 
 def test_long_running_pod_resets_backoff():
-    box = sandbox()
-    box["metadata"]["annotations"] = {"holdfast.dev/failures": "8"}
+    box = recreating_sandbox()
+    box["metadata"]["annotations"]["holdfast.dev/failures"] = "8"
     pod = failed_pod(box, started=NOW - timedelta(hours=1))
     assert reconcile(box, pod).requeue_after == 1.0
 
 
-def test_failed_pod_is_kept_when_annotated():
+@pytest.mark.parametrize("annotations", [{}, {"holdfast.dev/failed-pods": "Keep"}])
+def test_failed_pod_is_kept_unless_recreation_is_requested(annotations):
     box = sandbox()
-    box["metadata"]["annotations"] = {"holdfast.dev/failed-pods": "Keep"}
+    box["metadata"]["annotations"] = annotations
     decision = reconcile(box, failed_pod(box), now=NOW + timedelta(hours=1))
     assert decision.actions == ()
     assert decision.requeue_after is None
     assert condition_of(decision, "Ready") == ("False", "PodFailed")
+    assert condition_of(decision, "Finished") == ("True", "PodFailed")
 
 
 def test_expiry_is_reported_before_deletion_and_keeps_pvcs():
@@ -270,10 +281,10 @@ def test_expiry_is_reported_before_deletion_and_keeps_pvcs():
 
 def test_suspended_sandbox_reports_expiry():
     box = sandbox(shutdownTime=timestamp(NOW), operatingMode="Suspended")
+    assert condition_of(reconcile(box, running_pod(box)), "Suspended") == ("False", "PodTerminating")
     for _ in range(2):
         told = reconcile(box)
         assert condition_of(told, "Suspended") == ("True", "PodTerminated")
-        assert condition_of(reconcile(box, running_pod(box)), "Suspended") == ("False", "PodTerminating")
         box["status"] = told.status
     assert condition_of(told, "Ready") == ("False", "SandboxExpired")
 

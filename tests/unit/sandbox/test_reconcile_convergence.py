@@ -9,8 +9,8 @@ from tests.support.sandbox_objects import (
     NOW,
     condition_of,
     failed_pod,
+    recreating_sandbox,
     running_pod,
-    sandbox,
     timestamp,
     workspace_claim_template,
 )
@@ -100,7 +100,7 @@ HAPPENINGS = (
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(HAPPENINGS), max_size=30), st.sampled_from(["suspend", "resume"]))
 def test_any_history_converges(history, last):
-    world = World(sandbox(volumeClaimTemplates=[workspace_claim_template()]))
+    world = World(recreating_sandbox(volumeClaimTemplates=[workspace_claim_template()]))
     claim = None
     for what in [*history, last]:
         world.happen(what)

@@ -6,6 +6,8 @@ import pytest
 from tests.support.sandbox_objects import (
     NOW,
     condition_of,
+    explanation_of,
+    message_of,
     reconcile,
     running_pod,
     sandbox,
@@ -15,7 +17,7 @@ from tests.support.sandbox_objects import (
     workspace_claim_template,
 )
 
-from holdfast.sandbox import manifests
+from holdfast.sandbox import RejectedWrite, manifests
 from holdfast.sandbox.actions import Adopt, Create, Delete
 
 WANTED = {"volumeClaimTemplates": [workspace_claim_template()], "service": True}
@@ -36,7 +38,7 @@ def seen(part, change):
     """Reconcile a new sandbox while an object of another one has its name."""
     box = sandbox(**WANTED)
     (claim,) = manifests.pvc_manifests(box)
-    made = {"pod": running_pod(box), "PVC": claim, "Service": manifests.service_manifest(box)}
+    made = {"pod": running_pod(box), "PVC": claim, "service": manifests.service_manifest(box)}
     made[part]["metadata"]["uid"] = "other"
     there = change(made[part])
     match part:
@@ -47,12 +49,7 @@ def seen(part, change):
     return reconcile(box, service=there)
 
 
-def message(decision):
-    (ready,) = [one for one in decision.status["conditions"] if one["type"] == "Ready"]
-    return ready["message"]
-
-
-@pytest.mark.parametrize("part", ["pod", "PVC", "Service"])
+@pytest.mark.parametrize("part", ["pod", "PVC", "service"])
 @pytest.mark.parametrize(
     "change",
     [
@@ -64,14 +61,25 @@ def message(decision):
 )
 def test_terminating_objects_are_awaited(part, change):
     decision = seen(part, change)
-    assert condition_of(decision, "Ready") == ("False", "DependenciesNotReady")
     named = "workspace-a" if part == "PVC" else "a"
-    assert message(decision) == f"the previous {part} {named} is still being deleted"
+    assert explanation_of(decision) == (
+        "PreviousObjectTerminating", f"the previous {part} {named} is still being deleted",
+    )  # fmt: skip
     assert not [each for each in decision.actions if not isinstance(each, Create)]
-    assert "Pod" not in [each.manifest["kind"] for each in decision.actions]
+    if part != "service":
+        assert "Pod" not in [each.manifest["kind"] for each in decision.actions]
 
 
-@pytest.mark.parametrize("part", ["pod", "PVC", "Service"])
+@pytest.mark.parametrize("part", ["pod", "PVC", "service"])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [(former, "ReconcilerError"), (lambda found: leaving(without_owner(found)), "DependenciesNotReady")],
+)
+def test_waiting_is_an_error_only_if_another_owner_has_the_object(part, change, reason):
+    assert condition_of(seen(part, change), "Ready") == ("False", reason)
+
+
+@pytest.mark.parametrize("part", ["pod", "PVC", "service"])
 def test_permanent_conflict_is_an_error_or_adopted(part):
     assert condition_of(seen(part, with_foreign_owner), "Ready") == ("False", "ReconcilerError")
     assert [each for each in seen(part, without_owner).actions if isinstance(each, Adopt)]
@@ -94,14 +102,17 @@ def test_error_is_reported_before_wait():
         service=with_foreign_owner(manifests.service_manifest(box)),
     )
     assert condition_of(decision, "Ready") == ("False", "ReconcilerError")
-    assert message(reconcile(box, pvcs={"workspace-a": claim}, api_error="no room")) == "no room"
+    full = (RejectedWrite(kind="Pod", message="no room"),)
+    assert message_of(reconcile(box, pvcs={"workspace-a": claim}, rejected=full)).endswith("\nno room")
+    assert message_of(reconcile(box, rejected=full)) == "Error seen: no room"
 
 
-def test_terminating_previous_pod_is_not_foreign_for_suspended_sandbox():
+def test_terminating_previous_pod_of_suspended_sandbox_is_explained():
     box = sandbox(operatingMode="Suspended")
     decision = reconcile(box, leaving(former(running_pod(box))))
     assert decision.actions == ()
-    assert condition_of(decision, "Suspended") == ("False", "PodTerminating")
+    assert condition_of(decision, "Suspended") == ("False", "PodNotOwned")
+    assert explanation_of(decision)[0] == "PreviousObjectTerminating"
 
 
 def test_suspended_pod_is_deleted_before_pvc_creation():

@@ -229,17 +229,24 @@ def test_failing_pool_creates_no_more_pods_than_backoff_allows():
     assert len(born) == 16
 
 
-def test_failed_pod_in_adopted_sandbox_is_recreated():
+def test_failed_pod_in_adopted_sandbox_is_recreated_on_request():
     waits = warm_sandbox("w")
-    taken = apply_merge_patch(waits, reconcile_claim(claim(), waits).actions[0].patch)
     later = NOW + timedelta(seconds=10)
-    kept = reconcile_sandbox(ObservedSandbox(sandbox=waits, pods=(failed_pod(waits),), now=later))
-    assert (kept.actions, kept.requeue_after) == ((), None)
-    again = reconcile_sandbox(ObservedSandbox(sandbox=taken, pods=(failed_pod(taken),), now=later))
+
+    def follow_up(found):
+        return reconcile_sandbox(ObservedSandbox(sandbox=found, pods=(failed_pod(found),), now=later))
+
+    def adopted(**metadata):
+        asked = claim()
+        asked["metadata"] |= metadata
+        return apply_merge_patch(waits, reconcile_claim(asked, waits).actions[0].patch)
+
+    assert (follow_up(waits).actions, follow_up(waits).requeue_after) == ((), None)
+    assert Delete not in [type(each) for each in follow_up(adopted()).actions]
+    requested = {"annotations": {"holdfast.dev/failed-pods": "Recreate"}}
+    again = follow_up(adopted(**requested))
     assert [type(each) for each in again.actions] == [Patch, Delete]
     final = apply_merge_patch(
         waits, reconcile_claim(claim(lifecycle={"ttlSecondsAfterFinished": 9}), waits).actions[0].patch
     )
-    assert (
-        reconcile_sandbox(ObservedSandbox(sandbox=final, pods=(failed_pod(final),), now=later)).actions == ()
-    )
+    assert Delete not in [type(each) for each in follow_up(final).actions]

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import KW_ONLY, dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api import NAME_HASH_LABEL, TEMPLATE_REF_ANNOTATION, ConditionType
 from holdfast.controller.executor import REQUEUE_NOW, REQUEUE_SOON, is_deferrable
 from holdfast.errors import ApiRequestRejectedError
+from holdfast.kube import http_status, parse_status
 from holdfast.sandbox import (
+    Adopt,
     Create,
+    Delete,
     ObservedSandbox,
     Patch,
+    RejectedWrite,
     has_condition,
     is_bound,
     name_hash,
@@ -63,14 +68,17 @@ class SandboxReconciler:
         # one may exist.
         if _becomes_suspended(sandbox, decision.status) and await self.refresh_dependents(sandbox, "Pod"):
             decision = reconcile_sandbox(self._observe(sandbox))
-        try:
-            changed = await self._executor.execute(decision.actions, sandbox)
-        except ApiRequestRejectedError as error:
-            # The error is raised again, so that the work queue retries with backoff: a quota or a webhook may
-            # accept the request later.
-            failed = reconcile_sandbox(self._observe(sandbox, api_error=error.message))
+        changed, errors = await self._execute(decision.actions, sandbox)
+        if errors:
+            rejected = tuple(describe_rejection(action, error) for action, error in errors)
+            failed = reconcile_sandbox(self._observe(sandbox, rejected))
             await self._executor.write_status(sandbox, failed.status)
-            raise
+            # The error is raised, so that the work queue retries with backoff: a quota or a webhook may
+            # accept the request later. An invalid object needs another spec.
+            for (_, error), one in zip(errors, rejected, strict=True):
+                if not one.is_permanent:
+                    raise error
+            return failed.requeue_after
         creates_pod = "Pod" in [one.manifest["kind"] for one in decision.actions if isinstance(one, Create)]
         if _patches_spec(decision.actions, sandbox):
             # Continue immediately: the watch event only repeats the response.
@@ -87,6 +95,28 @@ class SandboxReconciler:
         delays = (decision.requeue_after, self._evict_unwatched(sandbox), deferred, soon)
         shortest = min((delay for delay in delays if delay is not None), default=None)
         return None if shortest is None else max(REQUEUE_SOON, shortest)
+
+    async def _execute(
+        self, actions: Sequence[Action], sandbox: dict[str, Any]
+    ) -> tuple[bool, list[tuple[Action, ApiRequestRejectedError]]]:
+        """Execute actions. A rejected write about one dependent does not prevent those about the others.
+
+        Returns:
+            Whether the cache changed, and the rejected actions.
+        """
+        changed = False
+        rejected: list[tuple[Action, ApiRequestRejectedError]] = []
+        for action in actions:
+            # A pod without its PVCs cannot start.
+            if rejected and isinstance(action, Create) and action.manifest["kind"] == "Pod":
+                continue
+            try:
+                changed |= await self._executor.execute((action,), sandbox)
+            except ApiRequestRejectedError as error:
+                if not isinstance(action, Create) and action.target.kind == "Sandbox":
+                    raise
+                rejected.append((action, error))
+        return changed, rejected
 
     async def refresh_dependents(self, sandbox: dict[str, Any], *kinds: str) -> bool:
         """Read the dependents by name: an object that is not watched may occupy a name.
@@ -117,13 +147,13 @@ class SandboxReconciler:
         del self._status_due[uid]
         return None
 
-    def _observe(self, sandbox: dict[str, Any], api_error: str = "") -> ObservedSandbox:
+    def _observe(self, sandbox: dict[str, Any], rejected: tuple[RejectedWrite, ...] = ()) -> ObservedSandbox:
         namespace, name = sandbox["metadata"]["namespace"], sandbox["metadata"]["name"]
         tracked = self._cache.list_tracked("Pod", namespace, name_hash(name))
         pods = {pod["metadata"]["uid"]: pod for pod in tracked}
-        by_name = self._cache.get("Pod", namespace, pod_name(sandbox))
-        if by_name is not None:
-            pods[by_name["metadata"]["uid"]] = by_name
+        for each in {pod_name(sandbox), name}:
+            if (by_name := self._cache.get("Pod", namespace, each)) is not None:
+                pods[by_name["metadata"]["uid"]] = by_name
         pvcs = {
             dependent: pvc
             for kind, dependent in _dependent_names(sandbox)
@@ -137,7 +167,7 @@ class SandboxReconciler:
             unenforced_policies=() if self.enforces_policies else self._network_policies(namespace),
             unprotected_template=self._unprotected_template(sandbox),
             now=self._clock(),
-            api_error=api_error,
+            rejected=rejected,
             largest_disk=self.largest_disk,
             binding_seconds=self._binding_seconds(sandbox, pvcs) if not pods else 0.0,
         )
@@ -184,13 +214,37 @@ def _due(times: dict[str, float], uid: str, default: float) -> float:
 def _dependent_names(sandbox: dict[str, Any]) -> list[tuple[str, str]]:
     name = sandbox["metadata"]["name"]
     return [
-        ("Pod", pod_name(sandbox)),
+        *(("Pod", each) for each in dict.fromkeys((pod_name(sandbox), name))),
         ("Service", name),
         *(
             ("PersistentVolumeClaim", pvc_name((template.get("metadata") or {}).get("name", ""), name))
             for template in sandbox["spec"].get("volumeClaimTemplates") or ()
         ),
     ]
+
+
+_REJECTION_PREFIXES = {
+    ("Pod", Delete): "failed to delete pod: ",
+    ("Pod", Patch): "failed to patch pod: ",
+    ("Pod", Adopt): "failed to patch pod: ",
+    ("Service", Delete): "failed to delete service: ",
+    ("Service", Patch): "failed to patch owned service: ",
+    ("Service", Adopt): "failed to update service with owner reference: ",
+    ("PersistentVolumeClaim", Adopt): "failed to patch PVC with owner reference: ",
+}
+
+
+def describe_rejection(action: Action, error: ApiRequestRejectedError) -> RejectedWrite:
+    """Describe a rejected write in the words of the published API; a creation in those of the API server."""
+    kind = str(action.manifest["kind"]) if isinstance(action, Create) else action.target.kind
+    cause = error.cause if isinstance(error.cause, Exception) else None
+    message = (parse_status(cause).message if cause else "") or error.message
+    is_invalid = cause is not None and http_status(cause) == HTTPStatus.UNPROCESSABLE_ENTITY
+    return RejectedWrite(
+        kind=kind,
+        message=_REJECTION_PREFIXES.get((kind, type(action)), "") + message,
+        is_permanent=isinstance(action, Create) and is_invalid,
+    )
 
 
 def _patches_spec(actions: Sequence[Action], sandbox: dict[str, Any]) -> bool:

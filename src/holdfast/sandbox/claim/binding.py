@@ -13,8 +13,11 @@ import msgspec
 
 from holdfast.api import (
     BOUND_SANDBOX_ANNOTATION,
+    CREATED_BY_LABEL,
     LAUNCH_TYPE_LABEL,
     SANDBOX_CLAIM_UID_LABEL,
+    TEMPLATE_FIELDS_HASH_LABEL,
+    TEMPLATE_HASH_LABEL,
     TEMPLATE_REF_ANNOTATION,
     WARM_POOL_LABEL,
     ConditionType,
@@ -29,6 +32,7 @@ from holdfast.sandbox.claim.edits import (
     find_edits,
     ignored_edits_condition,
 )
+from holdfast.sandbox.from_template import SAFE_TO_EVICT_ANNOTATION
 from holdfast.sandbox.lifecycle import seconds_until_claim_expiry
 from holdfast.sandbox.manifests import describe_owner, is_controlled_by, owner_reference
 from holdfast.sandbox.status import (
@@ -260,6 +264,9 @@ def _adoption_order(sandbox: Mapping[str, Any]) -> tuple[bool, str, str]:
     return not ready, metadata.get("creationTimestamp", ""), metadata["name"]
 
 
+_POOL_LABELS = frozenset({WARM_POOL_LABEL, TEMPLATE_HASH_LABEL, TEMPLATE_FIELDS_HASH_LABEL, CREATED_BY_LABEL})
+
+
 def _base_pod_metadata(warm: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
     """Pod metadata of a warm sandbox without the SandboxClaim's, updated to its template's current metadata.
 
@@ -272,7 +279,12 @@ def _base_pod_metadata(warm: Mapping[str, Any], template: Mapping[str, Any]) -> 
     base = {
         field: {**(own.get(field) or {}), **(current.get(field) or {})} for field in overrides.METADATA_FIELDS
     }
-    base["labels"].pop(WARM_POOL_LABEL, None)
+    kept_labels = current.get("labels") or {}
+    for key in _POOL_LABELS - kept_labels.keys():
+        base["labels"].pop(key, None)
+    if SAFE_TO_EVICT_ANNOTATION not in (current.get("annotations") or {}):
+        # The pool set it: a waiting sandbox may be evicted, one in use may not.
+        base["annotations"].pop(SAFE_TO_EVICT_ANNOTATION, None)
     return base
 
 
@@ -292,7 +304,7 @@ def _adopt_warm_sandbox(
             "ownerReferences": [owner_reference(sandbox_claim)],
             "labels": {
                 **overrides.inherited_labels(sandbox_claim),
-                WARM_POOL_LABEL: None,
+                **dict.fromkeys(_POOL_LABELS),
                 SANDBOX_CLAIM_UID_LABEL: sandbox_claim["metadata"]["uid"],
                 LAUNCH_TYPE_LABEL: "warm",
             },

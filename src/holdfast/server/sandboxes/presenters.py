@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +13,7 @@ from holdfast.api import (
     TEMPLATE_REF_ANNOTATION,
     Condition,
     ConditionType,
+    HoldfastReason,
     OperatingMode,
     Phase,
     SandboxClaimReason,
@@ -37,12 +37,13 @@ from holdfast.sandbox import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_WAITING_CONTAINER = re.compile(r"container [^:]+: ([A-Z][A-Za-z]+)(?:: |$)")
 _TERMINAL_PHASES = {
     SandboxReason.SANDBOX_EXPIRED: Phase.EXPIRED,
     SandboxReason.POD_SUCCEEDED: Phase.FINISHED,
     SandboxReason.POD_FAILED: Phase.FAILED,
 }
+_WAITING_REASONS = (HoldfastReason.PREVIOUS_OBJECT_TERMINATING,)
+"""Explanations of an error that ends without an action of the user."""
 _PHASE_CONDITIONS = {member.value for member in ConditionType} - {ConditionType.NETWORK_POLICY_ENFORCED.value}
 """Condition types that the phase already reflects; all others become notes."""
 NO_WORKSPACE_NOTE = "the sandbox has no workspace: its files are deleted with the pod"
@@ -146,36 +147,52 @@ def sandbox_phase(sandbox: Mapping[str, Any]) -> tuple[Phase, str, str]:
     # Conditions of an older generation describe the previous spec: after a suspend, Ready may still be True.
     if ready.get("observedGeneration", 0) < metadata.get("generation", 0):
         return Phase.PENDING, "", "the controller has not seen the latest change yet"
+    explained = _explanation(sandbox, ready)
     if (
         sandbox["spec"].get("operatingMode") == OperatingMode.SUSPENDED
         and ready.get("reason") not in _TERMINAL_PHASES
     ):
-        return _suspended_phase(ready, find_condition(sandbox, ConditionType.SUSPENDED))
-    return _running_phase(ready, find_condition(sandbox, ConditionType.POD_SCHEDULED))
+        return _suspended_phase(ready, find_condition(sandbox, ConditionType.SUSPENDED), explained)
+    return _running_phase(ready, find_condition(sandbox, ConditionType.POD_SCHEDULED), explained)
 
 
-def _running_phase(ready: Mapping[str, Any], scheduled: Mapping[str, Any]) -> tuple[Phase, str, str]:
+def _running_phase(
+    ready: Mapping[str, Any], scheduled: Mapping[str, Any], explained: Mapping[str, Any]
+) -> tuple[Phase, str, str]:
     reason, message = str(ready.get("reason") or ""), str(ready.get("message") or "")
+    why, details = str(explained.get("reason") or ""), str(explained.get("message") or "")
     if ready.get("status") == "True":
-        return Phase.READY, reason, message
+        # Ready stays True while the old pod of a resumed sandbox terminates.
+        is_leaving = why == SandboxReason.POD_TERMINATING
+        return (Phase.PENDING, why, details) if is_leaving else (Phase.READY, reason, message)
     if reason in _TERMINAL_PHASES:
-        return _TERMINAL_PHASES[SandboxReason(reason)], reason, message
-    # The reason of the container or the scheduler is more specific than DependenciesNotReady.
-    waiting = _WAITING_CONTAINER.match(message)
-    if (
-        waiting is None
-        and reason == SandboxReason.DEPENDENCIES_NOT_READY
-        and scheduled.get("status") == "False"
-    ):
-        return Phase.PENDING, str(scheduled.get("reason") or reason), message
-    return Phase.PENDING, waiting[1] if waiting else reason, message
+        return _TERMINAL_PHASES[SandboxReason(reason)], reason, details or message
+    if why and (reason == SandboxReason.DEPENDENCIES_NOT_READY or why in _WAITING_REASONS):
+        # A failed pod that is about to be recreated is not final, so Ready does not report PodFailed.
+        return Phase.FAILED if why == SandboxReason.POD_FAILED else Phase.PENDING, why, details
+    if reason == SandboxReason.DEPENDENCIES_NOT_READY and scheduled.get("status") == "False":
+        return Phase.PENDING, str(scheduled.get("reason") or reason), str(scheduled.get("message") or message)
+    return Phase.PENDING, reason, message
 
 
-def _suspended_phase(ready: Mapping[str, Any], suspended: Mapping[str, Any]) -> tuple[Phase, str, str]:
+def _explanation(sandbox: Mapping[str, Any], ready: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What holdfast's controller adds to the Ready condition of the same generation; empty if nothing.
+
+    Another controller of the published API leaves the condition as it was.
+    """
+    explained = find_condition(sandbox, ConditionType.EXPLANATION)
+    is_current = explained.get("observedGeneration") == ready.get("observedGeneration")
+    return explained if is_current and explained.get("status") == "True" else {}
+
+
+def _suspended_phase(
+    ready: Mapping[str, Any], suspended: Mapping[str, Any], explained: Mapping[str, Any]
+) -> tuple[Phase, str, str]:
     if suspended.get("status") == "True":
         return Phase.SUSPENDED, str(ready.get("reason") or ""), str(ready.get("message") or "")
-    reason = suspended.get("reason") or ready.get("reason") or ""
-    return Phase.PENDING, str(reason), str(suspended.get("message") or "the pod is terminating")
+    cause = explained or suspended
+    reason = cause.get("reason") or ready.get("reason") or ""
+    return Phase.PENDING, str(reason), str(cause.get("message") or "the pod is terminating")
 
 
 def is_in_warm_pool(sandbox: Mapping[str, Any]) -> bool:

@@ -20,9 +20,8 @@ from tests.support.warm_pool_objects import (
 
 from holdfast.sandbox.actions import Adopt, Create, Delete, Patch
 from holdfast.sandbox.claim.binding import ObservedSandboxClaim, reconcile_sandbox_claim
-from holdfast.sandbox.from_template import template_hash
 from holdfast.sandbox.manifests import name_hash
-from holdfast.sandbox.warmpool import ObservedWarmPool, reconcile_warm_pool
+from holdfast.sandbox.warmpool import ObservedWarmPool, matches_template, reconcile_warm_pool
 
 
 def test_pool_creates_missing_sandboxes_and_counts_ready_ones():
@@ -76,7 +75,8 @@ def test_template_change_replaces_sandboxes_only_with_recreate_strategy():
     )
     relabelled = template()
     relabelled["spec"]["podTemplate"]["metadata"] = {"labels": {"x": "y"}}
-    assert template_hash(relabelled) == template_hash(template())
+    assert matches_template(boxes[0], relabelled)
+    assert not matches_template(boxes[0], newer)
 
 
 def test_finished_sandbox_in_pool_is_replaced():

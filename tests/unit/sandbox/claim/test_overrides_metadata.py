@@ -89,7 +89,14 @@ def taken(decision):
     return take.patch["spec"]["podTemplate"]["metadata"]
 
 
-OUT_OF_ITS_POOL = {"agents.x-k8s.io/claim-uid": "claim-1", "agents.x-k8s.io/warm-pool-sandbox": None}
+OUT_OF_ITS_POOL = {
+    "agents.x-k8s.io/claim-uid": "claim-1",
+    "agents.x-k8s.io/warm-pool-sandbox": None,
+    "agents.x-k8s.io/sandbox-template-hash": None,
+    "agents.x-k8s.io/sandbox-pod-template-hash": None,
+    "agents.x-k8s.io/created-by": None,
+}
+NOT_EVICTABLE = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": None}}
 
 
 def test_warm_sandbox_gets_current_template_metadata():
@@ -97,9 +104,10 @@ def test_warm_sandbox_gets_current_template_metadata():
     older, newer = labelled(app="one", old="x"), labelled(app="two")
     waited = warm_sandbox("w", template_object=older)
     waited["spec"]["podTemplate"]["metadata"]["labels"]["theirs"] = "x"
-    assert taken(look(asking({"a": "b"}), waited, having=newer)) == {
-        "labels": {"app": "two", "a": "b"} | OUT_OF_ITS_POOL
-    }
+    assert (
+        taken(look(asking({"a": "b"}), waited, having=newer))
+        == {"labels": {"app": "two", "a": "b"} | OUT_OF_ITS_POOL} | NOT_EVICTABLE
+    )
 
 
 def another(**labels):
@@ -112,9 +120,10 @@ def another(**labels):
 def test_sandbox_of_previous_template_keeps_its_labels():
     """They are what that template's network policy finds the pod by."""
     waited = warm_sandbox("w", template_object=labelled(app="one"))
-    assert taken(look(asking({"a": "b"}), waited, having=another(app="two"))) == {
-        "labels": {"a": "b"} | OUT_OF_ITS_POOL
-    }
+    assert (
+        taken(look(asking({"a": "b"}), waited, having=another(app="two")))
+        == {"labels": {"a": "b"} | OUT_OF_ITS_POOL} | NOT_EVICTABLE
+    )
 
 
 def test_claim_needing_changed_pod_gets_new_sandbox():

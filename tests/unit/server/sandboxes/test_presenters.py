@@ -7,6 +7,7 @@ from tests.support.sandbox_objects import (
     NOW,
     failed_pod,
     reconcile,
+    recreating_sandbox,
     running_pod,
     sandbox,
     timestamp,
@@ -72,7 +73,8 @@ def test_unscheduled_pod_gives_scheduler_reason():
 
 def test_finished_phases():
     box = sandbox()
-    assert phase(seen(box, failed_pod(box))) == Phase.FAILED
+    for failing in (box, recreating_sandbox()):
+        assert phase(seen(failing, failed_pod(failing))) == Phase.FAILED
     assert phase(seen(box, running_pod(box, phase="Succeeded"))) == Phase.FINISHED
     assert phase(seen(sandbox(shutdownTime=timestamp(NOW)))) == Phase.EXPIRED
     assert phase(seen(suspended(shutdownTime=timestamp(NOW)))) == Phase.EXPIRED
@@ -88,7 +90,7 @@ def test_claim_ends_with_its_sandbox():
 
 
 def test_failed_pod_reports_whether_it_is_final():
-    box = sandbox()
+    box = recreating_sandbox()
     assert presenters.present_sandbox(seen(box, failed_pod(box))).failed_pods == "Recreate"
     box["metadata"]["annotations"] = {"holdfast.dev/failed-pods": "Keep"}
     assert presenters.present_sandbox(seen(box, failed_pod(box))).failed_pods == "Keep"
@@ -110,6 +112,30 @@ def test_conditions_of_older_generation_are_ignored(before):
     assert phase(box) == Phase.PENDING
 
 
+def test_resumed_sandbox_is_pending_while_old_pod_terminates():
+    box = sandbox()
+    shown = presenters.present_sandbox(seen(box, leaving(running_pod(box))))
+    assert (shown.phase, shown.reason) == (Phase.PENDING, "PodTerminating")
+
+
+def test_previous_pod_is_awaited():
+    box = sandbox()
+    pod = leaving(running_pod(box))
+    pod["metadata"]["ownerReferences"][0]["uid"] = "s-0"
+    shown = presenters.present_sandbox(seen(box, pod))
+    assert (shown.phase, shown.reason) == (Phase.PENDING, "PreviousObjectTerminating")
+
+
+def test_explanation_of_older_generation_is_ignored():
+    box = sandbox()
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "not found"}}
+    box = seen(box, running_pod(box, phase="Pending", containerStatuses=[{"name": "m", "state": waiting}]))
+    for row in box["status"]["conditions"]:
+        row["observedGeneration"] += row["type"] != "holdfast.dev/Explanation"
+    shown = presenters.present_sandbox(box)
+    assert (shown.reason, shown.message) == ("DependenciesNotReady", "Pod exists with phase: Pending")
+
+
 def test_name_conflict_is_reported():
     box = sandbox()
     pod = running_pod(box)
@@ -117,7 +143,7 @@ def test_name_conflict_is_reported():
     pod["metadata"]["labels"] = {}
     shown = presenters.present_sandbox(seen(box, pod))
     assert (shown.phase, shown.reason) == (Phase.PENDING, "ReconcilerError")
-    assert "it has no owner" in shown.message
+    assert "cannot adopt unowned pod" in shown.message
 
 
 def test_terminating_sandbox():

@@ -1,4 +1,4 @@
-"""Condition messages of sandboxes that cannot start."""
+"""Explanations of sandboxes that cannot start."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from decimal import Decimal
 import pytest
 from tests.support.sandbox_objects import (
     condition_of,
+    explanation_of,
+    message_of,
     reconcile,
     running_pod,
     sandbox,
@@ -14,20 +16,17 @@ from tests.support.sandbox_objects import (
 )
 
 from holdfast.sandbox import manifests
-from holdfast.sandbox.reconcile import largest_disk
+from holdfast.sandbox.dependents import largest_disk
 
 GIB = 2**30
 ENDED = {"exitCode": 3, "reason": "Error", "message": "one\nno such table\n\n"}
 
 
-def message(pod, box):
-    (ready,) = [one for one in reconcile(box, pod).status["conditions"] if one["type"] == "Ready"]
-    return ready["message"]
-
-
 def starting(**statuses):
+    """The explanation for a pod with these container statuses."""
     box = sandbox()
-    return message(running_pod(box, conditions=[], **statuses), box)
+    explained = explanation_of(reconcile(box, running_pod(box, conditions=[], **statuses)))
+    return explained and explained[1]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,7 @@ def test_crashing_program_is_reported_with_exit_code_and_log_tail(container, wor
 def test_init_container_may_succeed_but_not_fail():
     done = {"name": "seed", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
     creating = {"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}}
-    assert starting(initContainerStatuses=[done], containerStatuses=[creating]) == "the pod is Running"
+    assert starting(initContainerStatuses=[done], containerStatuses=[creating]) is None
     failed = {"name": "seed", "state": {"terminated": {"exitCode": 1, "message": "no room"}}}
     assert starting(initContainerStatuses=[failed], containerStatuses=[creating]) == (
         "container seed: Error: exited with code 1: no room"
@@ -84,8 +83,7 @@ def test_oversized_pvc_is_created_first_and_then_checked_by_class():
     told = reconcile(box, pvcs=claims, largest_disk=Decimal(100 * GIB))
     assert told.actions == ()
     assert condition_of(told, "Ready") == ("False", "ReconcilerError")
-    (ready,) = [one for one in told.status["conditions"] if one["type"] == "Ready"]
-    assert ready["message"] == "PVC workspace-a requests 1Ti, but the largest disk has 100 GiB"
+    assert message_of(told) == "Error seen: PVC workspace-a requests 1Ti, but the largest disk has 100 GiB"
 
 
 @pytest.mark.parametrize(
