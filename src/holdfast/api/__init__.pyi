@@ -34,6 +34,7 @@ from holdfast.api.constants import (
     ShutdownPolicy as ShutdownPolicy,
 )
 from holdfast.api.crd_schema import build_crds as build_crds
+from holdfast.api.event_models import EventView as EventView
 from holdfast.api.rest_models import (
     CONNECTION_LOST as CONNECTION_LOST,
     Channel as Channel,

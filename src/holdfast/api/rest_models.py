@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, TypeAlias, TypedDict
 import msgspec
 from msgspec import Meta
 
+from holdfast.api.event_models import EventView  # noqa: TC001 (msgspec evaluates the annotations)
+
 # In Python, `$` alone also matches before a trailing newline.
 _END_OF_TEXT = r"$(?!\n)"
 _LABEL_PART = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -214,6 +216,7 @@ class SandboxView(msgspec.Struct, frozen=True, kw_only=True):
         template: SandboxTemplate that the sandbox was created from.
         failed_pods: whether a failed pod is recreated; with `Keep`, the phase `Failed` is final.
         notes: remarks for the user, one sentence each.
+        events: recent Kubernetes events of its objects, the newest last; only in the response to `get`.
     """
 
     name: str
@@ -241,6 +244,7 @@ class SandboxView(msgspec.Struct, frozen=True, kw_only=True):
     template: str | None = None
     failed_pods: FailedPodPolicy = "Recreate"
     notes: list[str] = []
+    events: list[EventView] = []
 
 
 class SandboxList(msgspec.Struct, frozen=True, kw_only=True):

@@ -96,6 +96,15 @@ class NamespaceClient:
         token = (response.get("metadata") or {}).get("continue") or None
         return ObjectPage(list(response.get("items") or ()), token)
 
+    async def list_events(self, object_name: str, limit: int) -> list[dict[str, Any]]:
+        """List at most `limit` events of the objects with this name, of any kind."""
+        query = {"limit": str(limit), "fieldSelector": f"involvedObject.name={object_name}"}
+        path = f"/api/v1/namespaces/{self.namespace}/events"
+        request = ApiRequest(Verb.READ, path, "events", query=query)
+        reference = ObjectReference("v1", "Event", None, self.namespace)
+        response = await self._session.request("list", reference, request)
+        return list(response.get("items") or ())
+
     async def get(self, kind: str, name: str) -> dict[str, Any] | None:
         """Return an object, or None if it does not exist."""
         api_version, _ = _RESOURCES.get(kind, (None, ""))

@@ -1,3 +1,4 @@
+from holdfast.cli.output.echo import escape_control_characters as escape_control_characters
 from holdfast.cli.output.errors import print_error as print_error, run_command as run_command
 from holdfast.cli.output.plain import (
     JSON_SCHEMA_VERSION as JSON_SCHEMA_VERSION,

@@ -31,6 +31,14 @@ def supports_escapes(stream: TextIO | None) -> bool:
     )
 
 
+def escape_control_characters(text: str) -> str:
+    """Escape what a terminal would interpret, in text that programs in a sandbox can influence."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
 def echo(text: str, *, err: bool = False) -> None:
     """Print a line on stdout or stderr; remove its colours if the stream does not support them."""
     click.echo(text, err=err, color=supports_escapes(sys.stderr if err else sys.stdout))

@@ -11,7 +11,12 @@ import click
 
 from holdfast.api import parse_timestamp
 from holdfast.cli.click_extensions import flag_option, gateway_words, is_json_requested
-from holdfast.cli.output import format_table, print_result, progress_renderer
+from holdfast.cli.output import (
+    escape_control_characters,
+    format_table,
+    print_result,
+    progress_renderer,
+)
 from holdfast.cli.sandbox.common import (
     container_option,
     open_gateway,
@@ -23,7 +28,7 @@ from holdfast.cli.sandbox.common import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.api import SandboxView, WorkspaceView
+    from holdfast.api import EventView, SandboxView, WorkspaceView
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -52,10 +57,11 @@ def list_sandboxes(label: str | None, gateway: str | None) -> None:
 @sandbox_argument
 @sandbox_options
 def get(name: str, gateway: str | None) -> None:
-    """Show the current state of sandbox NAME."""
+    """Show the current state of sandbox NAME and the recent events of its objects."""
     with open_sandbox(name, gateway) as (sandbox, _):
         view = sandbox.get()
-    print_result(view, list(_detail_lines(view)))
+    # Messages can contain output of programs in the sandbox.
+    print_result(view, [escape_control_characters(line) for line in _detail_lines(view)])
 
 
 @click.command()
@@ -128,6 +134,13 @@ def _detail_lines(view: SandboxView) -> Iterator[str]:
         why = ": ".join(part for part in (condition.reason, condition.message) if part)
         yield f"condition  {condition.type}={condition.status}" + (f" ({why})" if why else "")
     yield from (f"note       {note}" for note in view.notes)
+    yield from (f"event      {_describe_event(event)}" for event in view.events)
+
+
+def _describe_event(event: EventView) -> str:
+    times = f" {event.count} times, last" if event.count > 1 else ""
+    seen = f"{times} {_format_age(event.last_seen)} ago"
+    return f"{event.type} {event.reason} {event.object}{seen}: {event.message}"
 
 
 def _describe_workspace(workspace: WorkspaceView | None) -> str:

@@ -106,7 +106,7 @@ class SandboxRoutes(Controller):
 
     @get("/{name:str}", summary="Get a sandbox", operation_id="getSandbox", responses=problem_responses(404))
     async def get(self, service: SandboxService, name: SandboxName) -> SandboxView:
-        return await service.get(name)
+        return await service.get_with_events(name)
 
     @post(
         "/{name:str}/suspend",

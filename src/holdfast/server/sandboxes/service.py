@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ from holdfast.api import (
 from holdfast.errors import ObjectConflictError
 from holdfast.sandbox import bound_sandbox_name, from_request
 from holdfast.server.errors import ApiError, conflict, sandbox_not_found, unprocessable
-from holdfast.server.sandboxes import activity, dependents, presenters
+from holdfast.server.sandboxes import activity, dependents, object_events, presenters
 from holdfast.server.sandboxes.activity import ActivityTracker
 from holdfast.server.sandboxes.request_comparison import (
     describe_differences,
@@ -92,6 +93,15 @@ class SandboxService:
     async def get(self, name: str) -> SandboxView:
         """Return one sandbox."""
         return await self.present(await self.lookup(name))
+
+    async def get_with_events(self, name: str) -> SandboxView:
+        """Return one sandbox with the recent events of its objects."""
+        lookup = await self.lookup(name)
+        found = [obj for obj in lookup if obj is not None]
+        view, events = await asyncio.gather(
+            self.present(lookup), object_events.list_recent_events(self.cluster, found)
+        )
+        return msgspec.structs.replace(view, events=events)
 
     async def present(self, lookup: SandboxLookup) -> SandboxView:
         """Convert the objects of a name to the client's view."""

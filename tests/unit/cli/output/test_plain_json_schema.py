@@ -8,7 +8,7 @@ import click
 import pytest
 
 from holdfast import events
-from holdfast.api import Condition, DeletionResult, SandboxView, WorkspaceView
+from holdfast.api import Condition, DeletionResult, EventView, SandboxView, WorkspaceView
 from holdfast.cli import cli
 from holdfast.cli.click_extensions import LazyGroup
 from holdfast.cli.output import JSON_SCHEMA_VERSION, print_error
@@ -31,7 +31,7 @@ EVENTS = [
 RESULTS = [
     GatewayResult, GatewayPlan, SettingChange, PlannedStep, GatewayStatus, GatewayMetadata, Diagnosis,
     DoctorReport, Finding, Repair, RunRecord, StepLog, BuiltImage, ImageState, SandboxView, WorkspaceView,
-    Condition, DeletionResult, CopyResult,
+    Condition, EventView, DeletionResult, CopyResult,
 ]  # fmt: skip
 
 

@@ -28,6 +28,7 @@ def test_role_has_no_secrets_wildcards_or_pod_creation():
     resources = {resource for resource, _ in granted}
     assert not resources & {"secrets", "configmaps", "nodes", "serviceaccounts", "pods/attach", "roles"}
     assert {verb for resource, verb in granted if resource == "pods"} == {"get"}
+    assert {verb for resource, verb in granted if resource == "events"} == {"list"}
     assert {verb for resource, verb in granted if resource == "persistentvolumeclaims"} == {"get", "patch"}
 
 
