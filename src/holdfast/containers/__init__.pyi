@@ -52,7 +52,7 @@ from holdfast.containers.images import (
 )
 from holdfast.containers.labels import GATEWAY as GATEWAY, HELPER as HELPER, INPUTS as INPUTS
 from holdfast.containers.networks import (
-    Listener as Listener,
+    ListeningSocket as ListeningSocket,
     NetworkView as NetworkView,
     create_network as create_network,
     find_network as find_network,

@@ -134,7 +134,7 @@ def listening_process(port: int) -> str | None:
     return None
 
 
-class Listener(NamedTuple):
+class ListeningSocket(NamedTuple):
     """A listening TCP socket."""
 
     address: str
@@ -145,23 +145,23 @@ class Listener(NamedTuple):
         return port == self.port and (address in _ALL_ADDRESSES or self.address in (*_ALL_ADDRESSES, address))
 
 
-def parse_listeners(table: str) -> dict[str, Listener]:
+def parse_listeners(table: str) -> dict[str, ListeningSocket]:
     """Return the listening sockets in the content of /proc/net/tcp and tcp6, by inode."""
     # Columns from 0: 1 is the local address in hexadecimal, 3 the state, 9 the inode.
     rows = (line.split() for line in table.splitlines())
     return {row[9]: _parse_listener(row[1]) for row in rows if row[3:4] == [_TCP_LISTEN]}
 
 
-def _parse_listener(text: str) -> Listener:
+def _parse_listener(text: str) -> ListeningSocket:
     address, _, port = text.rpartition(":")
     # Each group of 4 bytes is a little-endian number.
     words = [bytes.fromhex(address[start : start + 8])[::-1] for start in range(0, len(address), 8)]
     family = socket.AF_INET if len(words) == 1 else socket.AF_INET6
-    return Listener(socket.inet_ntop(family, b"".join(words)).removeprefix("::ffff:"), int(port, 16))
+    return ListeningSocket(socket.inet_ntop(family, b"".join(words)).removeprefix("::ffff:"), int(port, 16))
 
 
 def _listening_inodes(port: int) -> set[str]:
-    listeners: dict[str, Listener] = {}
+    listeners: dict[str, ListeningSocket] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):
             listeners |= parse_listeners(Path(table).read_text())

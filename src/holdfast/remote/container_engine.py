@@ -34,7 +34,7 @@ from holdfast.remote.ssh_target import SSH_SCHEME, SshTarget, parse_target
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.containers import ImageView, Listener
+    from holdfast.containers import ImageView, ListeningSocket
 
 # How long the connection outlives a command, so that the next command can reuse it.
 _CONTROL_PERSIST_SECONDS = "60"
@@ -88,7 +88,7 @@ class SshHost:
             raise HostAccessError(f"{self.target}: the engine's socket cannot be forwarded: {log}")
         return f"unix://{self.local_socket}"
 
-    def listeners(self) -> list[Listener]:
+    def listeners(self) -> list[ListeningSocket]:
         """Return the listening TCP sockets of the host."""
         self.facts()
         table = self.control_master.run_script("cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; exit 0")

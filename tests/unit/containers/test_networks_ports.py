@@ -65,7 +65,7 @@ def test_listening_ports_are_read_from_proc():
     ],
 )
 def test_listener_occupies_its_address_only(listening, address, is_occupied):
-    listener = networks.Listener(listening, 80)
+    listener = networks.ListeningSocket(listening, 80)
     assert listener.occupies(80, address) is is_occupied
     assert not listener.occupies(81, address)
 
