@@ -10,69 +10,14 @@ HoldfastError                   message, code, hint, cause and exit code
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-
-class HoldfastError(Exception):
-    """Base class of all errors; each layer translates the errors of its third-party libraries.
-
-    Args:
-        message: what failed, as `<object>: <problem>`.
-        hint: the exact next command; `default_hint` if omitted.
-        cause: the error that this one translates.
-    """
-
-    code: ClassVar[str] = "error"
-    exit_code: ClassVar[int] = 1
-    default_hint: ClassVar[str] = ""
-
-    def __init__(self, message: str, *, hint: str | None = None, cause: BaseException | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = self.default_hint if hint is None else hint
-        if cause is not None:
-            self.__cause__ = cause
-
-    @property
-    def cause(self) -> BaseException | None:
-        return self.__cause__
-
-
-class TemporaryError(HoldfastError):
-    """A failure outside holdfast that may go away."""
-
-    code = "temporary"
-    default_hint = "Run the same command again to continue."
-
-
-class PermanentError(HoldfastError):
-    """A retry fails again until the user changes something; the hint says what."""
-
-    code = "permanent"
-    exit_code = 3
-
-
-class UsageError(PermanentError):
-    """Invalid command line, or invalid arguments of a call."""
-
-    code = "usage"
-    exit_code = 2
-
-
-class LockedError(HoldfastError):
-    """Another run holds the lock of the same gateway."""
-
-    code = "locked"
-    exit_code = 4
-    default_hint = "Wait until the other run ends, then run the same command again."
-
-
-class OperationCancelledError(HoldfastError):
-    """The user interrupted the command. Finished steps stay finished."""
-
-    code = "interrupted"
-    exit_code = 130
-    default_hint = "Run the same command again to continue. Nothing was undone."
+from holdfast.error_base import (
+    HoldfastError as HoldfastError,
+    LockedError as LockedError,
+    OperationCancelledError as OperationCancelledError,
+    PermanentError as PermanentError,
+    TemporaryError as TemporaryError,
+    UsageError as UsageError,
+)
 
 
 class ContainerEngineError(TemporaryError):
@@ -254,6 +199,35 @@ class ApiRequestRejectedError(PermanentError):
     """The API server rejected the request: invalid, forbidden or not found."""
 
     code = "cluster-refused"
+
+
+class CommandFailedError(PermanentError):
+    """A command in a sandbox, run with `check=True`, failed with this exit code and output."""
+
+    code = "command-failed"
+    default_hint = "Correct the command, or run it without `check=True`."
+
+    def __init__(self, message: str, *, exit_code: int = 3, stdout: bytes = b"", stderr: bytes = b"") -> None:
+        super().__init__(message)
+        self.exit_code, self.stdout, self.stderr = exit_code, stdout, stderr
+
+
+class PathNotFoundError(ApiRequestRejectedError, FileNotFoundError):
+    """A path does not exist in the sandbox."""
+
+    code = "path-missing"
+
+
+class PathPermissionError(ApiRequestRejectedError, PermissionError):
+    """The user of the sandbox may not access a path."""
+
+    code = "path-denied"
+
+
+class ProcessNotFoundError(PermanentError):
+    """The sandbox has no background process with that id."""
+
+    code = "process-missing"
 
 
 class OutcomeUnknownError(TemporaryError):

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.client.base import AsyncClient, query_bool
-from holdfast.client.exec import TERMINATE_SCRIPT, AsyncExecSession, ExecResult
-from holdfast.errors import ApiRequestRejectedError, HoldfastError, UsageError
+from holdfast.client.exec import AsyncExecSession, ExecResult
+from holdfast.client.launch import TERMINATE_SCRIPT, Launch
+from holdfast.errors import CommandFailedError, HoldfastError
 from holdfast.sandbox import validate_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
+    from contextlib import AbstractAsyncContextManager
+    from os import PathLike
 
     from holdfast.client.base import ImagePusher
     from holdfast.client.transport import Transport
+    from holdfast.client.websocket import WebSocket
 
 _TERMINATE_TIMEOUT = 10.0
 
@@ -37,6 +41,8 @@ class AsyncCommands(AsyncClient):
         self,
         *command: str,
         stdin: bytes | str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PathLike[str] | None = None,
         check: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 (part of the public API)
         container: str | None = None,
@@ -46,31 +52,49 @@ class AsyncCommands(AsyncClient):
         Args:
             *command: program and arguments; no shell is involved.
             stdin: input of the command.
+            env: additional environment variables; needs `env` in the image.
+            cwd: working directory, relative to `/sandbox`; needs `env` and `sh` in the image.
             check: raise if the exit code is not 0.
-            timeout: seconds to wait; the command is ended after that, if the image has `sh` and `tr`.
+            timeout: seconds to wait; the command and its child processes are ended after that, if the image
+                has `env` and `sh`.
             container: container to run it in; the first one if omitted.
 
         Returns:
             Exit code and output.
 
         Raises:
+            CommandFailedError: `check` is set and the exit code is not 0; the error has the output.
             ObjectConflictError: the sandbox has no running pod.
-            ApiRequestRejectedError: the command cannot be started, or `check` is set and it failed.
+            ApiRequestRejectedError: the command cannot be started.
+            PathNotFoundError: the working directory does not exist.
             ResponseLostError: the connection was lost, so that the exit code is unknown.
             DeadlineExceededError: the timeout passed.
         """
         data = stdin.encode() if isinstance(stdin, str) else stdin
-        async with self.session(*command, stdin=data is not None, container=container) as session:
+        async with self.session(
+            *command, stdin=data is not None, env=env, cwd=cwd, container=container
+        ) as session:
             result = await session.communicate(data, timeout=timeout)
         if check and result.exit_code:
             last_line = result.stderr.decode(errors="replace").strip().rsplit("\n", 1)[-1]
             message = f"{command[0]} in sandbox {self.name}: exited with code {result.exit_code}"
-            raise ApiRequestRejectedError(f"{message}: {last_line}" if last_line else message)
+            raise CommandFailedError(
+                f"{message}: {last_line}" if last_line else message,
+                exit_code=result.exit_code,
+                stdout=result.stdout,
+                stderr=result.stderr,
+            )
         return result
 
     @asynccontextmanager
     async def session(
-        self, *command: str, tty: bool = False, stdin: bool = True, container: str | None = None
+        self,
+        *command: str,
+        tty: bool = False,
+        stdin: bool = True,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        container: str | None = None,
     ) -> AsyncIterator[AsyncExecSession]:
         """Run a command and exchange data with it while it runs.
 
@@ -78,29 +102,47 @@ class AsyncCommands(AsyncClient):
             *command: program and arguments.
             tty: allocate a terminal.
             stdin: attach standard input.
+            env: additional environment variables, as for `exec`.
+            cwd: working directory, as for `exec`.
             container: container to run it in; the first one if omitted.
 
         Raises:
             UsageError: no command was given.
             ObjectConflictError: the sandbox has no running pod.
         """
-        if not command:
-            raise UsageError("no command given", hint="Name the program to run.")
-        query = [("command", argument) for argument in command]
-        query += [("tty", query_bool(tty)), ("stdin", query_bool(stdin))]
-        query += [("container", container)] if container else []
-        async with self._transport.websocket(f"{self._path}/exec", query=query) as socket:
+        launch = Launch(command, env=env, cwd=cwd)
+        async with AsyncExitStack() as stack:
+
+            async def open_socket(argv: tuple[str, ...]) -> WebSocket:
+                return await stack.enter_async_context(
+                    self._open_exec(argv, tty=tty, stdin=stdin, container=container)
+                )
+
             yield AsyncExecSession(
-                socket,
+                await open_socket(launch.argv),
                 f"{command[0]} in sandbox {self.name}",
-                terminate=partial(self._terminate, command, container),
+                launch=launch,
+                terminate=partial(self._terminate, container),
+                reopen=open_socket,
             )
 
-    async def _terminate(self, command: tuple[str, ...], container: str | None) -> bool:
-        script = ("sh", "-c", TERMINATE_SCRIPT, "terminate", "\n".join(command).rstrip("\n"))
-        try:
-            # Not the timeout of `exec`, which would terminate this script in the same way.
+    async def _run_script(self, script: str, *args: str, container: str | None = None) -> ExecResult:
+        """Run a shell script without a marker: a signal for another command cannot reach it."""
+        argv = ("sh", "-c", script, "holdfast", *args)
+        async with self._open_exec(argv, container=container) as socket:
+            return await AsyncExecSession(socket, f"sh in sandbox {self.name}").communicate()
+
+    def _open_exec(
+        self, argv: tuple[str, ...], *, tty: bool = False, stdin: bool = False, container: str | None = None
+    ) -> AbstractAsyncContextManager[WebSocket]:
+        query = [("command", word) for word in argv]
+        query += [("tty", query_bool(tty)), ("stdin", query_bool(stdin))]
+        query += [("container", container)] if container else []
+        return self._transport.websocket(f"{self._path}/exec", query=query)
+
+    async def _terminate(self, container: str | None, marker: str) -> bool:
+        with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(_TERMINATE_TIMEOUT):
-                return (await self.exec(*script, container=container)).exit_code == 0
-        except (HoldfastError, TimeoutError):
-            return False
+                result = await self._run_script(TERMINATE_SCRIPT, marker, container=container)
+            return result.exit_code == 0
+        return False

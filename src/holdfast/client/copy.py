@@ -20,6 +20,7 @@ from holdfast.api import UploadResult
 from holdfast.client.archive import pack
 from holdfast.client.errors import interrupted_download_error
 from holdfast.client.extraction import UnpackResult, unpack
+from holdfast.client.paths import WORKSPACE_DIR, remote_path
 from holdfast.client.transport import decode_response
 from holdfast.errors import ApiRequestRejectedError, ResponseLostError, UsageError
 
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
     from holdfast.client.exec import ExecResult
     from holdfast.client.transport import Transport
-
-# Relative paths in a sandbox start here.
-WORKSPACE_DIR = PurePosixPath("/sandbox")
 
 
 class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,18 +47,6 @@ class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     target: str
     skipped: list[str] = []
-
-
-def remote_path(text: str) -> PurePosixPath:
-    """Absolute path in a sandbox.
-
-    Raises:
-        UsageError: the path contains `..`.
-    """
-    path = WORKSPACE_DIR / text
-    if ".." in path.parts or "\0" in text:
-        raise UsageError(f"{text!r}: `..` is not allowed in a sandbox path", hint="Use the resolved path.")
-    return path
 
 
 def resolve_local_target(source: PurePosixPath, target: str | Path) -> LocalTarget:

@@ -19,6 +19,8 @@ from holdfast.errors import (
     GatewayUnreachableError,
     HoldfastError,
     ObjectConflictError,
+    PathNotFoundError,
+    PathPermissionError,
     ResponseLostError,
     SandboxNotFoundError,
     UsageError,
@@ -38,7 +40,7 @@ _INVALID_REQUEST = (400, 413, 422)
 _SANDBOX_MISSING_CODE = "sandbox-missing"
 # Failures inside the sandbox: no object is in the way.
 _CONFLICT_ERRORS: dict[str, type[HoldfastError]] = {
-    "path-denied": ApiRequestRejectedError,
+    PathPermissionError.code: PathPermissionError,
     "no-tar": ApiRequestRejectedError,
     "copy-failed": ApiRequestRejectedError,
     "disk-full": DiskFullError,
@@ -77,7 +79,8 @@ def error_from_response(
         return UsageError(message, hint=hint)
     if status == _NOT_FOUND and problem is None:
         hint = "The gateway may be older than this client: update the gateway."
-    return ApiRequestRejectedError(message, hint=hint)
+    is_path_missing = problem is not None and problem.code == PathNotFoundError.code
+    return (PathNotFoundError if is_path_missing else ApiRequestRejectedError)(message, hint=hint)
 
 
 def _unavailable_error(message: str, hint: str | None, headers: Mapping[str, str]) -> GatewayUnavailableError:

@@ -2,8 +2,6 @@
 
 Frames are those of Kubernetes (`holdfast.api.Channel`). Once a command was sent, nothing is retried: if the
 connection is lost, the session fails and the command's outcome is unknown.
-
-Kubernetes cannot send signals to a command. `TERMINATE_SCRIPT` does it from within the sandbox.
 """
 
 from __future__ import annotations
@@ -20,43 +18,19 @@ from holdfast.api import (
     encode_resize_frame,
     parse_exit_code,
 )
+from holdfast.client.launch import START_HINT
 from holdfast.errors import ApiRequestRejectedError, DeadlineExceededError, ResponseLostError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from holdfast.client.launch import Launch
     from holdfast.client.websocket import WebSocket
+    from holdfast.errors import HoldfastError
 
 _CHUNK_SIZE = 1 << 16
+_MAX_REPEATED_BYTES = 4 << 20
 _OUTPUT_CHANNELS = (Channel.STDOUT, Channel.STDERR)
-# Signals the process group of a command, and succeeds if the command has ended. Only the container runtime
-# starts processes without a parent in the container. The process must be the only one with these arguments:
-# a signal must never reach another session. A command that has replaced itself (`exec`) is not found.
-# `kill` of dash requires `--` before a process group, and the one of busybox does not accept it.
-TERMINATE_SCRIPT = r"""
-wanted=$1 same=
-send() {
-  kill -s "$1" -- "-$pid" 2>/dev/null || kill -s "$1" "-$pid" 2>/dev/null || kill -s "$1" "$pid" 2>/dev/null
-}
-for process in /proc/[0-9]*; do
-  { read -r line <"$process/stat"; } 2>/dev/null || continue
-  set -- ${line##*) }
-  pid=${process#/proc/}
-  [ "$2" = 0 ] && [ "$pid" != 1 ] && [ "$pid" != $$ ] || continue
-  [ "$(tr '\0' '\n' <"$process/cmdline")" != "$wanted" ] || same="$same $pid"
-done
-set -- $same
-[ $# = 1 ] || exit 1
-pid=$1
-for signal in TERM KILL; do
-  send "$signal"
-  for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    [ -e "/proc/$pid/stat" ] || exit 0
-    sleep 0.1
-  done
-done
-exit 1
-"""
 _CHECK_SANDBOX_HINT = "The command may still be running. Check the sandbox before you run it again."
 
 
@@ -88,12 +62,20 @@ class AsyncExecSession:
         socket: WebSocket,
         description: str,
         *,
-        terminate: Callable[[], Awaitable[bool]] | None = None,
+        launch: Launch | None = None,
+        terminate: Callable[[str], Awaitable[bool]] | None = None,
+        reopen: Callable[[tuple[str, ...]], Awaitable[WebSocket]] | None = None,
     ) -> None:
         self._socket = socket
         self._description = description
+        self._launch = launch
         self._terminate = terminate
+        self._reopen = reopen
         self._exit_code: int | None = None
+        # Input that has to be sent again if the image lacks `env`; None when the command has started.
+        self._unconfirmed: list[bytes] | None = [] if launch else None
+        # Output that may be the message of a failed start; None when the command has started.
+        self._held: list[ExecOutput] | None = [] if launch else None
 
     @property
     def exit_code(self) -> int:
@@ -109,38 +91,109 @@ class AsyncExecSession:
     async def write(self, data: bytes) -> None:
         """Send input. Waits while the command does not read it."""
         for start in range(0, len(data), _CHUNK_SIZE):
-            await self._socket.send(encode_frame(Channel.STDIN, data[start : start + _CHUNK_SIZE]))
+            await self._send(encode_frame(Channel.STDIN, data[start : start + _CHUNK_SIZE]))
 
     async def close_stdin(self) -> None:
         """Close the command's standard input."""
-        await self._socket.send(encode_frame(Channel.CLOSE, bytes((Channel.STDIN,))))
+        await self._send(encode_frame(Channel.CLOSE, bytes((Channel.STDIN,))))
 
     async def resize(self, columns: int, rows: int) -> None:
         """Set the size of the command's terminal."""
-        await self._socket.send(encode_resize_frame(columns, rows))
+        await self._send(encode_resize_frame(columns, rows))
 
     async def terminate(self) -> bool:
-        """End the command: SIGTERM to its process group, and SIGKILL after 2 seconds.
+        """End the command and its child processes: SIGTERM, and SIGKILL after 2 seconds.
 
         Returns:
-            Whether the command has ended. False if the image has no `sh` and `tr`, or if the command cannot
-            be told apart from others.
+            Whether the command has ended. False if its processes cannot be found: the image has no `env`
+            or `sh`, or the command runs with another environment or as another user.
         """
-        return self._terminate is not None and await self._terminate()
+        if self._terminate is None or self._launch is None:
+            return False
+        return await self._terminate(self._launch.marker)
 
     async def __aiter__(self) -> AsyncIterator[ExecOutput]:
-        async for message in self._socket:
-            if not message:
-                continue
-            channel, data = message[0], message[1:]
+        async for channel, data in self._messages():
             if channel == Channel.STATUS:
-                self._exit_code = _exit_code_from_status(data, self._description)
+                self._exit_code = self._parse_status(data)
+                outputs, self._held = self._held or [], None
+            else:
+                outputs = self._release(ExecOutput(channel, data))
+            for output in outputs:
+                yield output
+            if channel == Channel.STATUS:
                 return
-            if channel in _OUTPUT_CHANNELS and data:
-                yield ExecOutput(Channel(channel), data)
         frame = self._socket.close_frame
         reason = f" (close code {frame[0]})" if frame is not None else ""
         raise ResponseLostError(f"{self._description}: connection lost{reason}", hint=_CHECK_SANDBOX_HINT)
+
+    async def _messages(self) -> AsyncIterator[tuple[Channel, bytes]]:
+        """Iterate over channel and data of the server's messages, until the command has ended."""
+        is_restarted = True
+        while is_restarted:
+            is_restarted = False
+            async for message in self._socket:
+                channel, data = (message[0], message[1:]) if message else (None, b"")
+                if channel == Channel.STATUS:
+                    is_restarted = await self._restart_without_env(data)
+                    if is_restarted:
+                        break
+                if channel == Channel.STATUS or (channel in _OUTPUT_CHANNELS and data):
+                    self._unconfirmed = None
+                    yield Channel(channel), data
+
+    def _release(self, output: ExecOutput) -> list[ExecOutput]:
+        """Return the output that certainly comes from the command, and hold back the rest."""
+        if self._held is None or self._launch is None:
+            return [output]
+        self._held.append(output)
+        is_single = len({each.channel for each in self._held}) == 1
+        if is_single and self._launch.is_start_failure(b"".join(each.data for each in self._held)):
+            return []
+        outputs, self._held = self._held, None
+        return outputs
+
+    def _parse_status(self, status: bytes) -> int:
+        code = parse_exit_code(status)
+        if code is None:
+            raise _start_error(status, self._description)
+        if self._held and self._launch is not None:
+            message = b"".join(output.data for output in self._held)
+            error = self._launch.start_error(message, code, self._description)
+            if error is not None:
+                raise error
+        return code
+
+    async def _restart_without_env(self, status: bytes) -> bool:
+        """If the command was not started because the image has no `env`, start it without."""
+        launch, frames = self._launch, self._unconfirmed
+        if launch is None or self._reopen is None or parse_exit_code(status) is not None:
+            return False
+        error = _start_error(status, self._description)
+        if isinstance(error, ResponseLostError) or not launch.is_unsupported(error.message):
+            return False
+        command = launch.plain_command(self._description)
+        self._launch = self._held = None
+        if frames is None:
+            raise error
+        socket = await self._reopen(command)
+        for frame in frames:  # another task may add frames meanwhile
+            await socket.send(frame)
+        self._socket, self._unconfirmed = socket, None
+        return True
+
+    async def _send(self, frame: bytes) -> None:
+        is_repeatable = self._unconfirmed is not None
+        if self._unconfirmed is not None:
+            self._unconfirmed.append(frame)
+            if sum(map(len, self._unconfirmed)) > _MAX_REPEATED_BYTES:
+                self._unconfirmed, is_repeatable = None, False
+        try:
+            await self._socket.send(frame)
+        except ConnectionError:
+            # The reader reports a lost connection, or has sent the frame again.
+            if not is_repeatable:
+                raise
 
     async def communicate(self, stdin: bytes | None = None, *, timeout: float | None = None) -> ExecResult:  # noqa: ASYNC109
         """Send all input, read all output and wait for the exit code.
@@ -179,10 +232,8 @@ class AsyncExecSession:
         await self.close_stdin()
 
 
-def _exit_code_from_status(status: bytes, description: str) -> int:
-    code = parse_exit_code(status)
-    if code is not None:
-        return code
+def _start_error(status: bytes, description: str) -> HoldfastError:
+    """The error for a status without an exit code."""
     try:
         decoded = msgspec.json.decode(status)
         message = str(decoded.get("message") or decoded.get("reason") or "")
@@ -190,10 +241,9 @@ def _exit_code_from_status(status: bytes, description: str) -> int:
     except (msgspec.DecodeError, AttributeError):
         message, is_lost = "", False
     if is_lost:
-        raise ResponseLostError(f"{description}: {message}", hint=_CHECK_SANDBOX_HINT)
+        return ResponseLostError(f"{description}: {message}", hint=_CHECK_SANDBOX_HINT)
     # Each component that passes the error on adds a prefix to the runtime's reason.
     reason = message.rpartition("unable to start container process: ")[2].removesuffix(": unknown").strip()
-    raise ApiRequestRejectedError(
-        f"{description}: the command could not be started: {reason or 'no reason given'}",
-        hint="Check the command's name and path.",
+    return ApiRequestRejectedError(
+        f"{description}: the command could not be started: {reason or 'no reason given'}", hint=START_HINT
     )

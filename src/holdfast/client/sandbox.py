@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.api import DeletionResult, Phase, SandboxView
 from holdfast.client.base import query_bool
 from holdfast.client.commands import AsyncCommands
+from holdfast.client.paths import remote_path
 from holdfast.client.watch import ImageMissingError, wait_for_phase, wait_until_gone, watch_sandbox
 from holdfast.errors import SandboxMaybeDeletedError, SandboxNotFoundError
 from holdfast.sandbox import build_request
@@ -220,7 +221,7 @@ class AsyncSandbox(AsyncCommands):
         """
         from holdfast.client import copy
 
-        path = copy.remote_path(source)
+        path = remote_path(source)
         local_target = copy.resolve_local_target(path, target)
         return await copy.download(self._transport, self.name, path, local_target, progress=progress)
 

@@ -11,7 +11,8 @@ from tests.support.holdfast_cli import HoldfastCli
 
 from holdfast.client import Sandbox
 from holdfast.client.archive import pack
-from holdfast.client.copy import LocalTarget, base_name, remote_path, resolve_local_target
+from holdfast.client.copy import LocalTarget, base_name, resolve_local_target
+from holdfast.client.paths import remote_path
 from holdfast.errors import ResponseLostError, TemporaryError, UsageError
 
 FILES = "/v1/sandboxes/a/files"
