@@ -50,23 +50,33 @@ def server() -> None:
 )
 @_server_option("workspace-size", "Size of a workspace if a request names none.", default="2Gi")
 @_server_option("storage-class", "Storage class of such a workspace; default: the cluster's default.")
+@_server_option("proxy-secret", "Secret with the proxy settings of sandboxes; default: none.")
+@_server_option("ca-config-map", "ConfigMap with the CA bundle of sandboxes; default: none.")
 @_server_option("endpoint", "URL at which sandboxes reach this API.")
 @_server_option(
     "requests-per-second", "Request rate limit per client.", type=click.FloatRange(min=0.1), default=50.0
 )
 @_server_option("streams", "Limit of concurrent streams per client.", type=click.IntRange(min=1), default=64)
 def _run_server(
-    requests_per_second: float, streams: int, workspace_size: str, storage_class: str | None, **options: Any
+    requests_per_second: float,
+    streams: int,
+    workspace_size: str,
+    storage_class: str | None,
+    proxy_secret: str | None,
+    ca_config_map: str | None,
+    **options: Any,
 ) -> None:
     """Serve the API with mutual TLS until a signal arrives."""
     from holdfast.api import Workspace
+    from holdfast.sandbox import HostSettings
     from holdfast.server import ClientLimits, ServerOptions, serve
 
     limits = ClientLimits(
         requests_per_second=requests_per_second, burst=max(1, round(2 * requests_per_second)), streams=streams
     )
     workspace = Workspace(size=workspace_size, storage_class=storage_class)
-    serve(ServerOptions(limits=limits, workspace=workspace, **options))
+    host_settings = HostSettings(proxy_secret=proxy_secret, ca_config_map=ca_config_map)
+    serve(ServerOptions(limits=limits, workspace=workspace, host_settings=host_settings, **options))
 
 
 @click.group()

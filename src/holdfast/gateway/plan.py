@@ -73,7 +73,11 @@ def up_steps(gateway: GatewayContext, *, is_rollback: bool = False) -> list[Step
         # Verification, then the record on this machine.
         _run_after(
             cluster.WaitHealthy(gateway),
-            *(("wait-rollout", "write-client-files") if workloads else ("wait-api-ready",)),
+            *(
+                ("wait-rollout", "write-client-files", "write-host-settings")
+                if workloads
+                else ("wait-api-ready",)
+            ),
         ),
         _run_after(cluster.RunSmokeTest(gateway), "wait-node-ready"),
         _run_after(connection.WriteMetadata(gateway), "wait-healthy", "run-probe"),
@@ -89,6 +93,8 @@ def _workload_steps(gateway: GatewayContext) -> list[Step]:
         node.WaitRuntime(gateway),
         image_push.PushGatewayImage(gateway),
         cluster.ApplyWorkloads(gateway),
+        # Like the registries: a missing CA file or login fails before any change.
+        cluster.WriteHostSettings(gateway, cluster.read_host_sources(gateway.settings)),
         _run_after(cluster.WaitRollout(gateway), "wait-node-ready"),
     ]
 

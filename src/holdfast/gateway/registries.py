@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import stat
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -22,20 +20,19 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.containers import read_directory, read_file, replace_directory, write_private_file
-from holdfast.errors import InvalidSettingError
+from holdfast.gateway import logins
 from holdfast.gateway.base_steps import GatewayStep
-from holdfast.workflow import ProbeResult, Secret, absent, done, partial
+from holdfast.workflow import ProbeResult, absent, done, partial
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.gateway.context import GatewayContext
     from holdfast.gateway.settings import RegistrySettings
-    from holdfast.workflow import StepContext
+    from holdfast.workflow import Secret, StepContext
 
 
 _CREDENTIALS_KEY = "registries.credentials"
-_MAX_LOGIN_BYTES = 16 * 1024
 
 
 def read_login(registries: RegistrySettings, host: str) -> Secret | None:
@@ -47,43 +44,7 @@ def read_login(registries: RegistrySettings, host: str) -> Secret | None:
     reference = registries.credentials.get(host)
     if reference is None:
         return None
-    kind, _, name = reference.partition(":")
-    if kind == "env":
-        text = os.environ.get(name)
-        if text is None:
-            raise _login_error(host, reference, "the variable is not set")
-    else:
-        text = _read_login_file(host, reference, Path(name))
-    text = text.strip()
-    user, colon, password = text.partition(":")
-    if not user or not colon or not password or not text.isprintable():
-        raise _login_error(host, reference, "it is not one line user:password")
-    return Secret(f"{_CREDENTIALS_KEY}/{host}", text)
-
-
-def _read_login_file(host: str, reference: str, path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            # Of the open file: the path may name another file by now.
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if mode & 0o077:
-                raise _login_error(host, reference, f"other users can read the file (mode {mode:04o})")
-            content = file.read(_MAX_LOGIN_BYTES + 1)
-        if len(content) > _MAX_LOGIN_BYTES:
-            raise _login_error(host, reference, f"it is larger than {_MAX_LOGIN_BYTES} bytes")
-        return content.decode()
-    except OSError as error:
-        raise _login_error(host, reference, error.strerror or type(error).__name__) from None
-    except UnicodeDecodeError:
-        # `from None`: a UnicodeDecodeError contains the bytes of the login and must not reach a traceback.
-        raise _login_error(host, reference, "it is not a text file") from None
-
-
-def _login_error(host: str, reference: str, reason: str) -> InvalidSettingError:
-    return InvalidSettingError(
-        f"{_CREDENTIALS_KEY}: cannot read the login of {host} from {reference}: {reason}",
-        hint=f"Set {_CREDENTIALS_KEY} to file:PATH (mode 0600) or env:NAME with one line user:password.",
-    )
+    return logins.read_login(reference, key=_CREDENTIALS_KEY, owner=host)
 
 
 # Docker Hub has several names: in image references (with a legacy one), on the network, and in login files.
@@ -198,46 +159,22 @@ def _toml_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-# Reads have a limit, because a setting may name a device such as /dev/zero.
-_MAX_CA_FILE_BYTES = 1 << 20
-_PEM_BEGIN = b"-----BEGIN CERTIFICATE-----"
-
-
 def read_registry_sources(registries: RegistrySettings) -> RegistrySources:
     """Read the CA files and logins of the setting.
 
     Raises:
         InvalidSettingError: One of them cannot be read.
     """
-    logins = {host: read_login(registries, host) for host in registries.credentials}
+    found = {host: read_login(registries, host) for host in registries.credentials}
     return RegistrySources(
         registries=registries,
-        logins={host: login for host, login in logins.items() if login is not None},
+        logins={host: login for host, login in found.items() if login is not None},
         ca_certificates={host: _read_ca_file(host, Path(path)) for host, path in registries.ca_files.items()},
     )
 
 
 def _read_ca_file(host: str, path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_CA_FILE_BYTES + 1)
-    except OSError as error:
-        raise _ca_file_error(host, path, error.strerror or type(error).__name__) from None
-    if len(content) > _MAX_CA_FILE_BYTES:
-        raise _ca_file_error(host, path, f"it is larger than {_MAX_CA_FILE_BYTES} bytes")
-    # A combined PEM file is a common mistake; its key must not be copied into the node.
-    if b"PRIVATE KEY-----" in content:
-        raise _ca_file_error(host, path, "it contains a private key; the node needs only the certificate")
-    if _PEM_BEGIN not in content:
-        raise _ca_file_error(host, path, "it contains no PEM certificate")
-    return content
-
-
-def _ca_file_error(host: str, path: Path, reason: str) -> InvalidSettingError:
-    return InvalidSettingError(
-        f"registries.ca_files: cannot read the CA certificate of {host} from {path}: {reason}",
-        hint="Set registries.ca_files to the path of a PEM file with the registry's CA certificate.",
-    )
+    return logins.read_ca_file(path, key="registries.ca_files", owner=host)
 
 
 class WriteRegistries(GatewayStep):

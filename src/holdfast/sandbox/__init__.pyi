@@ -19,6 +19,13 @@ from holdfast.sandbox.dependents import (
     is_bound as is_bound,
     largest_disk as largest_disk,
 )
+from holdfast.sandbox.host_settings import (
+    CA_BUNDLE_KEY as CA_BUNDLE_KEY,
+    CA_CONFIG_MAP as CA_CONFIG_MAP,
+    PROXY_SECRET as PROXY_SECRET,
+    PROXY_VARIABLES as PROXY_VARIABLES,
+    HostSettings as HostSettings,
+)
 from holdfast.sandbox.lifecycle import (
     idle_timeout as idle_timeout,
     recreates_failed_pods as recreates_failed_pods,

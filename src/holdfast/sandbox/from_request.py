@@ -27,6 +27,7 @@ from holdfast.api import (
 from holdfast.errors import UsageError
 from holdfast.kube import parse_quantity
 from holdfast.sandbox import workspace as workspaces
+from holdfast.sandbox.host_settings import HostSettings
 from holdfast.sandbox.manifests import tracking_labels
 from holdfast.sandbox.validation import reject_reserved_labels, require_memory
 
@@ -39,8 +40,11 @@ if TYPE_CHECKING:
 # Label of pods whose request has network rules. A policy that outlives its sandbox does not select the pod of
 # a later sandbox without rules.
 OWN_POLICY_LABELS = {"holdfast.dev/network-policy": "own"}
-SANDBOX_IMAGE = "holdfast/sandbox"
-DEFAULT_IMAGE = f"{SANDBOX_IMAGE}:{__version__}"
+SANDBOX_IMAGES = ("holdfast/sandbox", "holdfast/sandbox-full")
+# The sandbox images of this version of holdfast.
+CURRENT_IMAGES = tuple(f"{name}:{__version__}" for name in SANDBOX_IMAGES)
+DEFAULT_IMAGE = CURRENT_IMAGES[0]
+_NONE = HostSettings()
 CONTAINER_NAME = "sandbox"
 RUNTIME_PORT = 8888
 # Secret with a client certificate for the gateway's API, mounted into sandboxes if it exists. holdfast does
@@ -59,13 +63,16 @@ _SEED_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
 _ROOT_CAPABILITIES = (*_SEED_CAPABILITIES, "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
 
 
-def sandbox_manifest(request: SandboxRequest, *, namespace: str, endpoint: str | None) -> dict[str, Any]:
+def sandbox_manifest(
+    request: SandboxRequest, *, namespace: str, endpoint: str | None, host_settings: HostSettings = _NONE
+) -> dict[str, Any]:
     """Build the Sandbox for a request.
 
     Args:
         request: the request, with its shutdown time resolved.
         namespace: namespace of the sandbox.
         endpoint: URL of the gateway's API as seen from sandboxes; None if sandboxes cannot use it.
+        host_settings: proxy and CA certificates of the gateway's host.
 
     Raises:
         UsageError: the request sets a reserved label or environment variable, or too little memory.
@@ -75,8 +82,9 @@ def sandbox_manifest(request: SandboxRequest, *, namespace: str, endpoint: str |
         annotations[IDLE_SUSPEND_AFTER_ANNOTATION] = str(request.idle_suspend_after)
     labels = _sandbox_labels(request, namespace)
     pod_labels = labels | (OWN_POLICY_LABELS if _policy_rules(request) else {})
+    pod_spec = _pod_spec(request, namespace, endpoint, host_settings)
     spec: dict[str, Any] = {
-        "podTemplate": {"metadata": {"labels": pod_labels}, "spec": _pod_spec(request, namespace, endpoint)},
+        "podTemplate": {"metadata": {"labels": pod_labels}, "spec": pod_spec},
         **_lifecycle_fields(request),
     }
     workspace = _requested_workspace(request)
@@ -193,23 +201,28 @@ def sandbox_id(name: str, *, namespace: str) -> str:
 
 
 def is_sandbox_image(image: str) -> bool:
-    """Whether an image is holdfast's sandbox image, from any registry."""
+    """Whether an image is one of holdfast's sandbox images, from any registry."""
     # Every registry counts: the name of holdfast's image only removes permissions, so another image gains
     # nothing by it.
     name = image.partition("@")[0]
     head, _, tail = name.rpartition("/")
     name = f"{head}/{tail.partition(':')[0]}"
-    return name == SANDBOX_IMAGE or name.endswith(f"/{SANDBOX_IMAGE}")
+    return any(name == own or name.endswith(f"/{own}") for own in SANDBOX_IMAGES)
 
 
-def _pod_spec(request: SandboxRequest, namespace: str, endpoint: str | None) -> dict[str, Any]:
+def _pod_spec(
+    request: SandboxRequest, namespace: str, endpoint: str | None, host_settings: HostSettings
+) -> dict[str, Any]:
     image, workspace = request.image or DEFAULT_IMAGE, _requested_workspace(request)
     is_own, resources = is_sandbox_image(image), _resources(request)
     container: dict[str, Any] = {
         "name": CONTAINER_NAME,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "env": _env_vars(request, namespace, endpoint),
+        "env": [
+            *_env_vars(request, namespace, endpoint),
+            *host_settings.variables(overridden=request.env),
+        ],
         "resources": resources,
         "securityContext": _security_context(() if is_own else _ROOT_CAPABILITIES),
         # The kubelet then copies the end of a failed container's log into its status, and the Ready condition
@@ -231,14 +244,16 @@ def _pod_spec(request: SandboxRequest, namespace: str, endpoint: str | None) -> 
         "securityContext": _pod_security_context(is_own=is_own),
         "containers": [container],
     }
-    mounts = []
+    mounts, volumes = host_settings.mounts(), host_settings.volumes()
     if workspace is not None:
         mounts.append(workspaces.volume_mount())
         if workspace.seed:
             pod["initContainers"] = [_seed_init_container(image, resources, is_own=is_own)]
     if endpoint is not None:
         mounts.append({"name": "tls", "mountPath": TLS_PATH, "readOnly": True})
-        pod["volumes"] = [{"name": "tls", "secret": {"secretName": TLS_SECRET, "optional": True}}]
+        volumes.append({"name": "tls", "secret": {"secretName": TLS_SECRET, "optional": True}})
+    if volumes:
+        pod["volumes"] = volumes
     if mounts:
         container["volumeMounts"] = mounts
     return pod

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.api import Workspace
 from holdfast.errors import PortInUseError
+from holdfast.sandbox import HostSettings
 from holdfast.server.access_middleware import AccessMiddleware, ClientLimits, RateLimiter
 from holdfast.server.app import create_app, health_app, options_middleware
 from holdfast.server.namespace_client import connect_cluster
@@ -54,6 +55,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """URL under which sandboxes reach this API"""
     workspace: Workspace = Workspace()
     """default workspace of new sandboxes"""
+    host_settings: HostSettings = HostSettings()
+    """proxy and CA certificates for new sandboxes"""
     limits: ClientLimits = ClientLimits()
 
 
@@ -83,7 +86,12 @@ class _UvicornServer(uvicorn.Server):
 async def _run_servers(options: ServerOptions) -> None:
     certificates = CertificateReloader(options.certificate, options.key, options.client_ca)
     cluster = await connect_cluster(options.kubeconfig, options.namespace)
-    service = SandboxService(cluster, endpoint=options.endpoint, workspace=options.workspace)
+    service = SandboxService(
+        cluster,
+        endpoint=options.endpoint,
+        workspace=options.workspace,
+        host_settings=options.host_settings,
+    )
     main = _UvicornServer(_api_config(options, certificates, service))
     health = _UvicornServer(
         _uvicorn_config(health_app(lambda: main.started), options.host, options.health_port)

@@ -226,6 +226,8 @@ def test_foreign_image_keeps_user_and_file_owners():
         ("holdfast/sandbox:1", True),
         ("registry.example:5000/holdfast/sandbox@sha256:00", True),
         ("holdfast/sandbox-tools:1", False),
+        ("holdfast/sandbox-full:1", True),
+        ("registry.example/holdfast/sandbox-full", True),
         ("notholdfast/sandbox", False),
         ("sandbox", False),
         ("registry.example:5000/sandbox:1", False),

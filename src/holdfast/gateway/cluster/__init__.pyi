@@ -1,5 +1,9 @@
 from holdfast.gateway.cluster import kubeconfig as kubeconfig
 from holdfast.gateway.cluster.health import RunSmokeTest as RunSmokeTest, WaitHealthy as WaitHealthy
+from holdfast.gateway.cluster.host_settings import (
+    WriteHostSettings as WriteHostSettings,
+    read_host_sources as read_host_sources,
+)
 from holdfast.gateway.cluster.kubeconfig import (
     KubeCredentials as KubeCredentials,
     get_gateway_info as get_gateway_info,

@@ -25,7 +25,10 @@ BUNDLE_DIGEST_ANNOTATION = "holdfast.dev/certificates"
 
 API_SERVER_NAME = "holdfast-api"
 
-_STORAGE_CLASS_VARIABLE = "HOLDFAST_SERVER_STORAGE_CLASS"
+# Variables of the API server that are omitted if they are empty.
+_OPTIONAL_VARIABLES = (
+    "HOLDFAST_SERVER_STORAGE_CLASS", "HOLDFAST_SERVER_PROXY_SECRET", "HOLDFAST_SERVER_CA_CONFIG_MAP",
+)  # fmt: skip
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 
 
@@ -45,6 +48,8 @@ class ManifestContext(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_namespace: str = "default"
     workspace_size: str = "2Gi"
     storage_class: str = ""
+    proxy_secret: str = ""
+    ca_config_map: str = ""
 
 
 def service_dns_names(namespace: str) -> tuple[str, ...]:
@@ -65,9 +70,10 @@ def build_workloads(context: ManifestContext) -> list[dict[str, Any]]:
         manifests = [manifest for manifest in manifests if manifest["kind"] != "Namespace"]
     for deployment in deployments_of(manifests):
         template = deployment["spec"]["template"]
-        if not context.storage_class:
-            (container,) = template["spec"]["containers"]
-            container["env"] = [each for each in container["env"] if each["name"] != _STORAGE_CLASS_VARIABLE]
+        (container,) = template["spec"]["containers"]
+        container["env"] = [
+            each for each in container["env"] if each["name"] not in _OPTIONAL_VARIABLES or each["value"]
+        ]
         # The hash covers the digests in the annotations, so a new certificate or image changes it.
         content = msgspec.json.encode(template, order="deterministic")
         template["metadata"]["annotations"][TEMPLATE_ANNOTATION] = hashlib.sha256(content).hexdigest()[:16]

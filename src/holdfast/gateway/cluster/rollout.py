@@ -28,9 +28,11 @@ from holdfast.gateway.cluster.manifests import (
 )
 from holdfast.gateway.image_push import find_gateway_image, gateway_image_missing_error
 from holdfast.gateway.node import disk_pressure_error
+from holdfast.gateway.proxy import has_proxy
 from holdfast.gateway.spec import GATEWAY_IMAGE
 from holdfast.kube import WaitResult, differences, namespace_active, object_deleted, rollout_complete
 from holdfast.retry import Deadline
+from holdfast.sandbox import CA_CONFIG_MAP, PROXY_SECRET
 from holdfast.workflow import ProbeResult, absent, done, partial
 
 if TYPE_CHECKING:
@@ -92,6 +94,8 @@ class _WorkloadStep(ClusterStep):
             sandbox_namespace=settings.sandbox_namespace,
             workspace_size=settings.workspace.size,
             storage_class=settings.workspace.storage_class,
+            proxy_secret=PROXY_SECRET if has_proxy(settings.proxy) else "",
+            ca_config_map=CA_CONFIG_MAP if settings.sandbox.ca_bundle else "",
         )
 
     def _image_digest(self, ctx: StepContext) -> str:

@@ -226,7 +226,8 @@ def _is_holdfast_bundle(path: Path) -> bool:
 
 def _known_secrets(facts: GatewayFacts) -> Iterator[str]:
     """Yield the secrets stored on this machine; the redactor hides them wherever they occur."""
-    for reference in facts.resolved.settings.registries.credentials.values():
+    settings = facts.resolved.settings
+    for reference in (*settings.registries.credentials.values(), settings.proxy.credentials or ""):
         # Not `read_login`, which rejects a file that other users can read: its login has to be hidden too.
         kind, _, name = reference.partition(":")
         login = os.environ.get(name, "") if kind == "env" else _read_text(Path(name))

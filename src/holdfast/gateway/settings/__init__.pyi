@@ -1,5 +1,6 @@
 from holdfast.gateway.settings.models import (
     AttemptSettings as AttemptSettings,
+    ProxySettings as ProxySettings,
     RegistrySettings as RegistrySettings,
     Settings as Settings,
     TimeoutSettings as TimeoutSettings,

@@ -112,7 +112,8 @@ def resolve_settings(
     values: dict[str, Any] = {}
     for raw in raw_settings:  # weakest source first
         values[raw.key] = _convert(raw)
-    _reject_unknown_variables(environ, values.get("registries.credentials", {}))
+    logins = [*values.get("registries.credentials", {}).values(), values.get("proxy.credentials") or ""]
+    _reject_unknown_variables(environ, logins)
     nested: dict[str, Any] = {}
     for key, value in values.items():
         table, _, name = key.rpartition(".")
@@ -183,10 +184,10 @@ def _from_environment(environ: Mapping[str, str], cwd: Path) -> Iterator[RawSett
             yield RawSetting(key=field.key, raw=raw, kind="environment", where=field.variable, base=cwd)
 
 
-def _reject_unknown_variables(environ: Mapping[str, str], logins: Mapping[str, str]) -> None:
+def _reject_unknown_variables(environ: Mapping[str, str], logins: Iterable[str]) -> None:
     """Reject a `HOLDFAST_*` variable that is not a setting, not a login and not for another program."""
     variables = {field.variable for field in setting_fields().values()}
-    known = variables | _OTHER_VARIABLES | {login.removeprefix("env:") for login in logins.values()}
+    known = variables | _OTHER_VARIABLES | {login.removeprefix("env:") for login in logins}
     # The error quotes the name only: the value of a mistyped variable may be a login.
     for name, value in environ.items():
         if (

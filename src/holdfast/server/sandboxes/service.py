@@ -20,7 +20,7 @@ from holdfast.api import (
     Workspace,
 )
 from holdfast.errors import ObjectConflictError
-from holdfast.sandbox import bound_sandbox_name, from_request
+from holdfast.sandbox import HostSettings, bound_sandbox_name, from_request
 from holdfast.server.errors import ApiError, conflict, sandbox_not_found, unprocessable
 from holdfast.server.sandboxes import activity, dependents, object_events, presenters
 from holdfast.server.sandboxes.activity import ActivityTracker
@@ -55,10 +55,19 @@ class SandboxService:
         cluster: Client for the namespace of the sandboxes.
         endpoint: URL under which sandboxes reach this API.
         workspace: Default workspace of new sandboxes.
+        host_settings: Proxy and CA certificates for new sandboxes.
     """
 
-    def __init__(self, cluster: NamespaceClient, *, endpoint: str | None, workspace: Workspace) -> None:
+    def __init__(
+        self,
+        cluster: NamespaceClient,
+        *,
+        endpoint: str | None,
+        workspace: Workspace,
+        host_settings: HostSettings | None = None,
+    ) -> None:
         self.cluster, self._endpoint, self._workspace = cluster, endpoint, workspace
+        self._host_settings = host_settings or HostSettings()
         self._namespace = cluster.namespace
         self.activity = ActivityTracker(self._write_last_used)
 
@@ -170,7 +179,10 @@ class SandboxService:
             await self._check_name_not_taken_by_sandbox(request.name)
         else:
             manifest = from_request.sandbox_manifest(
-                request, namespace=self._namespace, endpoint=self._endpoint
+                request,
+                namespace=self._namespace,
+                endpoint=self._endpoint,
+                host_settings=self._host_settings,
             )
             await self._check_name_not_taken_by_claim(request.name)
             # Policy and workspace precede the sandbox: the controller starts the pod as soon as it sees it.

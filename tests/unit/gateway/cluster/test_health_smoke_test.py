@@ -97,7 +97,7 @@ def test_storage_class_is_set_only_if_configured():
 
 @pytest.mark.parametrize(
     ("workloads", "needs"),
-    [(True, ("wait-rollout", "write-client-files")), (False, ("wait-api-ready",))],
+    [(True, ("wait-rollout", "write-client-files", "write-host-settings")), (False, ("wait-api-ready",))],
 )
 def test_health_waits_for_installed_components(workloads, needs):
     steps = up_steps(GatewayContext("dev", resolve_settings({"workloads": workloads})))
