@@ -3,8 +3,8 @@
 from typing import assert_type
 
 from holdfast import Gateway, Sandbox
-from holdfast.api import SandboxOptions, SandboxView, Workspace
-from holdfast.client import AsyncSandbox, AsyncSandboxes, Sandboxes
+from holdfast.api import DeletionResult, SandboxOptions, SandboxView, Workspace
+from holdfast.client import AsyncSandbox, AsyncSandboxes, BulkResult, Sandboxes
 
 
 def create(sandbox: Sandbox, sandboxes: Sandboxes) -> None:
@@ -19,12 +19,15 @@ def create(sandbox: Sandbox, sandboxes: Sandboxes) -> None:
     sandboxes.create("a", memroy="1Gi")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
     sandboxes.create("a", workspace={"sice": "1Gi"})  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     sandboxes.temporary(memroy="1Gi")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
-    sandboxes.list(label={"team": "blue"})  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    assert_type(sandboxes.delete(["a"], wait=True), BulkResult[DeletionResult])
+    assert_type(sandboxes.wait(["a"], "Suspended").outcomes[0].result, SandboxView | None)
+    sandboxes.list(selector={"team": "blue"})  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 async def create_async(sandbox: AsyncSandbox, sandboxes: AsyncSandboxes) -> None:
     assert_type(await sandbox.create("app:1", memory="512Mi", labels={"team": "blue"}), SandboxView)
     assert_type(await sandboxes.create("a", shutdown_after=60), AsyncSandbox)
+    assert_type(await sandboxes.suspend(["a"]), BulkResult[SandboxView])
     async with sandboxes.temporary(memory="1Gi") as temporary:
         assert_type(temporary, AsyncSandbox)
     await sandbox.create(memroy="512Mi")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]

@@ -35,22 +35,33 @@ from holdfast.api.constants import (
 )
 from holdfast.api.crd_schema import build_crds as build_crds
 from holdfast.api.event_models import EventView as EventView
+from holdfast.api.label_selector import (
+    MAX_SELECTOR_LENGTH as MAX_SELECTOR_LENGTH,
+    SELECTOR_PATTERN as SELECTOR_PATTERN,
+    LabelSelector as LabelSelector,
+)
 from holdfast.api.rest_models import (
     CONNECTION_LOST as CONNECTION_LOST,
     Channel as Channel,
     Condition as Condition,
     DeletionResult as DeletionResult,
     EnvVarName as EnvVarName,
+    Image as Image,
     LabelKey as LabelKey,
+    LabelValue as LabelValue,
     Name as Name,
+    NulFreeText as NulFreeText,
     Phase as Phase,
     Problem as Problem,
     Quantity as Quantity,
+    SandboxChange as SandboxChange,
     SandboxEventType as SandboxEventType,
     SandboxList as SandboxList,
     SandboxOptions as SandboxOptions,
     SandboxRequest as SandboxRequest,
     SandboxView as SandboxView,
+    Seconds as Seconds,
+    Size as Size,
     UploadResult as UploadResult,
     Workspace as Workspace,
     WorkspaceView as WorkspaceView,

@@ -16,17 +16,17 @@ from msgspec import Meta
 from holdfast.api.event_models import EventView  # noqa: TC001 (msgspec evaluates the annotations)
 
 # In Python, `$` alone also matches before a trailing newline.
-_END_OF_TEXT = r"$(?!\n)"
-_LABEL_PART = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_DOMAIN_PART = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+END_OF_TEXT = r"$(?!\n)"
+LABEL_PART = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+DOMAIN_PART = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 MAX_NAME_LENGTH = 63
-NAME_PATTERN = f"^{_DOMAIN_PART}{_END_OF_TEXT}"
-QUANTITY_PATTERN = f"^([1-9][0-9]{{0,14}}([.][0-9]{{1,3}})?|0[.][0-9]{{0,2}}[1-9])(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?{_END_OF_TEXT}"  # noqa: E501
-SIZE_PATTERN = f"^[1-9][0-9]{{0,14}}(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?{_END_OF_TEXT}"
+NAME_PATTERN = f"^{DOMAIN_PART}{END_OF_TEXT}"
+QUANTITY_PATTERN = f"^([1-9][0-9]{{0,14}}([.][0-9]{{1,3}})?|0[.][0-9]{{0,2}}[1-9])(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?{END_OF_TEXT}"  # noqa: E501
+SIZE_PATTERN = f"^[1-9][0-9]{{0,14}}(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?{END_OF_TEXT}"
 # Users cannot set labels of these domains: the controller and network policies select objects by them.
 LABEL_KEY_PATTERN = (
     "^(?!([a-z0-9.-]+[.])?(holdfast[.]dev|agents[.]x-k8s[.]io|kubernetes[.]io|k8s[.]io)/)"
-    f"({_DOMAIN_PART}([.]{_DOMAIN_PART}){{0,3}}/)?{_LABEL_PART}{_END_OF_TEXT}"
+    f"({DOMAIN_PART}([.]{DOMAIN_PART}){{0,3}}/)?{LABEL_PART}{END_OF_TEXT}"
 )
 _MAX_TEXT_LENGTH = 4096
 _MAX_ENTRIES = 256
@@ -35,15 +35,15 @@ Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH, 
 Quantity: TypeAlias = Annotated[str, Meta(min_length=1, max_length=32, pattern=QUANTITY_PATTERN)]
 Size: TypeAlias = Annotated[str, Meta(min_length=1, max_length=32, pattern=SIZE_PATTERN)]
 Image: TypeAlias = Annotated[
-    str, Meta(min_length=1, max_length=_MAX_TEXT_LENGTH, pattern=r"^[!-~]+" + _END_OF_TEXT)
+    str, Meta(min_length=1, max_length=_MAX_TEXT_LENGTH, pattern=r"^[!-~]+" + END_OF_TEXT)
 ]
 # Neither arguments nor environment variables can contain NUL.
 NulFreeText: TypeAlias = Annotated[str, Meta(pattern=r"^[^\u0000]*$")]
 CommandArgs: TypeAlias = Annotated[list[NulFreeText], Meta(max_length=_MAX_ENTRIES)]
-EnvVarName: TypeAlias = Annotated[str, Meta(max_length=256, pattern=f"^[A-Za-z_][A-Za-z0-9_]*{_END_OF_TEXT}")]
+EnvVarName: TypeAlias = Annotated[str, Meta(max_length=256, pattern=f"^[A-Za-z_][A-Za-z0-9_]*{END_OF_TEXT}")]
 EnvVars: TypeAlias = Annotated[dict[EnvVarName, NulFreeText], Meta(max_length=_MAX_ENTRIES)]
 LabelKey: TypeAlias = Annotated[str, Meta(max_length=253, pattern=LABEL_KEY_PATTERN)]
-LabelValue: TypeAlias = Annotated[str, Meta(max_length=63, pattern=f"^({_LABEL_PART})?{_END_OF_TEXT}")]
+LabelValue: TypeAlias = Annotated[str, Meta(max_length=63, pattern=f"^({LABEL_PART})?{END_OF_TEXT}")]
 Labels: TypeAlias = Annotated[dict[LabelKey, LabelValue], Meta(max_length=_MAX_ENTRIES)]
 Timestamp: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Seconds: TypeAlias = Annotated[int, Meta(ge=1, le=366 * 24 * 3600)]
@@ -254,6 +254,13 @@ class SandboxList(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None = None
 
 
+class SandboxChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change in a list of sandboxes: `sandbox` is the new state, or the last one of a deleted sandbox."""
+
+    type: Literal["added", "modified", "deleted"]
+    sandbox: SandboxView
+
+
 class DeletionResult(msgspec.Struct, frozen=True, kw_only=True):
     """Result of a deletion.
 
@@ -286,14 +293,16 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SandboxEventType(StrEnum):
-    """Event names of a sandbox's event stream.
+    """Event names of the event streams of one sandbox and of all sandboxes.
 
-    `sandbox` carries the current SandboxView. `deleted` carries the last one and ends the stream. `problem`
-    carries a Problem and ends the stream; the client may open it again.
+    `sandbox` carries the current SandboxView. `deleted` carries the last one; it ends the stream of one
+    sandbox. `synced` carries an empty object: the stream of all sandboxes has sent those that exist.
+    `problem` carries a Problem and ends the stream; the client may open it again.
     """
 
     STATE = "sandbox"
     DELETED = "deleted"
+    SYNCED = "synced"
     FAILED = "problem"
 
 

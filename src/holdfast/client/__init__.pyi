@@ -1,4 +1,5 @@
 from holdfast.client.archive import content_size as content_size
+from holdfast.client.bulk import BulkOutcome as BulkOutcome, BulkResult as BulkResult
 from holdfast.client.exec import AsyncExecSession as AsyncExecSession, ExecResult as ExecResult
 from holdfast.client.sandbox import AsyncSandbox as AsyncSandbox
 from holdfast.client.sandboxes import AsyncSandboxes as AsyncSandboxes

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
-from holdfast.api import SandboxList, SandboxView
+from holdfast.api import Phase, SandboxList, SandboxView
 from holdfast.client.base import AsyncClient
+from holdfast.client.bulk import run_for_each
+from holdfast.client.list_watch import watch_list
 from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT, AsyncSandbox
-from holdfast.errors import ArgumentTypeError
+from holdfast.retry import Deadline
+from holdfast.sandbox import validate_selector
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from typing import Unpack
 
-    from holdfast.api import SandboxOptions
+    from holdfast.api import DeletionResult, SandboxChange, SandboxOptions
+    from holdfast.client.bulk import BulkOutcome, BulkResult
+
+T = TypeVar("T")
 
 _PAGE_SIZE = 100
+_RECONNECT_TIMEOUT = 300.0
 
 
 class AsyncSandboxes(AsyncClient):
@@ -33,20 +40,18 @@ class AsyncSandboxes(AsyncClient):
         return sandbox
 
     async def list(
-        self, *, label: str | None = None, page_size: int = _PAGE_SIZE
+        self, *, selector: str | None = None, page_size: int = _PAGE_SIZE
     ) -> AsyncIterator[SandboxView]:
         """Iterate over sandboxes; the client requests pages as needed.
 
         Args:
-            label: only sandboxes with this label, as `key=value`.
+            selector: only sandboxes with these labels, as in kubectl: `team=blue,tier in (web, db),!old`.
             page_size: sandboxes per request.
 
         Raises:
-            UsageError: the label has another form.
+            UsageError: the selector is not valid.
         """
-        if label is not None and not isinstance(label, str):
-            raise ArgumentTypeError("label", f"must be text of the form 'key=value', not {label!r}")
-        query = {"limit": str(page_size)} | ({"label": label} if label else {})
+        query = {"limit": str(page_size)} | _selector_query(selector)
         while True:
             page = await self._transport.call("GET", "/v1/sandboxes", SandboxList, query=query)
             for view in page.items:
@@ -55,6 +60,30 @@ class AsyncSandboxes(AsyncClient):
                 return
             query["continue"] = page.next
 
+    async def watch(
+        self, *, selector: str | None = None, reconnect_timeout: float = _RECONNECT_TIMEOUT
+    ) -> AsyncIterator[SandboxChange]:
+        """Iterate over the existing sandboxes as `added`, then over each change, without end.
+
+        After a lost connection, the client watches again and reports what changed meanwhile. The states have
+        the fields of `list`. A sandbox that the selector no longer selects is reported as `deleted`.
+
+        Args:
+            selector: only sandboxes with these labels; see `list`.
+            reconnect_timeout: seconds without a connection after which the error is raised.
+
+        Raises:
+            UsageError: the selector is not valid.
+            ApiUnreachableError: the gateway's API does not answer.
+        """
+        query = _selector_query(selector)
+        changes = watch_list(self._transport, query.get("selector"), reconnect_timeout)
+        try:
+            async for change in changes:
+                yield change
+        finally:
+            await changes.aclose()
+
     async def create(
         self, /, name: str, image: str | None = None, **options: Unpack[SandboxOptions]
     ) -> AsyncSandbox:
@@ -62,6 +91,118 @@ class AsyncSandboxes(AsyncClient):
         sandbox = self.sandbox(name)
         await sandbox.create(image, **options)
         return sandbox
+
+    async def suspend(
+        self,
+        names: Iterable[str],
+        *,
+        wait: bool = False,
+        timeout: float = DEFAULT_WAIT_TIMEOUT,  # noqa: ASYNC109 (part of the public API)
+        on_outcome: Callable[[BulkOutcome[SandboxView]], None] | None = None,
+    ) -> BulkResult[SandboxView]:
+        """Suspend several sandboxes concurrently; a failure of one does not stop the others.
+
+        Args:
+            names: names of the sandboxes, such as `[view.name for view in sandboxes.list(selector=...)]`.
+            wait: wait until each one is suspended.
+            timeout: seconds to wait for all of them.
+            on_outcome: called with each outcome when it is known.
+
+        Returns:
+            The outcomes in the order of the names; call `raise_for_failures()` to raise an error.
+        """
+
+        async def suspend(sandbox: AsyncSandbox, deadline: Deadline) -> SandboxView:
+            view = await sandbox.suspend()
+            return await sandbox.wait(Phase.SUSPENDED, timeout=deadline.remaining()) if wait else view
+
+        return await self._for_each(names, suspend, timeout, on_outcome)
+
+    async def resume(
+        self,
+        names: Iterable[str],
+        *,
+        wait: bool = False,
+        timeout: float = DEFAULT_WAIT_TIMEOUT,  # noqa: ASYNC109 (part of the public API)
+        on_outcome: Callable[[BulkOutcome[SandboxView]], None] | None = None,
+    ) -> BulkResult[SandboxView]:
+        """Resume several sandboxes concurrently, like `suspend`; `wait` waits until each one is ready."""
+
+        async def resume(sandbox: AsyncSandbox, deadline: Deadline) -> SandboxView:
+            view = await sandbox.resume()
+            return await sandbox.wait(timeout=deadline.remaining()) if wait else view
+
+        return await self._for_each(names, resume, timeout, on_outcome)
+
+    async def delete(
+        self,
+        names: Iterable[str],
+        *,
+        keep_workspace: bool = False,
+        ignore_missing: bool = False,
+        wait: bool = False,
+        timeout: float = DEFAULT_WAIT_TIMEOUT,  # noqa: ASYNC109 (part of the public API)
+        on_outcome: Callable[[BulkOutcome[DeletionResult]], None] | None = None,
+    ) -> BulkResult[DeletionResult]:
+        """Delete several sandboxes concurrently, like `suspend`.
+
+        Args:
+            names: names of the sandboxes.
+            keep_workspace: keep the PVCs with the data.
+            ignore_missing: succeed for sandboxes that do not exist.
+            wait: wait until each one is gone.
+            timeout: seconds to wait for all of them.
+            on_outcome: called with each outcome when it is known.
+        """
+
+        async def delete(sandbox: AsyncSandbox, deadline: Deadline) -> DeletionResult:
+            result = await sandbox.delete(keep_workspace=keep_workspace, ignore_missing=ignore_missing)
+            if wait:
+                await sandbox.wait_gone(timeout=deadline.remaining())
+            return result
+
+        return await self._for_each(names, delete, timeout, on_outcome)
+
+    async def wait(
+        self,
+        names: Iterable[str],
+        phase: Phase | str = Phase.READY,
+        *,
+        timeout: float = DEFAULT_WAIT_TIMEOUT,  # noqa: ASYNC109 (part of the public API)
+        on_outcome: Callable[[BulkOutcome[SandboxView]], None] | None = None,
+    ) -> BulkResult[SandboxView]:
+        """Wait until each of several sandboxes reaches a phase, like `suspend`; see `Sandbox.wait`."""
+        return await self._for_each(
+            names,
+            lambda sandbox, deadline: sandbox.wait(phase, timeout=deadline.remaining()),
+            timeout,
+            on_outcome,
+        )
+
+    async def wait_gone(
+        self,
+        names: Iterable[str],
+        *,
+        timeout: float = DEFAULT_WAIT_TIMEOUT,  # noqa: ASYNC109 (part of the public API)
+        on_outcome: Callable[[BulkOutcome[None]], None] | None = None,
+    ) -> BulkResult[None]:
+        """Wait until each of several sandboxes no longer exists, like `suspend`."""
+        return await self._for_each(
+            names,
+            lambda sandbox, deadline: sandbox.wait_gone(timeout=deadline.remaining()),
+            timeout,
+            on_outcome,
+        )
+
+    async def _for_each(
+        self,
+        names: Iterable[str],
+        operate: Callable[[AsyncSandbox, Deadline], Awaitable[T]],
+        seconds: float,
+        on_outcome: Callable[[BulkOutcome[T]], None] | None,
+    ) -> BulkResult[T]:
+        deadline = Deadline.after(seconds)
+        return await run_for_each(names, lambda name: operate(self.sandbox(name), deadline), on_outcome)
 
     @asynccontextmanager
     async def temporary(
@@ -94,3 +235,7 @@ class AsyncSandboxes(AsyncClient):
             yield sandbox
         finally:
             await sandbox.delete(ignore_missing=True)
+
+
+def _selector_query(selector: str | None) -> dict[str, str]:
+    return {} if selector is None else {"selector": validate_selector(selector)}

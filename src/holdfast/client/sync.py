@@ -276,6 +276,12 @@ class Sandboxes(_SyncClient):
         sandbox.create(image, **options)
         return sandbox
 
+    suspend = _blocking(AsyncSandboxes.suspend)
+    resume = _blocking(AsyncSandboxes.resume)
+    delete = _blocking(AsyncSandboxes.delete)
+    wait = _blocking(AsyncSandboxes.wait)
+    wait_gone = _blocking(AsyncSandboxes.wait_gone)
+    watch = _iterator(AsyncSandboxes.watch)
     list = _iterator(AsyncSandboxes.list)
     temporary = _context(
         AsyncSandboxes.temporary, lambda self, sandbox: Sandboxes.sandbox(self, sandbox.name)

@@ -58,6 +58,7 @@ from holdfast.sandbox.validation import (
     memory_problem as memory_problem,
     reserved_label_reason as reserved_label_reason,
     validate_name as validate_name,
+    validate_selector as validate_selector,
 )
 from holdfast.sandbox.warmpool import (
     ObservedWarmPool as ObservedWarmPool,

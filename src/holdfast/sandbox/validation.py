@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.api import GROUP, EnvVarName, LabelKey, Name, Quantity, SandboxOptions, SandboxRequest
-from holdfast.errors import UsageError
+from holdfast.api import (
+    GROUP,
+    EnvVarName,
+    LabelKey,
+    LabelSelector,
+    Name,
+    Quantity,
+    SandboxOptions,
+    SandboxRequest,
+)
+from holdfast.errors import ArgumentTypeError, UsageError
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -130,6 +139,24 @@ def validate_name(name: str) -> str:
         raise UsageError(
             f"{name!r}: not a valid sandbox name",
             hint="Use at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends.",
+        ) from error
+
+
+def validate_selector(selector: str) -> str:
+    """Check a label selector.
+
+    Raises:
+        ArgumentTypeError: it is not text.
+        UsageError: it is not valid.
+    """
+    if not isinstance(selector, str):
+        raise ArgumentTypeError("selector", f"must be text such as 'team=blue', not {selector!r}")
+    try:
+        return msgspec.convert(selector, LabelSelector)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"selector {printable_key(selector) or repr('')}: not a label selector",
+            hint="Write it as in kubectl, such as 'team=blue,tier in (web, db),!old'.",
         ) from error
 
 

@@ -100,7 +100,9 @@ class RateLimiter:
             del self._clients[key]
 
 
-_STREAM_PATH = re.compile(r"/*v1/+sandboxes/+[^/]+/+(?:events|logs|exec|forward|files)/*")
+_STREAM_PATH = re.compile(
+    r"/*v1/+(?:sandboxes/+[^/]+/+(?:events|logs|exec|forward|files)|watch/+sandboxes)/*"
+)
 """Every spelling that the router accepts: it collapses repeated slashes."""
 
 

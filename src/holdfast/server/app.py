@@ -18,7 +18,7 @@ from holdfast import __version__
 from holdfast.api import DeletionResult, Problem, SandboxList, SandboxRequest, SandboxView, UploadResult
 from holdfast.server.errors import problem_response
 from holdfast.server.sandboxes import SandboxRoutes, SandboxService, problem_responses
-from holdfast.server.streams import PATH_PATTERN, StreamRoutes, exec_in_sandbox, forward_port
+from holdfast.server.streams import PATH_PATTERN, StreamRoutes, exec_in_sandbox, forward_port, watch_sandboxes
 
 
 class GatewayInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +29,7 @@ class GatewayInfo(msgspec.Struct, frozen=True, kw_only=True):
     """version of holdfast"""
 
 
+_WEBSOCKETS = (exec_in_sandbox, forward_port)
 _MODELS = (GatewayInfo, SandboxRequest, SandboxView, SandboxList, DeletionResult, UploadResult, Problem)
 _REF_TEMPLATE = "#/components/schemas/{name}"
 _BINARY_CONTENT = {"schema": {"type": "string", "format": "binary"}}
@@ -128,7 +129,7 @@ def create_app(name: str, service: SandboxService) -> Litestar:
         return Response(document, media_type="application/json")
 
     app = Litestar(
-        route_handlers=[gateway, openapi, SandboxRoutes, StreamRoutes, exec_in_sandbox, forward_port],
+        route_handlers=[gateway, openapi, SandboxRoutes, StreamRoutes, watch_sandboxes, *_WEBSOCKETS],
         dependencies={"service": Provide(lambda: service, sync_to_thread=False, use_cache=True)},
         # Litestar rejects some requests before any route runs; these answers have the same form.
         exception_handlers={Exception: problem_response},

@@ -53,7 +53,7 @@ def test_suspend_resume_and_delete_emit_events(sandboxes):
     assert not box.delete(ignore_missing=True).deleted
 
 
-def test_list_follows_pages_and_filters_by_label(sandboxes, source):
+def test_list_follows_pages_and_filters_by_selector(sandboxes, source):
     for number in range(5):
         sandboxes.create(f"page-{number}", "app:1", workspace=False, labels={"team": f"t{number % 2}"})
 
@@ -62,7 +62,12 @@ def test_list_follows_pages_and_filters_by_label(sandboxes, source):
             return [view.name async for view in found.list(**options)]
 
     assert asyncio.run(names(page_size=2)) == [f"page-{number}" for number in range(5)]
-    assert asyncio.run(names(label="team=t1")) == ["page-1", "page-3"]
+    assert asyncio.run(names(selector="team=t1")) == ["page-1", "page-3"]
+    assert asyncio.run(names(selector="team in (t0, t9),team!=t1", page_size=1)) == [
+        "page-0",
+        "page-2",
+        "page-4",
+    ]
     assert [view.name for view in sandboxes] == [f"page-{number}" for number in range(5)]
 
 

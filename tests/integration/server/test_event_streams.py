@@ -16,7 +16,7 @@ from tests.support.gateway_api_server import LOOPBACK, GatewayApiServer
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from holdfast.api import SandboxEventType
+from holdfast.api import API_VERSION, SandboxEventType
 from holdfast.pki import issue_bundle
 from holdfast.retry import Policy, constant
 
@@ -27,11 +27,11 @@ EVENTUALLY = Policy(attempts=None, deadline=20, backoff=constant(0.05), retry_on
 
 
 class EventStream:
-    """A sandbox's stream, read event by event."""
+    """The stream of a sandbox, or of another path, read event by event."""
 
-    def __init__(self, server, name) -> None:
+    def __init__(self, server, name, path=None) -> None:
         self._connection = server.connect(server.bundle.client)
-        self._connection.request("GET", f"{ROOT}/{name}/events")
+        self._connection.request("GET", path or f"{ROOT}/{name}/events")
         self.answer = self._connection.getresponse()
 
     def next(self):
@@ -77,6 +77,75 @@ def test_event_stream_ends_with_deleted_when_sandbox_is_recreated(server, sandbo
     server.request_json("DELETE", f"{ROOT}/{sandbox_name}")
     server.request_json("POST", ROOT, {"name": sandbox_name, "workspace": False})
     assert stream.next()[0] == SandboxEventType.DELETED
+
+
+def next_of(stream, name):
+    """The next event about a sandbox, without those of other tests."""
+    while (event := stream.next()) is not None:
+        if event[1].get("name") in (name, None):
+            return event
+    return None
+
+
+def test_stream_of_all_sandboxes_sends_current_states_changes_and_deletions(server, reconciler, sandbox_name):
+    stream = EventStream(server, None, path="/v1/watch/sandboxes")
+    event, first = next_of(stream, sandbox_name)
+    assert (event, first["phase"]) == (SandboxEventType.STATE, "Pending")
+    assert next_of(stream, sandbox_name) == (SandboxEventType.SYNCED, {})
+    reconciler.reconcile(sandbox_name)
+    assert next_of(stream, sandbox_name)[1]["message"] == "creating the pod"
+    listed = server.request_json("GET", ROOT)[1]["items"]
+    later = f"{sandbox_name}-later"
+    server.request_json("POST", ROOT, {"name": later, "workspace": False})
+    event, view = next_of(stream, later)
+    assert (event, view["name"]) == (SandboxEventType.STATE, later)
+    server.request_json("DELETE", f"{ROOT}/{sandbox_name}")
+    event, last = next_of(stream, sandbox_name)
+    assert (event, last["phase"]) == (SandboxEventType.DELETED, "Deleting")
+    shown = next(view for view in listed if view["name"] == sandbox_name)
+    assert {**last, "phase": shown["phase"]} == shown
+    stream.close()
+
+
+def test_stream_of_selected_sandboxes_reports_a_lost_label_as_deletion(server, objects, namespace):
+    names = [f"s-{uuid.uuid4().hex[:8]}" for _ in range(2)]
+    for name, tier in zip(names, ("web", "db"), strict=True):
+        body = {"name": name, "workspace": False, "labels": {"tier": tier, "run": names[0]}}
+        assert server.request_json("POST", ROOT, body)[0] == 201
+    selector = f"run={names[0]},tier%20in%20(web,%20cache)"
+    stream = EventStream(server, None, path=f"/v1/watch/sandboxes?selector={selector}")
+    assert stream.next()[1]["name"] == names[0]
+    assert stream.next()[0] == SandboxEventType.SYNCED
+    patch = {"metadata": {"labels": {"tier": "db"}}}
+    objects.patch("Sandbox", names[0], patch, namespace=namespace, api_version=API_VERSION)
+    event, last = stream.next()
+    assert (event, last["name"]) == (SandboxEventType.DELETED, names[0])
+    stream.close()
+
+
+def test_invalid_selector_is_rejected(server):
+    for path in (ROOT, "/v1/watch/sandboxes"):
+        for selector in ("a=b,", "a%20in%20()", "a=%1b", "x" * 3000):
+            assert server.request_json("GET", f"{path}?selector={selector}")[0] == 400
+
+
+def test_selectors_combine_as_in_kubectl(server):
+    names = {}
+    run = f"r-{uuid.uuid4().hex[:8]}"
+    for tier in ("web", "db", ""):
+        names[tier] = f"s-{uuid.uuid4().hex[:8]}"
+        body = {
+            "name": names[tier],
+            "workspace": False,
+            "labels": {"run": run} | ({"tier": tier} if tier else {}),
+        }
+        assert server.request_json("POST", ROOT, body)[0] == 201
+    for selector, expected in {
+        "tier=web": {"web"}, "tier==web": {"web"}, "tier!=web": {"db", ""}, "tier": {"web", "db"},
+        "!tier": {""}, "tier%20in%20(web,db)": {"web", "db"}, "tier%20notin%20(web)": {"db", ""},
+    }.items():  # fmt: skip
+        found = server.request_json("GET", f"{ROOT}?selector=run={run},{selector}")[1]["items"]
+        assert {view["name"] for view in found} == {names[tier] for tier in expected}, selector
 
 
 def test_stream_limit_applies_and_closed_stream_frees_slot(server, sandbox_name):

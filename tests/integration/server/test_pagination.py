@@ -18,7 +18,7 @@ def test_pages_contain_each_sandbox_once_and_filter_by_label(server, name):
     found, token, pages = [], "", 0
     while pages == 0 or token:
         status, page = server.request_json(
-            "GET", f"{ROOT}?limit=3&label=run={name}" + (f"&continue={token}" if token else "")
+            "GET", f"{ROOT}?limit=3&selector=run={name}" + (f"&continue={token}" if token else "")
         )
         assert status == 200
         found += [each["name"] for each in page["items"]]
@@ -46,7 +46,7 @@ def test_claims_are_listed_once_with_or_without_sandbox(server, objects, namespa
     for limit in (1, 2, 3, 4, 100):
         found, token = {}, None
         while token != "":
-            query = f"?limit={limit}&label=run={name}" + (f"&continue={token}" if token else "")
+            query = f"?limit={limit}&selector=run={name}" + (f"&continue={token}" if token else "")
             status, page = server.request_json("GET", ROOT + query)
             assert (status, len(page["items"]) <= limit) == (200, True)
             assert not found.keys() & {each["name"] for each in page["items"]}

@@ -1,12 +1,71 @@
-"""Arguments of the client for all sandboxes, without a gateway."""
+"""Arguments of the client for all sandboxes, and outcomes of operations on several, without a gateway."""
+
+import asyncio
 
 import pytest
 
-from holdfast.client import Sandboxes
-from holdfast.errors import ArgumentTypeError
+from holdfast.client import BulkOutcome, BulkResult, Sandboxes
+from holdfast.client.bulk import run_for_each
+from holdfast.errors import ArgumentTypeError, SandboxNotFoundError, TemporaryError, UsageError
 
 
-def test_label_selector_of_another_type_is_rejected_with_its_form():
+def test_selector_of_another_type_is_rejected_with_its_form():
     with Sandboxes(pytest.fail) as sandboxes, pytest.raises(ArgumentTypeError) as caught:
-        list(sandboxes.list(label={"team": "blue"}))
-    assert str(caught.value) == "label: must be text of the form 'key=value', not {'team': 'blue'}"
+        list(sandboxes.list(selector={"team": "blue"}))
+    assert str(caught.value) == "selector: must be text such as 'team=blue', not {'team': 'blue'}"
+
+
+@pytest.mark.parametrize("selector", ["", "a=b,", "a in ()", "a>1", "a=\x1b[31m", "x" * 10_000])
+def test_invalid_selector_is_rejected_before_a_request(selector):
+    with Sandboxes(pytest.fail) as sandboxes:
+        for method in (sandboxes.list, sandboxes.watch):
+            with pytest.raises(UsageError, match="not a label selector") as caught:
+                next(method(selector=selector))
+            assert len(str(caught.value)) < 200
+            assert str(caught.value).isprintable() or "…" in str(caught.value)
+
+
+def test_one_name_instead_of_a_list_is_rejected():
+    with Sandboxes(pytest.fail) as sandboxes, pytest.raises(ArgumentTypeError, match="list of names"):
+        sandboxes.delete("abc")
+
+
+def test_failure_of_one_does_not_stop_the_others():
+    running, most, seen = 0, 0, []
+
+    async def operate(name):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        if name.startswith("bad"):
+            raise SandboxNotFoundError(f"sandbox {name}: not found")
+        return name.upper()
+
+    names = [f"a{number}" for number in range(60)] + ["bad1", "bad2", "a0"]
+    result = asyncio.run(run_for_each(names, operate, seen.append))
+    assert [outcome.name for outcome in result] == names[:-1]
+    assert len(seen) == len(result) == 62
+    assert result.outcomes[3] == BulkOutcome(name="a3", result="A3")
+    assert [outcome.name for outcome in result.failed] == ["bad1", "bad2"]
+    assert 2 <= most <= 24
+    with pytest.raises(TemporaryError) as caught:
+        result.raise_for_failures()
+    assert str(caught.value) == "2 of 62 sandboxes: failed: bad1, bad2"
+    assert isinstance(caught.value.cause, SandboxNotFoundError)
+
+
+def test_success_raises_nothing_and_many_failures_are_shortened():
+    BulkResult([BulkOutcome(name="a", result=1)]).raise_for_failures()
+    outcomes = [BulkOutcome(name=f"s{number}", error=UsageError("x: y")) for number in range(7)]
+    with pytest.raises(TemporaryError, match="s0, s1, s2, s3, s4 and 2 more"):
+        BulkResult(outcomes).raise_for_failures()
+
+
+def test_defect_in_an_operation_is_raised():
+    async def operate(_name):
+        raise ZeroDivisionError
+
+    with pytest.raises(ExceptionGroup):
+        asyncio.run(run_for_each(["a"], operate, None))

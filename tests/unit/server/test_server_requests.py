@@ -160,6 +160,12 @@ def test_stream_paths_are_recognized(path):
     assert not _STREAM_PATH.fullmatch(f"/v1/sandboxes//{path}")
 
 
+def test_stream_of_all_sandboxes_is_recognized():
+    for path in ("/v1/watch/sandboxes", "//v1//watch///sandboxes/"):
+        assert _STREAM_PATH.fullmatch(path)
+    assert not _STREAM_PATH.fullmatch("/v1/sandboxes")
+
+
 @given(
     st.lists(st.integers(1, 3), min_size=4, max_size=4), st.integers(0, 3), st.sampled_from(["exec", "files"])
 )

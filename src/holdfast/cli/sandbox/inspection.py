@@ -39,7 +39,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 def list_sandboxes(label: str | None, gateway: str | None) -> None:
     """List the sandboxes of a gateway."""
     with progress_renderer() as renderer, open_gateway(gateway, renderer.bus.emit).sandboxes() as sandboxes:
-        views = sorted(sandboxes.list(label=label), key=lambda view: view.name)
+        views = sorted(sandboxes.list(selector=label), key=lambda view: view.name)
     rows = [("NAME", "PHASE", "REASON", "IMAGE", "POD IP", "AGE")]
     rows += [
         (

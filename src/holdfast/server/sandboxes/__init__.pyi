@@ -1,3 +1,4 @@
+from holdfast.server.sandboxes import presenters as presenters
 from holdfast.server.sandboxes.dependents import (
     PodTarget as PodTarget,
     find_container as find_container,
@@ -6,6 +7,11 @@ from holdfast.server.sandboxes.dependents import (
 from holdfast.server.sandboxes.routes import (
     SandboxName as SandboxName,
     SandboxRoutes as SandboxRoutes,
+    Selector as Selector,
     problem_responses as problem_responses,
 )
-from holdfast.server.sandboxes.service import SandboxLookup as SandboxLookup, SandboxService as SandboxService
+from holdfast.server.sandboxes.service import (
+    SandboxLookup as SandboxLookup,
+    SandboxService as SandboxService,
+    exclude_warm_pools as exclude_warm_pools,
+)

@@ -8,14 +8,22 @@ from litestar import Controller, Request, Response, delete, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
-from holdfast.api import DeletionResult, OperatingMode, Problem, SandboxList, SandboxRequest, SandboxView
+from holdfast.api import (
+    MAX_SELECTOR_LENGTH,
+    SELECTOR_PATTERN,
+    DeletionResult,
+    OperatingMode,
+    Problem,
+    SandboxList,
+    SandboxRequest,
+    SandboxView,
+)
 from holdfast.sandbox import describe_validation_error
 from holdfast.server.errors import ApiError, bad_request
 from holdfast.server.sandboxes.service import SandboxService
 
 # In Python, `$` also matches before a final line break; the lookahead rejects it.
 _OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$(?!\n)"
-_LABEL_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_./-]{0,250}=([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 _MAX_PAGE_SIZE = 500
 
 SandboxName = Annotated[
@@ -30,12 +38,13 @@ _ContinueToken = Annotated[
         query="continue", min_length=1, max_length=4096, description="The `next` token of the previous page."
     ),
 ]
-_LabelSelector = Annotated[
+Selector = Annotated[
     str | None,
     Parameter(
-        pattern=f"^{_LABEL_PATTERN}(,{_LABEL_PATTERN}){{0,9}}$",
-        max_length=2048,
-        description="Label selector: `key=value`, separated by commas.",
+        pattern=SELECTOR_PATTERN,
+        min_length=1,
+        max_length=MAX_SELECTOR_LENGTH,
+        description="Label selector, such as `team=blue,tier in (web, db),!old`.",
     ),
 ]
 _KeepWorkspace = Annotated[bool, Parameter(description="Keep the PVCs with the data.")]
@@ -80,9 +89,9 @@ class SandboxRoutes(Controller):
         service: SandboxService,
         limit: _PageLimit = 100,
         continue_token: _ContinueToken = None,
-        label: _LabelSelector = None,
+        selector: Selector = None,
     ) -> SandboxList:
-        return await service.list(limit, continue_token, label)
+        return await service.list(limit, continue_token, selector)
 
     @post(
         summary="Create a sandbox",

@@ -71,23 +71,22 @@ class SandboxService:
         self._namespace = cluster.namespace
         self.activity = ActivityTracker(self._write_last_used)
 
-    async def list(self, limit: int, continue_token: str | None, labels: str | None) -> SandboxList:
+    async def list(self, limit: int, continue_token: str | None, selector: str | None) -> SandboxList:
         """List one page of sandboxes, without those that wait in a warm pool.
 
         SandboxClaims without a sandbox follow after the last sandbox, because they occupy names too.
         """
         items: list[SandboxView] = []
         if continue_token is None or not continue_token.startswith(_CLAIM_PAGE_PREFIX):
-            not_in_warm_pool = f"!{WARM_POOL_LABEL}"
-            selector = f"{labels},{not_in_warm_pool}" if labels else not_in_warm_pool
-            page = await self.cluster.list_page("Sandbox", limit, continue_token, selector)
+            not_in_warm_pool = exclude_warm_pools(selector)
+            page = await self.cluster.list_page("Sandbox", limit, continue_token, not_in_warm_pool)
             # PVCs are shown by `get` only: a list must not cost one read per sandbox.
             items = [presenters.present_sandbox(sandbox) for sandbox in page.items]
             if page.continue_token is not None or len(items) >= limit:
                 return SandboxList(items=items, next=page.continue_token or _CLAIM_PAGE_PREFIX)
             continue_token = _CLAIM_PAGE_PREFIX
         token = continue_token.removeprefix(_CLAIM_PAGE_PREFIX) or None
-        claims = await self.cluster.list_page("SandboxClaim", limit - len(items), token, labels)
+        claims = await self.cluster.list_page("SandboxClaim", limit - len(items), token, selector)
         shown = {view.name for view in items}
         items += [
             presenters.present_sandbox_claim(claim)
@@ -319,6 +318,12 @@ class SandboxService:
                 raise conflict("sandbox-differs", message, _NAME_TAKEN_HINT) from error
             return False, live
         return result.effect == "created", result.object
+
+
+def exclude_warm_pools(selector: str | None) -> str:
+    """Extend a label selector so that it does not select the sandboxes that wait in a warm pool."""
+    not_in_warm_pool = f"!{WARM_POOL_LABEL}"
+    return f"{selector},{not_in_warm_pool}" if selector else not_in_warm_pool
 
 
 _NAME_TAKEN_HINT = "Choose another name, or delete the existing sandbox first."

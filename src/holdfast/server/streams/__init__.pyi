@@ -3,6 +3,7 @@ from holdfast.server.streams.handlers import (
     StreamRoutes as StreamRoutes,
     exec_in_sandbox as exec_in_sandbox,
     forward_port as forward_port,
+    watch_sandboxes as watch_sandboxes,
 )
 from holdfast.server.streams.spdy import (
     SpdyExecStream as SpdyExecStream,

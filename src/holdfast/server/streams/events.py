@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from holdfast.api import Problem, SandboxView
     from holdfast.server.sandboxes import SandboxService
 
-_KEEPALIVE_INTERVAL = 10.0
-_MAX_STREAM_SECONDS = 6 * 3600.0
-_KEEPALIVE_COMMENT = b": keepalive\n\n"
+KEEPALIVE_INTERVAL = 10.0
+MAX_STREAM_SECONDS = 6 * 3600.0
+KEEPALIVE_COMMENT = b": keepalive\n\n"
 
 
 async def stream_events(service: SandboxService, name: str) -> AsyncIterator[bytes]:
@@ -40,7 +40,7 @@ async def _iter_events(service: SandboxService, name: str, lookup: SandboxLookup
         while True:
             async for change in _watch_changes(service, lookup):
                 if change is None:
-                    yield _KEEPALIVE_COMMENT
+                    yield KEEPALIVE_COMMENT
                     continue
                 state = await service.present(change)
                 if state != last:
@@ -97,7 +97,7 @@ async def _watch_changes(
             observe,
             namespace=service.cluster.namespace,
             api_version=EXTENSIONS_API_VERSION if is_claim else API_VERSION,
-            deadline=_MAX_STREAM_SECONDS,
+            deadline=MAX_STREAM_SECONDS,
         )
     )
     try:
@@ -105,7 +105,7 @@ async def _watch_changes(
             change = asyncio.ensure_future(latest.get())
             try:
                 await asyncio.wait(
-                    {change, watch}, timeout=_KEEPALIVE_INTERVAL, return_when=asyncio.FIRST_COMPLETED
+                    {change, watch}, timeout=KEEPALIVE_INTERVAL, return_when=asyncio.FIRST_COMPLETED
                 )
                 state = change.result() if change.done() else None
             finally:
@@ -119,6 +119,6 @@ async def _watch_changes(
         await asyncio.gather(watch, return_exceptions=True)
 
 
-def encode_event(event: SandboxEventType, data: SandboxView | Problem) -> bytes:
+def encode_event(event: SandboxEventType, data: SandboxView | Problem | dict[str, Any]) -> bytes:
     """Encode one event; JSON contains no line breaks."""
     return b"event: %s\ndata: %s\n\n" % (event.value.encode(), msgspec.json.encode(data))

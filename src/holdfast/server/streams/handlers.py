@@ -3,7 +3,7 @@
 Errors are sent as an HTTP response before the WebSocket is accepted.
 """
 
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack
 from typing import Annotated, Any, Final
 
@@ -18,11 +18,12 @@ from holdfast.server.errors import bad_request
 from holdfast.server.sandboxes import (
     SandboxName,
     SandboxService,
+    Selector,
     find_container,
     problem_responses,
     use_container,
 )
-from holdfast.server.streams import events, files, websocket_proxy
+from holdfast.server.streams import events, files, list_events, websocket_proxy
 from holdfast.server.streams.files import MAX_PATH_LENGTH
 
 # No `from __future__ import annotations`: Litestar reads the handlers' annotations at run time.
@@ -48,6 +49,25 @@ _Path = Annotated[
 _TAR_MEDIA_TYPE = "application/x-tar"
 
 
+@get(
+    "/v1/watch/sandboxes",
+    summary="Watch all sandboxes as Server-Sent Events",
+    description="Events: `sandbox` with a SandboxView for each sandbox, then `synced`, then `sandbox` for "
+    "each change, `deleted` with the last view, or `problem`.",
+    operation_id="watchSandboxes",
+    media_type="text/event-stream",
+    tags=["streams"],
+    responses=problem_responses(422),
+)
+async def watch_sandboxes(service: SandboxService, selector: Selector = None) -> Stream:
+    """Stream the states of all sandboxes."""
+    return _event_stream(await list_events.stream_list_events(service, selector))
+
+
+def _event_stream(events: AsyncIterator[bytes]) -> Stream:
+    return Stream(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
 class StreamRoutes(Controller):
     """Streams over HTTP."""
 
@@ -63,8 +83,7 @@ class StreamRoutes(Controller):
         responses=problem_responses(404),
     )
     async def events(self, service: SandboxService, name: SandboxName) -> Stream:
-        stream = await events.stream_events(service, name)
-        return Stream(stream, media_type="text/event-stream", headers={"cache-control": "no-store"})
+        return _event_stream(await events.stream_events(service, name))
 
     @get(
         "/logs",

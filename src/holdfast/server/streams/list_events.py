@@ -1,0 +1,192 @@
+"""Stream the states of all sandboxes as Server-Sent Events: those that exist, each change, and deletions.
+
+The states are those of the list: without PVCs. A slow client gets only the latest state of each sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION, Phase, SandboxEventType
+from holdfast.retry import clock
+from holdfast.server.errors import as_api_error
+from holdfast.server.sandboxes import exclude_warm_pools, presenters
+from holdfast.server.streams.events import (
+    KEEPALIVE_COMMENT,
+    KEEPALIVE_INTERVAL,
+    MAX_STREAM_SECONDS,
+    encode_event,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from holdfast.api import SandboxView
+    from holdfast.server.sandboxes import SandboxService
+
+_API_VERSIONS = {"Sandbox": API_VERSION, "SandboxClaim": EXTENSIONS_API_VERSION}
+
+
+async def stream_list_events(service: SandboxService, selector: str | None) -> AsyncIterator[bytes]:
+    """Return the event stream of all sandboxes; a failed list is reported before the first event."""
+    stream = _ListStream(service, selector)
+    versions = await stream.list_objects()
+    return stream.iter_events(versions)
+
+
+class WatchedList:
+    """The sandboxes and SandboxClaims of a list, and the changes that the client has not received yet."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, Mapping[str, Any]] = {}
+        self._uids_by_name: dict[str, set[str]] = {}
+        self._sent: dict[str, SandboxView] = {}
+        self._changed: dict[str, None] = {}
+        self.has_changes = asyncio.Event()
+
+    def replace_all(self, objects: list[Mapping[str, Any]]) -> None:
+        """Take over a complete list; objects that are not in it were deleted."""
+        uids = {obj["metadata"]["uid"] for obj in objects}
+        for obj in [obj for uid, obj in self._objects.items() if uid not in uids]:
+            self.remove(obj)
+        for obj in sorted(objects, key=_shown_name):
+            self.update(obj)
+
+    def update(self, obj: Mapping[str, Any]) -> None:
+        """Take over a new or changed object."""
+        uid, name = obj["metadata"]["uid"], _shown_name(obj)
+        known = self._objects.get(uid)
+        if known is not None and _shown_name(known) != name:  # a SandboxClaim has adopted the sandbox
+            self.remove(known)
+        self._objects[uid] = obj
+        self._uids_by_name.setdefault(name, set()).add(uid)
+        self._mark_changed(name)
+
+    def remove(self, obj: Mapping[str, Any]) -> None:
+        """Forget an object that was deleted, or that the selector no longer selects."""
+        known = self._objects.pop(obj["metadata"]["uid"], None)
+        if known is not None:
+            name = _shown_name(known)
+            self._uids_by_name[name].discard(obj["metadata"]["uid"])
+            self._mark_changed(name)
+
+    def take_changes(self) -> list[bytes]:
+        """Return the events of all changes that were not returned yet."""
+        names, self._changed = self._changed, {}
+        self.has_changes.clear()
+        return [event for name in names for event in self._event_of(name)]
+
+    def _event_of(self, name: str) -> list[bytes]:
+        last, view = self._sent.get(name), self._view_of(name)
+        if view == last:
+            return []
+        if view is not None:
+            self._sent[name] = view
+            return [encode_event(SandboxEventType.STATE, view)]
+        assert last is not None  # noqa: S101 (the views differ)
+        del self._sent[name], self._uids_by_name[name]
+        return [encode_event(SandboxEventType.DELETED, msgspec.structs.replace(last, phase=Phase.DELETING))]
+
+    def _view_of(self, name: str) -> SandboxView | None:
+        objects = [self._objects[uid] for uid in sorted(self._uids_by_name.get(name, ()))]
+        sandbox = next((obj for obj in objects if obj["kind"] == "Sandbox"), None)
+        if sandbox is not None:
+            return presenters.present_sandbox(sandbox)
+        claim = next(iter(objects), None)
+        if claim is None:
+            return None
+        if presenters.has_no_sandbox(claim):
+            return presenters.present_sandbox_claim(claim)
+        # The SandboxClaim was bound before the watch of the sandboxes has reported its sandbox.
+        return self._sent.get(name)
+
+    def _mark_changed(self, name: str) -> None:
+        self._changed[name] = None
+        self.has_changes.set()
+
+
+def _shown_name(obj: Mapping[str, Any]) -> str:
+    is_claim = obj["kind"] == "SandboxClaim"
+    return str((None if is_claim else presenters.sandbox_claim_name(obj)) or obj["metadata"]["name"])
+
+
+class _ListStream:
+    """One client that watches the list, over any number of watches of the cluster."""
+
+    def __init__(self, service: SandboxService, selector: str | None) -> None:
+        self._cluster, self._list = service.cluster, WatchedList()
+        self._selectors = {"Sandbox": exclude_warm_pools(selector), "SandboxClaim": selector}
+
+    async def list_objects(self) -> dict[str, str]:
+        """Read both kinds; return the versions to watch from."""
+        objects: list[Mapping[str, Any]] = []
+        versions = {}
+        for kind, selector in self._selectors.items():
+            listed = await self._cluster.objects.list(
+                kind,
+                namespace=self._cluster.namespace,
+                api_version=_API_VERSIONS[kind],
+                label_selector=selector,
+            )
+            objects += listed.items
+            versions[kind] = listed.resource_version
+        self._list.replace_all(objects)
+        return versions
+
+    async def iter_events(self, versions: dict[str, str]) -> AsyncIterator[bytes]:
+        ends_at = clock.monotonic() + MAX_STREAM_SECONDS
+        try:
+            for event in self._list.take_changes():
+                yield event
+            yield encode_event(SandboxEventType.SYNCED, {})
+            while clock.monotonic() < ends_at:
+                async for event in self._watch_once(versions):
+                    yield event
+                # The API server ends each watch after some time, and history expires: the list has all.
+                versions = await self.list_objects()
+        except Exception as error:  # noqa: BLE001 (any failure is reported to the client)
+            yield encode_event(SandboxEventType.FAILED, as_api_error(error).problem)
+
+    async def _watch_once(self, versions: dict[str, str]) -> AsyncIterator[bytes]:
+        """Watch both kinds until the API server ends a watch."""
+        watches = [asyncio.ensure_future(self._watch(kind, version)) for kind, version in versions.items()]
+        try:
+            while not any(watch.done() for watch in watches):
+                changed = asyncio.ensure_future(self._list.has_changes.wait())
+                try:
+                    await asyncio.wait(
+                        {changed, *watches}, timeout=KEEPALIVE_INTERVAL, return_when=asyncio.FIRST_COMPLETED
+                    )
+                finally:
+                    changed.cancel()
+                events = self._list.take_changes()
+                for event in events or [KEEPALIVE_COMMENT]:
+                    yield event
+            for watch in watches:
+                if watch.done():
+                    watch.result()
+        finally:
+            # The generator also ends when the client disconnects; the watches must end with it.
+            for watch in watches:
+                watch.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
+
+    async def _watch(self, kind: str, version: str) -> None:
+        # Called on the event loop. It must not wait for the client: the watch would fall behind.
+        def on_event(event_type: str, obj: dict[str, Any]) -> None:
+            if event_type == "DELETED":
+                self._list.remove(obj)
+            elif event_type != "BOOKMARK":
+                self._list.update(obj)
+
+        await self._cluster.objects.watch(
+            kind,
+            on_event,
+            resource_version=version,
+            namespace=self._cluster.namespace,
+            api_version=_API_VERSIONS[kind],
+            label_selector=self._selectors[kind],
+        )
