@@ -11,6 +11,7 @@ NOT_EXECUTED = {
     "pip": "changes the environment of the tests",
     "ssh": "asks on a terminal, or fails in the situation that prints it",
     "holdfast image build": "the tests need the images that it has built",
+    "holdfast image save": "runs on the machine that has the images",
 }
 """Beginnings of commands that no test executes, with the reason."""
 

@@ -121,10 +121,17 @@ def _find_images(_ctx: click.Context) -> list[CompletionItem[str]]:
     return [CompletionItem(name) for name in sorted(names - {"<none>:<none>"})]
 
 
+def _find_image_names(_ctx: click.Context) -> list[CompletionItem[str]]:
+    from holdfast.images.image_toml import ALL_IMAGE_NAMES
+
+    return [CompletionItem(name) for name in ALL_IMAGE_NAMES]
+
+
 complete_gateways = _completer(_find_gateways)
 complete_sandboxes = _completer(_find_sandboxes)
 complete_runs = _completer(_find_runs)
 complete_images = _completer(_find_images)
+complete_image_names = _completer(_find_image_names)
 _complete_copy_paths = _completer(_find_copy_paths)
 
 

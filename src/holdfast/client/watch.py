@@ -327,9 +327,23 @@ def _wait_failed_error(name: str, target: Phase, view: SandboxView) -> HoldfastE
         return SandboxNotFoundError(f"sandbox {name}: deleted or being deleted")
     return WaitFailedError(
         f"sandbox {name}: cannot become {target}: {summarize(view)}",
-        hint=_HINTS.get(view.reason, "")
+        hint=_own_image_hint(view)
+        or _HINTS.get(view.reason, "")
         or _PHASE_HINTS.get(view.phase, "").format(name=name)
         or f"Run `holdfast sandbox get {name}` and `holdfast sandbox logs {name}`.",
+    )
+
+
+def _own_image_hint(view: SandboxView) -> str:
+    """The hint for an image that `holdfast image build` provides; empty for others."""
+    from holdfast.sandbox import from_request
+
+    if view.reason not in _IMAGE_PULL_REASONS or view.image not in from_request.CURRENT_IMAGES:
+        return ""
+    name = view.image.partition(":")[0].removeprefix("holdfast/")
+    return (
+        f"Build it with `holdfast image build {name}`, or load an archive of another machine with "
+        "`holdfast image load FILE`, then run the same command again."
     )
 
 

@@ -39,6 +39,7 @@ from holdfast.containers.exec import (
     write_private_file as write_private_file,
 )
 from holdfast.containers.image_transfer import (
+    ImageArchiveStream as ImageArchiveStream,
     TransferProgress as TransferProgress,
     transfer_images as transfer_images,
 )

@@ -85,9 +85,17 @@ class TransferProgress:
         self._last_report = (now, percent, self._sent)
         total = max(self._sent, self._total)
         elapsed = now - self._started
-        speed = f", {self._sent / 1e6 / elapsed:.0f} MB/s" if elapsed >= _MAX_INTERVAL else ""
+        speed = ""
+        if elapsed >= _MAX_INTERVAL and self._sent:
+            left = (total - self._sent) * elapsed / self._sent
+            speed = f", {self._sent / 1e6 / elapsed:.0f} MB/s, {_format_time_left(left)}"
         message = f"{self._prefix}{self._sent / 1e6:.0f} of {total / 1e6:.0f} MB{speed}"
         self._progress(message, percent / 100)
+
+
+def _format_time_left(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s left" if minutes else f"{rest} s left"
 
 
 class ImageArchiveStream:

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from holdfast.gateway.settings import ResolvedSettings
     from holdfast.gateway.status import GatewayStatus
 
-_SANDBOX_IMAGE = "holdfast/sandbox"
-
 
 class GatewayOptions(TypedDict, total=False):
     """Settings that `Gateway.up` and `Gateway.plan` accept as keywords; see the settings reference.
@@ -202,7 +200,7 @@ class Gateway:
         return Sandboxes(self._api_access, on_retry=self._listener, push_image=self.push_sandbox_image)
 
     def push_sandbox_image(self, image: str) -> bool:
-        """Push holdfast's own sandbox image from the local container engine into the gateway.
+        """Push one of holdfast's own sandbox images from the local container engine into the gateway.
 
         A sandbox's `wait` calls this when its node cannot pull the image.
 
@@ -210,7 +208,9 @@ class Gateway:
             Whether the image was pushed. False for other images, and when the push fails: the sandbox
             reports why it does not start.
         """
-        if image.rpartition(":")[0] != _SANDBOX_IMAGE:
+        from holdfast.sandbox import from_request
+
+        if image.rpartition(":")[0] not in from_request.SANDBOX_IMAGES:
             return False
         try:
             return bool(gateway.commands.push(self.name, [image], self._bus()).pushed)

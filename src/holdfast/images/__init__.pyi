@@ -1,2 +1,8 @@
 from holdfast.images.build import build_images as build_images, image_states as image_states
 from holdfast.images.recipe import node_binary_path as node_binary_path
+from holdfast.images.save_load import (
+    LoadedImage as LoadedImage,
+    SavedArchive as SavedArchive,
+    load_images as load_images,
+    save_images as save_images,
+)

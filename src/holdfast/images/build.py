@@ -26,13 +26,13 @@ from holdfast.images.build_tools import ToolRunner
 from holdfast.images.debian_rootfs import ROOTFS_FILE, build_rootfs
 from holdfast.images.go_build import build_binaries
 from holdfast.images.image_archive import ImageArchive, LayerWriter, read_tar_member
-from holdfast.images.image_toml import IMAGE_NAMES, ImageConfig
+from holdfast.images.image_toml import ALL_IMAGE_NAMES, IMAGE_NAMES, OPTIONAL_IMAGE_NAMES, ImageConfig
 from holdfast.images.recipe import Recipe
 from holdfast.remote import connect
 from holdfast.workflow import ProbeResult, Step, Workflow, absent, done, partial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from holdfast.events import EventBus
@@ -54,6 +54,7 @@ class BuildStage(Step):
         key: key of the output in the cache.
         build: writes the output into a directory.
         needs: the stages that must be done first.
+        proxy: proxy variables for programs that download.
     """
 
     def __init__(
@@ -64,18 +65,20 @@ class BuildStage(Step):
         key: str,
         build: Callable[[Path, ToolRunner], None],
         needs: Sequence[str] = (),
+        proxy: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(name, title=title, needs=needs)
         self._cache = cache
         self._key = key
         self._build = build
+        self._proxy = proxy
 
     def probe(self, ctx: StepContext) -> ProbeResult:
         del ctx
         return done("cached") if self._cache.find(self.name, self._key) else absent("not built yet")
 
     def run(self, ctx: StepContext) -> None:
-        tools = ToolRunner(self._cache.log_path(self.name), ctx.progress, ctx.stop)
+        tools = ToolRunner(self._cache.log_path(self.name), ctx.progress, ctx.stop, proxy=self._proxy)
         with self._cache.build_stage(self.name, self._key) as target:
             self._build(target, tools)
             ctx.note(f"{sum(path.stat().st_size for path in list_files(target)) / 1e6:.0f} MB")
@@ -103,7 +106,7 @@ class LoadImage(Step):
     def probe(self, ctx: StepContext) -> ProbeResult:
         del ctx
         state = _image_state(self._recipe, self._engine).state
-        if state == "missing":
+        if state in ("missing", "not built"):
             return absent("not loaded")
         return done("up to date") if state == "up to date" else partial("an older image is loaded")
 
@@ -132,20 +135,29 @@ class ImageState(msgspec.Struct, frozen=True, kw_only=True):
 
     image: str
     reference: str
-    state: Literal["up to date", "outdated", "missing"]
+    state: Literal["up to date", "outdated", "missing", "not built"]
+    """`not built`: an optional image that the container engine does not have"""
+    optional: bool = False
+    """whether `holdfast image build` builds the image only on request"""
     id: str = ""
     size: int = 0
 
 
 def build_images(
-    names: Sequence[str] = (), *, refresh: bool = False, kubernetes: str = "", bus: EventBus | None = None
+    names: Sequence[str] = (),
+    *,
+    refresh: bool = False,
+    kubernetes: str = "",
+    proxy: Mapping[str, str] | None = None,
+    bus: EventBus | None = None,
 ) -> list[BuiltImage]:
     """Build images that are not up to date.
 
     Args:
-        names: the images; all by default, or only the node image if `kubernetes` is set.
+        names: the images; by default node, gateway and sandbox, or only node if `kubernetes` is set.
         refresh: download current Debian packages.
         kubernetes: another Kubernetes version of the node image, for example 1.33.
+        proxy: proxy variables such as `https_proxy` for the downloads, besides those of the environment.
         bus: receives the events of the build.
 
     Returns:
@@ -162,7 +174,7 @@ def build_images(
     # The mark of the refresh is part of the keys that the recipes compute.
     with cache.lock(), cache.refresh() if refresh else nullcontext():
         recipes = [Recipe(name, kubernetes, cache) for name in dict.fromkeys(names)]
-        steps = [step for recipe in recipes for step in image_steps(recipe, engine)]
+        steps = [step for recipe in recipes for step in image_steps(recipe, engine, proxy)]
         result = Workflow("image-build", steps).run(bus=bus, command="image build")
     return [
         BuiltImage(
@@ -175,7 +187,9 @@ def build_images(
     ]
 
 
-def image_steps(recipe: Recipe, engine: ContainerEngine) -> list[Step]:
+def image_steps(
+    recipe: Recipe, engine: ContainerEngine, proxy: Mapping[str, str] | None = None
+) -> list[Step]:
     """Return the build steps of one image in order; variants of an image share its root filesystem."""
     source, variant = recipe.source, recipe.variant_name
 
@@ -184,7 +198,7 @@ def image_steps(recipe: Recipe, engine: ContainerEngine) -> list[Step]:
     ) -> BuildStage:
         title = f"{variant.capitalize()}: {title}"
         needs = [stage.name for stage in stages] if kind == "layer" else []
-        stages.append(BuildStage(recipe.cache, f"build-{kind}-{image}", title, key, build, needs))
+        stages.append(BuildStage(recipe.cache, f"build-{kind}-{image}", title, key, build, needs, proxy))
         return stages[-1]
 
     def build_layer(target: Path, _tools: ToolRunner) -> None:
@@ -204,6 +218,9 @@ def image_steps(recipe: Recipe, engine: ContainerEngine) -> list[Step]:
         build = bind(python_layer.install_dependencies, source.python, recipe.architecture)
         dependencies = add_stage("dependencies", "Python packages", recipe.dependencies_key, build)
         layers.append((dependencies, python_layer.DEPENDENCIES_LAYER_FILE))
+    if source.python is not None and source.python.uv_programs:
+        build = bind(python_layer.install_uv, source.python, recipe.architecture)
+        layers.append((add_stage("uv", "uv", recipe.uv_key, build), python_layer.UV_LAYER_FILE))
     layers.append((add_stage("layer", "own files", recipe.layer_key, build_layer), LAYER_FILE))
     return [*stages, LoadImage(recipe, engine, layers)]
 
@@ -211,16 +228,22 @@ def image_steps(recipe: Recipe, engine: ContainerEngine) -> list[Step]:
 def image_states() -> list[ImageState]:
     """Compare the images in the container engine with their sources."""
     engine = connect()
-    return [_image_state(Recipe(name), engine) for name in IMAGE_NAMES]
+    return [_image_state(Recipe(name), engine) for name in ALL_IMAGE_NAMES]
 
 
 def _image_state(recipe: Recipe, engine: ContainerEngine) -> ImageState:
-    image = find_image(engine, recipe.reference)
+    image, is_optional = find_image(engine, recipe.reference), recipe.image in OPTIONAL_IMAGE_NAMES
     if image is None:
-        return ImageState(image=recipe.variant_name, reference=recipe.reference, state="missing")
+        return ImageState(
+            image=recipe.variant_name,
+            reference=recipe.reference,
+            state="not built" if is_optional else "missing",
+            optional=is_optional,
+        )
     return ImageState(
         image=recipe.variant_name,
         reference=recipe.reference,
+        optional=is_optional,
         state="up to date" if image.labels.get(INPUTS) == recipe.key else "outdated",
         id=image.id,
         size=image.size,

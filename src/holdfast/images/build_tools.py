@@ -72,6 +72,7 @@ class ToolRunner:
         on_progress: receives progress messages, with a fraction between 0 and 1 if it is known.
         stop: terminates the running program when it is set.
         grace_seconds: how long a program may take to end; then it is killed.
+        proxy: environment variables with proxy URLs; logins in them are hidden in the output.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class ToolRunner:
         on_progress: Callable[[str, float | None], None],
         stop: threading.Event,
         grace_seconds: float = 10.0,
+        proxy: Mapping[str, str] | None = None,
     ) -> None:
+        self._proxy = dict(proxy or {})
         self._log = log
         self._grace_seconds = grace_seconds
         self._stop = stop
@@ -106,7 +109,7 @@ class ToolRunner:
         process = subprocess.Popen(
             list(argv),
             cwd=cwd,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **self._proxy, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -116,7 +119,8 @@ class ToolRunner:
             start_new_session=True,
         )
         with self._terminate_on_exit(process), self._log.open("w") as file:
-            for line in process.stdout or ():
+            for output in process.stdout or ():
+                line = self._hide_logins(output)
                 file.write(line)
                 last.append(line.rstrip())
                 if on_line is not None:
@@ -133,6 +137,13 @@ class ToolRunner:
             f"{name} failed with exit code {process.returncode}: {reason}",
             hint=f"See its output in {self._log}, then run the same command again; finished stages are kept.",
         )
+
+    def _hide_logins(self, line: str) -> str:
+        for url in self._proxy.values():
+            login, at, _ = url.partition("://")[2].rpartition("@")
+            if at:
+                line = line.replace(login, "***")
+        return line
 
     @contextmanager
     def _terminate_on_exit(self, process: subprocess.Popen[str]) -> Iterator[None]:

@@ -89,6 +89,8 @@ def read_tar_member(archive: Path, name: str) -> bytes:
 
 _CHUNK_SIZE = 1 << 20
 _TAR_BLOCK_SIZE = 512
+# Two empty blocks end a tar archive.
+TAR_END = b"\0" * (2 * _TAR_BLOCK_SIZE)
 _CREATED = "1970-01-01T00:00:00Z"
 _NANOSECONDS = 1_000_000_000
 
@@ -112,9 +114,9 @@ class ImageArchive:
 
     def stream(self) -> Iterator[bytes]:
         """Yield the archive in chunks, for `docker load` or `ctr images import`."""
-        yield from _tar_member(f"{self.config_digest}.json", len(self._config), [self._config])
+        yield from _file_member(f"{self.config_digest}.json", len(self._config), [self._config])
         for layer, digest in self._layers:
-            yield from _tar_member(f"{digest}/layer.tar", layer.stat().st_size, _read_chunks(layer))
+            yield from _file_member(f"{digest}/layer.tar", layer.stat().st_size, _read_chunks(layer))
         manifest = [
             {
                 "Config": f"{self.config_digest}.json",
@@ -123,9 +125,8 @@ class ImageArchive:
             }
         ]
         encoded = msgspec.json.encode(manifest)
-        yield from _tar_member("manifest.json", len(encoded), [encoded])
-        # Two empty blocks end a tar archive.
-        yield b"\0" * (2 * _TAR_BLOCK_SIZE)
+        yield from _file_member("manifest.json", len(encoded), [encoded])
+        yield TAR_END
 
     def size(self) -> int:
         """Return about how many bytes `stream` yields."""
@@ -174,13 +175,17 @@ def _cached_layer_hash(layer: Path) -> str:
     return cached.read_text()
 
 
-def _tar_member(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:
-    # Built by hand, because `tarfile` writes to a file and cannot yield its output.
+def _file_member(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:
     entry = tarfile.TarInfo(name)
     entry.size = size
+    return tar_member(entry, content)
+
+
+def tar_member(entry: tarfile.TarInfo, content: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield a member of a tar archive; `tarfile` itself writes to a file and cannot yield its output."""
     yield entry.tobuf(tarfile.PAX_FORMAT)
     yield from content
-    yield b"\0" * (-size % _TAR_BLOCK_SIZE)
+    yield b"\0" * (-entry.size % _TAR_BLOCK_SIZE)
 
 
 def _read_chunks(path: Path) -> Iterator[bytes]:

@@ -8,7 +8,10 @@ import msgspec
 
 from holdfast.errors import CorruptFileError, UsageError
 
+# A build without names builds these; the optional images only on request.
 IMAGE_NAMES = ("node", "gateway", "sandbox")
+OPTIONAL_IMAGE_NAMES = ("sandbox-full",)
+ALL_IMAGE_NAMES = IMAGE_NAMES + OPTIONAL_IMAGE_NAMES
 
 
 class GoBinary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,6 +62,8 @@ class PythonPackages(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     excluded_files: tuple[str, ...] = ()
     # The only subpackage of holdfast to copy, without dependencies.
     only_subpackage: str = ""
+    # Programs of the locked wheel of uv: paths in its installation to paths in the image.
+    uv_programs: dict[str, str] = {}
 
 
 class EmbeddedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,6 +109,22 @@ class ImageSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     directories: tuple[str, ...] = ()
 
 
+class ImageExtension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An `image.toml` that is another image with more packages and variables."""
+
+    extends: str
+    name: str
+    packages: tuple[str, ...]
+    environment: dict[str, str] = {}
+
+    def apply_to(self, base: ImageSource) -> ImageSource:
+        """Return the source of the extended image."""
+        debian = msgspec.structs.replace(base.debian, packages=(*base.debian.packages, *self.packages))
+        environment = {**base.config.environment, **self.environment}
+        config = msgspec.structs.replace(base.config, environment=environment)
+        return msgspec.structs.replace(base, name=self.name, debian=debian, config=config)
+
+
 def sources_dir() -> Path:
     """Return the directory of the image sources, in the installed package or in the clone."""
     package = Path(__file__).resolve().parents[1]
@@ -117,14 +138,24 @@ def sources_dir() -> Path:
 
 def load_image_source(name: str, kubernetes: str = "") -> tuple[Path, ImageSource]:
     """Return the directory and `image.toml` of an image for a Kubernetes version (for example 1.33)."""
-    if name not in IMAGE_NAMES:
-        raise UsageError(f"image {name!r}: unknown", hint=f"Use one of: {', '.join(IMAGE_NAMES)}.")
+    if name not in ALL_IMAGE_NAMES:
+        raise UsageError(f"image {name!r}: unknown", hint=f"Use one of: {', '.join(ALL_IMAGE_NAMES)}.")
+    folder, source = _read_image_toml(name)
+    return folder, _resolve_variant(name, source, kubernetes)
+
+
+def _read_image_toml(name: str) -> tuple[Path, ImageSource]:
+    """Return the directory that the paths of the source start at, and the source."""
     folder = sources_dir() / name
     try:
-        source = msgspec.toml.decode((folder / "image.toml").read_bytes(), type=ImageSource)
+        content = msgspec.toml.decode((folder / "image.toml").read_bytes())
+        if "extends" not in content:
+            return folder, msgspec.convert(content, type=ImageSource)
+        extension = msgspec.convert(content, type=ImageExtension)
     except (OSError, msgspec.MsgspecError) as error:
         raise CorruptFileError(f"{folder / 'image.toml'}: cannot be read: {error}") from error
-    return folder, _resolve_variant(name, source, kubernetes)
+    base_folder, base = _read_image_toml(extension.extends)
+    return base_folder, extension.apply_to(base)
 
 
 def _resolve_variant(name: str, source: ImageSource, kubernetes: str) -> ImageSource:
@@ -160,7 +191,7 @@ def _substitute(text: str, replacements: dict[str, str]) -> str:
     return text
 
 
-def requirements_file() -> Path:
-    """Return the file with holdfast's locked, hashed dependencies, in the package or in the clone."""
-    packaged = sources_dir() / "requirements.txt"
-    return packaged if packaged.is_file() else sources_dir().parent / "requirements" / "runtime.txt"
+def requirements_file(name: str) -> Path:
+    """Return a lock file with hashes (`runtime` or `uv`), in the package or in the clone."""
+    packaged = sources_dir() / "requirements" / f"{name}.txt"
+    return packaged if packaged.is_file() else sources_dir().parent / "requirements" / f"{name}.txt"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.images.image_toml import PythonPackages
 
 DEPENDENCIES_LAYER_FILE = "dependencies.tar"
+UV_LAYER_FILE = "uv.tar"
 _PLATFORMS = {"amd64": "x86_64-unknown-linux-gnu", "arm64": "aarch64-unknown-linux-gnu"}
 # Increase it when the layer is built differently.
 _LAYER_BUILD_VERSION = 3
@@ -38,9 +39,15 @@ def dependencies_key(python: PythonPackages, architecture: str) -> str:
         _LAYER_BUILD_VERSION,
         python,
         architecture,
-        requirements_file().read_text(),
+        requirements_file("runtime").read_text(),
         _can_compile(python),
     )
+
+
+def uv_key(python: PythonPackages, architecture: str) -> str:
+    """Return the cache key of the layer with uv."""
+    lock = requirements_file("uv").read_text()
+    return cache_key("uv", python.version, python.uv_programs, architecture, lock)
 
 
 def package_key(python: PythonPackages) -> str:
@@ -50,16 +57,33 @@ def package_key(python: PythonPackages) -> str:
 
 def install_dependencies(python: PythonPackages, architecture: str, target: Path, tools: ToolRunner) -> None:
     """Install the locked dependencies for the Python of the image, and write them as one layer."""
+    installed = _install_locked("runtime", python, architecture, target, tools)
+    pack_dependencies(python, installed, target / DEPENDENCIES_LAYER_FILE)
+    shutil.rmtree(installed)
+
+
+def install_uv(python: PythonPackages, architecture: str, target: Path, tools: ToolRunner) -> None:
+    """Write a layer with the programs of the locked wheel of uv."""
+    installed = _install_locked("uv", python, architecture, target, tools)
+    with LayerWriter(target / UV_LAYER_FILE) as layer:
+        for program, image_path in python.uv_programs.items():
+            layer.add_file(image_path, installed / program, mode=0o755)
+    shutil.rmtree(installed)
+
+
+def _install_locked(
+    lock: str, python: PythonPackages, architecture: str, target: Path, tools: ToolRunner
+) -> Path:
+    """Install the wheels of a lock file for the Python of the image; return the directory."""
     installed = target / "installed"
     # Only wheels with a locked hash: a source distribution would run its own code on this machine.
     argv = [
         find_uv(), "pip", "install", "--no-config", "--require-hashes", "--only-binary=:all:", "--no-deps",
         "--target", str(installed), "--python-version", python.version, "--python-platform",
-        _PLATFORMS[architecture], "--requirements", str(requirements_file()),
+        _PLATFORMS[architecture], "--requirements", str(requirements_file(lock)),
     ]  # fmt: skip
     tools.run(argv, environment={"UV_NO_PROGRESS": "1"})
-    pack_dependencies(python, installed, target / DEPENDENCIES_LAYER_FILE)
-    shutil.rmtree(installed)
+    return installed
 
 
 def pack_dependencies(python: PythonPackages, installed: Path, target: Path) -> None:

@@ -36,6 +36,16 @@ def host_architecture() -> str:
     return _ARCHITECTURES[machine]
 
 
+def image_reference(name: str, kubernetes: str = "") -> str:
+    """Return the reference of an image of this version of holdfast.
+
+    Raises:
+        UsageError: the image or the Kubernetes version is unknown.
+    """
+    _, source = load_image_source(name, kubernetes)
+    return f"{source.name}:{__version__}" + (f"-k{kubernetes}" if kubernetes else "")
+
+
 class Recipe:
     """One image and the cache keys of its stages, computed on first use.
 
@@ -50,7 +60,7 @@ class Recipe:
         self.image = name
         self.variant_name = f"{name}-{kubernetes}" if kubernetes else name
         self.folder, self.source = load_image_source(name, kubernetes)
-        self.reference = f"{self.source.name}:{__version__}" + (f"-k{kubernetes}" if kubernetes else "")
+        self.reference = image_reference(name, kubernetes)
         self.architecture = host_architecture()
 
     @cached_property
@@ -73,6 +83,12 @@ class Recipe:
         return python_layer.dependencies_key(python, self.architecture)
 
     @cached_property
+    def uv_key(self) -> str:
+        """Key of uv; empty if the image does not have it."""
+        python = self.source.python
+        return python_layer.uv_key(python, self.architecture) if python and python.uv_programs else ""
+
+    @cached_property
     def layer_key(self) -> str:
         """Key of everything above the root filesystem, from which embedded images read too."""
         package = python_layer.package_key(self.source.python) if self.source.python else ""
@@ -86,7 +102,8 @@ class Recipe:
     @cached_property
     def key(self) -> str:
         """Key of the whole image, stored in a label."""
-        return cache_key("image", self.rootfs_key, self.layer_key, self.reference)
+        keys = [self.rootfs_key, self.layer_key, self.reference, *([self.uv_key] if self.uv_key else [])]
+        return cache_key("image", *keys)
 
 
 def node_binary_path() -> Path:

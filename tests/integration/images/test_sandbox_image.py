@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import time
+import zipfile
 
 import pytest
 import requests
@@ -15,8 +18,11 @@ pytestmark = pytest.mark.engine
 
 RUNTIME = ["/usr/bin/python3", "-I", "/usr/lib/holdfast/runtime"]
 BAD_MODULES = """
+site=.local/lib/python3.11/site-packages
+mkdir -p $site
 for name in json socket http threading holdfast sitecustomize usercustomize; do
   echo 'raise SystemExit(9)' > $name.py
+  echo 'raise SystemExit(9)' > $site/$name.py
 done
 """
 
@@ -83,7 +89,58 @@ def test_is_default_sandbox_image(image):
     assert is_sandbox_image(DEFAULT_IMAGE)
     assert image["Config"]["User"] == "1000:1000"
     assert image["Config"]["WorkingDir"] == "/sandbox"
-    assert image["Size"] < 220e6
+    # At most 1.5 times the size without pip, uv and the other tools.
+    assert image["Size"] < 286e6
+
+
+def wheel(name):
+    """A wheel with one module and one command, as base64: the tests need no network."""
+    packed, info = io.BytesIO(), f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr(f"{name}.py", f"def main():\n    print('{name} works')\n")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/entry_points.txt", f"[console_scripts]\n{name} = {name}:main\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return base64.b64encode(packed.getvalue()).decode()
+
+
+INSTALLATIONS = {
+    "pip": "pip install -q /tmp/{file} && {name} && bash -lc {name} && python3 -c 'import {name}'",
+    "venv": "python3 -m venv v && v/bin/pip install -q /tmp/{file} && v/bin/{name}",
+    "uv venv": "uv venv -q && uv pip install -q --offline /tmp/{file} && .venv/bin/{name}",
+    "uv tool": "uv tool install -q --offline /tmp/{file} && {name}",
+}
+
+
+@pytest.mark.parametrize("way", INSTALLATIONS)
+def test_user_can_install_python_packages_into_the_workspace(start_container, client, way):
+    url = address(client, start_container())
+    wait_for(url)
+    name = "example_" + way.replace(" ", "_")
+    file = f"{name}-1.0-py3-none-any.whl"
+    write = f"echo {wheel(name)} | base64 -d > /tmp/{file}"
+    told = run(url, f"{write} && {INSTALLATIONS[way].format(file=file, name=name)}")
+    assert told["exit_code"] == 0, told
+    assert f"{name} works" in told["stdout"]
+    # Only the workspace survives the pod.
+    found = run(url, f"find / -xdev -name '{name}*' -not -path '/tmp/*' -not -path '/proc/*' 2>/dev/null")
+    assert found["stdout"]
+    assert {line.split("/")[1] for line in found["stdout"].split()} == {"sandbox"}
+
+
+def test_contains_the_usual_tools(start_container, client):
+    url = address(client, start_container())
+    wait_for(url)
+    for tool in ("pip", "uv", "uvx", "git", "curl", "jq", "rg", "less"):
+        assert run(url, f"{tool} --version")["exit_code"] == 0, tool
+    assert run(url, "python3 --version")["stdout"].startswith("Python 3.11.")
+
+
+def test_new_workspace_is_empty(start_container, client):
+    url = address(client, start_container())
+    wait_for(url)
+    assert run(url, "find /sandbox -mindepth 1")["stdout"] == ""
 
 
 def test_runtime_responds_and_user_can_write_only_workspace(start_container, client):

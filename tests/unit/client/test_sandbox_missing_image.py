@@ -10,6 +10,7 @@ from tests.unit.client.conftest import open_transport
 from holdfast.api import Phase, SandboxView
 from holdfast.client import AsyncSandbox, Sandbox
 from holdfast.errors import WaitFailedError
+from holdfast.sandbox import from_request
 
 PATH = "/v1/sandboxes/a"
 IMAGE = "holdfast/sandbox:1"
@@ -95,6 +96,17 @@ def test_missing_image_is_reported_with_the_message_of_the_node(fake_server, wai
     FakeSandbox(fake_server, [MISSING], [MISSING])
     with pytest.raises(WaitFailedError, match="manifest: not found"):
         wait(fake_server, lambda image: False)
+
+
+@pytest.mark.parametrize("name", ["sandbox", "sandbox-full"])
+def test_missing_own_image_names_the_build_command(fake_server, name):
+    image = next(image for image in from_request.CURRENT_IMAGES if image.startswith(f"holdfast/{name}:"))
+    missing = msgspec.structs.replace(MISSING, image=image)
+    FakeSandbox(fake_server, [missing], [missing])
+    with pytest.raises(WaitFailedError) as caught:
+        wait_sync(fake_server, lambda image: False)
+    assert f"`holdfast image build {name}`" in caught.value.hint
+    assert "`holdfast image load FILE`" in caught.value.hint
 
 
 @both

@@ -27,8 +27,17 @@ def test_slow_stream_reports_progress_between_percents():
     updates = [(number * 1.0, number * MB) for number in range(1, 5)]
     recorded = reports(10_000 * MB, *updates)
     texts = [f"{number} of 10000 MB, 1 MB/s" for number in range(1, 5)]
-    assert [text for text, _ in recorded] == texts
+    assert [text.rpartition(", ")[0] for text, _ in recorded] == texts
     assert {fraction for _, fraction in recorded} == {0.0}
+
+
+def test_time_left_follows_the_speed():
+    recorded = reports(600 * MB, (2.0, 8 * MB), (40.0, 160 * MB), (100.0, 400 * MB))
+    assert [text.rpartition(", ")[2] for text, _ in recorded] == [
+        "2 min 28 s left",
+        "1 min 50 s left",
+        "50 s left",
+    ]
 
 
 def test_stalled_stream_is_not_reported_again():

@@ -22,12 +22,16 @@ def pushes(monkeypatch):
     return recorded
 
 
-def test_own_image_is_pushed(pushes):
-    assert Gateway("dev").push_sandbox_image("holdfast/sandbox:1")
-    assert pushes == [("dev", ["holdfast/sandbox:1"])]
+@pytest.mark.parametrize("image", ["holdfast/sandbox:1", "holdfast/sandbox-full:1"])
+def test_own_image_is_pushed(pushes, image):
+    assert Gateway("dev").push_sandbox_image(image)
+    assert pushes == [("dev", [image])]
 
 
-@pytest.mark.parametrize("image", ["python:3.13", "example.com/holdfast/sandbox:1", "holdfast/node:1", ""])
+@pytest.mark.parametrize(
+    "image",
+    ["python:3.13", "example.com/holdfast/sandbox:1", "holdfast/node:1", "holdfast/sandbox-fuller:1", ""],
+)
 def test_other_images_are_not_pushed(pushes, image):
     assert not Gateway("dev").push_sandbox_image(image)
     assert pushes == []

@@ -35,9 +35,13 @@ def test_workspace_belongs_to_image_user(layer):
     assert {entry.uid for entry in layer if entry.name != "sandbox"} == {0}
 
 
-def test_installs_no_dependencies(tmp_path):
+def test_installs_uv_but_no_dependencies(tmp_path):
     names = [step.name for step in image_steps(Recipe("sandbox"), None)]
-    assert names == ["build-rootfs-sandbox", "build-layer-sandbox", "load-sandbox"]
+    assert names == ["build-rootfs-sandbox", "build-uv-sandbox", "build-layer-sandbox", "load-sandbox"]
+
+
+def test_workspace_is_empty(layer):
+    assert [name for name in layer.getnames() if name.startswith("sandbox/")] == []
 
 
 def test_only_runtime_changes_change_image(tmp_path, monkeypatch):

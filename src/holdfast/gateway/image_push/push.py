@@ -319,8 +319,8 @@ class PushGatewayImage(PushImages):
 def gateway_image_missing_error() -> ImageNotFoundError:
     return ImageNotFoundError(
         f"image {GATEWAY_IMAGE}: neither on the container engine nor in the node",
-        hint="Run `holdfast image build gateway`, or disable holdfast's workloads with "
-        "HOLDFAST_WORKLOADS=false.",
+        hint="Build it with `holdfast image build gateway`, load an archive of another machine with "
+        "`holdfast image load FILE`, or disable holdfast's workloads with HOLDFAST_WORKLOADS=false.",
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.containers import ImageView, find_image, is_transient, labels, pull_image
 from holdfast.errors import ContainerEngineError, HoldfastError, ImageIncompatibleError, ImageNotFoundError
 from holdfast.gateway.base_steps import GatewayStep, progress_reporter
+from holdfast.gateway.context import DEFAULT_IMAGE
 from holdfast.gateway.registries import read_login, registry_host
 from holdfast.gateway.spec import CONTRACT_VERSION
 from holdfast.workflow import ProbeResult, absent, done
@@ -87,6 +88,12 @@ def _image_unavailable_error(
             hint=incompatible_error.hint,
         )
     problem = f"image {reference}: not on the engine, and cannot be pulled: {error.message}"
+    if reference == DEFAULT_IMAGE:
+        return ImageNotFoundError(
+            problem,
+            hint="Build the images with `holdfast image build`, or load an archive of another machine with "
+            "`holdfast image load FILE`.",
+        )
     alternative = "build it with `holdfast image build`, or choose another one with --image."
     if is_transient(error):
         return ContainerEngineError(problem, hint=f"Run the same command again, or {alternative}")
