@@ -35,13 +35,14 @@ T = TypeVar("T")
 PERMANENT_REASONS = frozenset(
     {
         "ContainerCannotRun", "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError",
-        "EnvVarsInjectionRejected", "ErrImageNeverPull", "ImageInspectError", "ImagePullBackOff",
-        "InvalidConfiguration", "InvalidImageName", "InvalidMetadata", "MultiplePods", "PodNotOwned",
-        "RunContainerError", "StartError", "TemplateNotFound", "VolumeClaimTemplatesError",
+        "EnvVarsInjectionRejected", "ErrImageNeverPull", "FailedCreatePodSandBox", "FailedMount",
+        "ImageInspectError", "ImagePullBackOff", "InvalidConfiguration", "InvalidImageName",
+        "InvalidMetadata", "MultiplePods", "PodNotOwned", "RunContainerError", "StartError",
+        "TemplateNotFound", "VolumeClaimTemplatesError",
         "WarmPoolNotFound",
     }
 )  # fmt: skip
-"""Reasons of a pending sandbox that need manual action."""
+"""Reasons of a pending sandbox that need manual action. The server reports an event only if it is final."""
 
 SUSPECT_REASONS = frozenset(
     {
@@ -353,6 +354,8 @@ _HINTS = {
     "ImagePullBackOff": _IMAGE_HINT,
     "InvalidImageName": _IMAGE_HINT,
     "ErrImageNeverPull": _IMAGE_HINT,
+    "FailedCreatePodSandBox": "Create the sandbox again with more memory, or with another runtime class.",
+    "FailedMount": "Create the missing object; the sandbox then starts. Or create the sandbox without it.",
     "WarmPoolNotFound": "Create a warm pool for the template first, or create the sandbox from an image.",
     "TemplateNotFound": "Create the template first, or create the sandbox from an image.",
     "EnvVarsInjectionRejected": "Omit the variables, or set envVarsInjectionPolicy in the template.",

@@ -71,6 +71,41 @@ def test_event_stream_sends_current_state_changes_and_deletion(server, reconcile
     assert stream.next() is None
 
 
+def record_event(objects, namespace, pod, reason, message, count):
+    now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    identity = {key: pod["metadata"][key] for key in ("name", "uid")}
+    objects.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{pod['metadata']['name']}.{uuid.uuid4().hex[:8]}"},
+            "involvedObject": {"kind": "Pod", "namespace": namespace, **identity},
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+            "count": count,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+        },
+        namespace=namespace,
+    )
+
+
+def test_event_stream_reports_why_the_pod_cannot_start(server, objects, namespace, reconciler, sandbox_name):
+    """The reason of the controller remains the general one: only events of the pod have the cause."""
+    reconciler.reconcile(sandbox_name)
+    reconciler.reconcile(sandbox_name)  # with the pod
+    pod = objects.get("Pod", sandbox_name, namespace=namespace)
+    message = 'MountVolume.SetUp failed for volume "s" : secret "none" not found'
+    record_event(objects, namespace, pod, "FailedMount", message, 7)
+    stream = EventStream(server, sandbox_name)
+    assert stream.next()[1]["reason"] == "DependenciesNotReady"
+    event, state = stream.next()
+    assert (event, state["phase"]) == (SandboxEventType.STATE, "Pending")
+    assert (state["reason"], state["message"]) == ("FailedMount", message)
+    stream.close()
+
+
 def test_event_stream_ends_with_deleted_when_sandbox_is_recreated(server, sandbox_name):
     stream = EventStream(server, sandbox_name)
     stream.next()

@@ -15,3 +15,7 @@ from holdfast.server.sandboxes.service import (
     SandboxService as SandboxService,
     exclude_warm_pools as exclude_warm_pools,
 )
+from holdfast.server.sandboxes.start_failures import (
+    explain_start as explain_start,
+    is_starting as is_starting,
+)

@@ -15,15 +15,16 @@ from holdfast.errors import DeadlineExceededError
 from holdfast.kube import WaitResult
 from holdfast.sandbox import bound_sandbox_name
 from holdfast.server.errors import as_api_error
-from holdfast.server.sandboxes import SandboxLookup
+from holdfast.server.sandboxes import SandboxLookup, explain_start, is_starting
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from holdfast.api import Problem, SandboxView
     from holdfast.server.sandboxes import SandboxService
 
 KEEPALIVE_INTERVAL = 10.0
+_START_CHECK_INTERVAL = 2.0
 MAX_STREAM_SECONDS = 6 * 3600.0
 KEEPALIVE_COMMENT = b": keepalive\n\n"
 
@@ -35,22 +36,19 @@ async def stream_events(service: SandboxService, name: str) -> AsyncIterator[byt
 
 async def _iter_events(service: SandboxService, name: str, lookup: SandboxLookup) -> AsyncIterator[bytes]:
     try:
-        last = await service.present(lookup)
-        yield encode_event(SandboxEventType.STATE, last)
+        state = _SandboxState(service, lookup, await service.present(lookup))
+        yield encode_event(SandboxEventType.STATE, state.view)
         while True:
-            async for change in _watch_changes(service, lookup):
-                if change is None:
+            async for change in _watch_changes(service, lookup, state.check_interval):
+                if await state.update(change):
+                    yield encode_event(SandboxEventType.STATE, state.view)
+                elif change is None:
                     yield KEEPALIVE_COMMENT
-                    continue
-                state = await service.present(change)
-                if state != last:
-                    last = state
-                    yield encode_event(SandboxEventType.STATE, state)
             # The watched object is deleted, or the SandboxClaim was bound: it may have a sandbox now.
             next_lookup = await _next_lookup(service, name, lookup)
             if next_lookup is None:
                 yield encode_event(
-                    SandboxEventType.DELETED, msgspec.structs.replace(last, phase=Phase.DELETING)
+                    SandboxEventType.DELETED, msgspec.structs.replace(state.view, phase=Phase.DELETING)
                 )
                 return
             lookup = next_lookup
@@ -58,6 +56,34 @@ async def _iter_events(service: SandboxService, name: str, lookup: SandboxLookup
         return
     except Exception as error:  # noqa: BLE001 (any failure is reported to the client)
         yield encode_event(SandboxEventType.FAILED, as_api_error(error).problem)
+
+
+class _SandboxState:
+    """The state that the client has received, and what it was made from."""
+
+    def __init__(self, service: SandboxService, lookup: SandboxLookup, view: SandboxView) -> None:
+        self._service, self._lookup, self.view = service, lookup, view
+        self._is_explained = False
+
+    def check_interval(self) -> float:
+        """Seconds until the next check if nothing changes."""
+        return _START_CHECK_INTERVAL if self._needs_explanation() else KEEPALIVE_INTERVAL
+
+    async def update(self, change: SandboxLookup | None) -> bool:
+        """Take over a change, or check what only events tell; return whether the view has changed."""
+        self._lookup = change or self._lookup
+        if change is None and not self._needs_explanation():
+            return False
+        view = plain = await self._service.present(self._lookup)
+        # A pod usually starts before the first check, so that most starts cost no request for events.
+        if change is None or self._is_explained:
+            view = await explain_start(self._service.cluster, self._lookup.sandbox, plain)
+        self._is_explained = view != plain
+        before, self.view = self.view, view
+        return view != before
+
+    def _needs_explanation(self) -> bool:
+        return self._is_explained or is_starting(self.view)
 
 
 async def _next_lookup(service: SandboxService, name: str, lookup: SandboxLookup) -> SandboxLookup | None:
@@ -73,7 +99,7 @@ async def _next_lookup(service: SandboxService, name: str, lookup: SandboxLookup
 
 
 async def _watch_changes(
-    service: SandboxService, lookup: SandboxLookup
+    service: SandboxService, lookup: SandboxLookup, interval: Callable[[], float]
 ) -> AsyncIterator[SandboxLookup | None]:
     """Yield each state of the sandbox, or of its unbound SandboxClaim; None after each idle interval."""
     latest: asyncio.Queue[SandboxLookup] = asyncio.Queue(maxsize=1)
@@ -104,9 +130,7 @@ async def _watch_changes(
         while not (watch.done() and latest.empty()):
             change = asyncio.ensure_future(latest.get())
             try:
-                await asyncio.wait(
-                    {change, watch}, timeout=KEEPALIVE_INTERVAL, return_when=asyncio.FIRST_COMPLETED
-                )
+                await asyncio.wait({change, watch}, timeout=interval(), return_when=asyncio.FIRST_COMPLETED)
                 state = change.result() if change.done() else None
             finally:
                 # Loses no state: `get` takes the item from the queue only when its task resumes.

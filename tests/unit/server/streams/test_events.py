@@ -34,7 +34,9 @@ async def observed(script, *, pause=0.0):
     """Return the versions that a client receives that pauses after each of them."""
     cluster = SimpleNamespace(objects=WatchedObjects(script), namespace="ns")
     received = []
-    changes = events._watch_changes(SimpleNamespace(cluster=cluster), SandboxLookup(version("1"), None))
+    changes = events._watch_changes(
+        SimpleNamespace(cluster=cluster), SandboxLookup(version("1"), None), lambda: 10.0
+    )
     async for change in changes:
         received.append(change and change.sandbox["metadata"]["resourceVersion"])
         await asyncio.sleep(pause)
@@ -96,7 +98,9 @@ def test_closed_stream_cancels_watch():
 
     async def run():
         cluster = SimpleNamespace(objects=WatchedObjects(script), namespace="ns")
-        changes = events._watch_changes(SimpleNamespace(cluster=cluster), SandboxLookup(version("1"), None))
+        changes = events._watch_changes(
+            SimpleNamespace(cluster=cluster), SandboxLookup(version("1"), None), lambda: 10.0
+        )
         await anext(changes)
         await changes.aclose()
 
