@@ -119,6 +119,60 @@ def test_repeated_copy_is_not_nested(direction, tree):
     direction.remove(0)
 
 
+class FileCopy:
+    """A copy onto an existing file: 40 MB of `b` onto 40 MB of `a`."""
+
+    size = 40 << 20
+
+    def __init__(self, sandbox, direction, folder):
+        self.sandbox, self.direction, self.local = sandbox, direction, folder / "file"
+        self.remote = "/sandbox/replaced"
+        self.commands = {
+            "upload": [str(self.local), f"a:{self.remote}"],
+            "download": [f"a:{self.remote}", str(self.local)],
+        }
+
+    def write(self, side, letter):
+        script = f'head -c {self.size} /dev/zero | tr "\\0" {letter} > "$1"'
+        if side == "local":
+            run_checked("sh", "-c", script, "write", str(self.local))
+        else:
+            self.sandbox("sandbox", "exec", "-n", "a", "--", "sh", "-c", script, "write", self.remote)
+
+    def content(self):
+        """The letters of the target, and the size of all of them."""
+        script = 'fold -w 1048576 "$1" | sort | uniq -c | cut -c 1-9'
+        if self.direction == "download":
+            return run_checked("sh", "-c", script, "read", str(self.local)).split()
+        words = ("sandbox", "exec", "-n", "a", "--", "sh", "-c", script, "read", self.remote)
+        return self.sandbox(*words).split()
+
+    def start(self):
+        return subprocess.Popen(
+            self.sandbox.argv("sandbox", "cp", *self.commands[self.direction]),
+            env=self.sandbox.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("direction", ["upload", "download"])
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_copy_onto_a_file_leaves_the_old_or_the_new_content(sandbox, direction, kills, tmp_path):
+    copy = FileCopy(sandbox, direction, tmp_path)
+    source, target = ("local", "remote") if direction == "upload" else ("remote", "local")
+    copy.write(source, "b")
+    copy.write(target, "a")
+    whole = {letter: ["40", letter] for letter in "ab"}
+    started = time.monotonic()
+    copy.start().wait()
+    duration = time.monotonic() - started
+    assert copy.content()[1].startswith("b")
+    for number in range(kills):
+        copy.write(target, "a")
+        interrupt(copy.start(), random.uniform(0.3, 1) * duration, signal.SIGKILL)
+        count, letters = copy.content()
+        assert [count, letters[0]] in whole.values(), f"kill {number}"
+
+
 @pytest.mark.slow
 def test_copy_converges_after_random_interruptions(direction, tree):
     seed = random.randrange(1 << 32)

@@ -8,6 +8,8 @@ from tests.support.hints import execute_hint
 from tests.support.holdfast_cli import HoldfastCli
 from tests.support.pseudo_terminal import PseudoTerminal
 
+from holdfast.sandbox.from_request import DEFAULT_IMAGE
+
 pytestmark = pytest.mark.apiserver
 
 
@@ -42,6 +44,14 @@ def test_lifecycle_commands_print_json(sandbox):
     }
     assert error_body(sandbox("wait", "a", "--for", "deleted", "--json")) == {"name": "a", "deleted": True}
     assert error_body(sandbox("list", "--json"))["sandboxes"] == []
+
+
+def test_explicit_default_image_is_the_same_sandbox(sandbox):
+    words = ("create", "same", "--no-workspace", "--no-wait", "--json")
+    first = error_body(sandbox(*words))
+    assert error_body(sandbox(*words, "--image", DEFAULT_IMAGE))["id"] == first["id"]
+    assert "image" in sandbox(*words, "--image", "app:1").stderr
+    assert error_body(sandbox("delete", "same", "--yes", "--json"))["deleted"]
 
 
 def test_human_readable_output(sandbox):
