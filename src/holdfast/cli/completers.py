@@ -122,7 +122,7 @@ def _find_images(_ctx: click.Context) -> list[CompletionItem[str]]:
 
 
 def _find_image_names(_ctx: click.Context) -> list[CompletionItem[str]]:
-    from holdfast.images.image_toml import ALL_IMAGE_NAMES
+    from holdfast.images import ALL_IMAGE_NAMES
 
     return [CompletionItem(name) for name in ALL_IMAGE_NAMES]
 

@@ -1,4 +1,5 @@
 from holdfast.images.build import build_images as build_images, image_states as image_states
+from holdfast.images.image_toml import ALL_IMAGE_NAMES as ALL_IMAGE_NAMES
 from holdfast.images.recipe import node_binary_path as node_binary_path
 from holdfast.images.save_load import (
     LoadedImage as LoadedImage,

@@ -23,7 +23,6 @@ from holdfast.sandbox.host_settings import (
     CA_BUNDLE_KEY as CA_BUNDLE_KEY,
     CA_CONFIG_MAP as CA_CONFIG_MAP,
     PROXY_SECRET as PROXY_SECRET,
-    PROXY_VARIABLES as PROXY_VARIABLES,
     HostSettings as HostSettings,
 )
 from holdfast.sandbox.lifecycle import (

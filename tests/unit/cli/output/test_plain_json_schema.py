@@ -19,9 +19,9 @@ from holdfast.gateway.doctor.findings import Diagnosis, DoctorReport, Finding, R
 from holdfast.gateway.plan_summary import GatewayPlan, SettingChange
 from holdfast.gateway.registry import GatewayMetadata
 from holdfast.gateway.status import GatewayStatus
+from holdfast.images import LoadedImage, SavedArchive
 from holdfast.images.archive_format import SavedImage
 from holdfast.images.build import BuiltImage, ImageState
-from holdfast.images.save_load import LoadedImage, SavedArchive
 from holdfast.workflow import PlannedStep, RunRecord, StepLog
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "reference" / "json-output.md").read_text()
