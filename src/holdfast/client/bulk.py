@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from holdfast.errors import ArgumentTypeError, HoldfastError, TemporaryError
+from holdfast.errors import ArgumentTypeError, HoldfastError, PermanentError, TemporaryError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -54,17 +54,21 @@ class BulkResult(Generic[T]):
         """Raise an error that names the sandboxes whose operation failed, if there are any.
 
         Raises:
-            TemporaryError: at least one operation failed; the first error is its cause.
+            TemporaryError: at least one failure is temporary; its first error is the cause.
+            PermanentError: all failures are permanent.
         """
         failed = self.failed
         if not failed:
             return
         omitted = len(failed) - _MAX_LISTED_NAMES
         names = ", ".join(outcome.name for outcome in failed[:_MAX_LISTED_NAMES])
-        raise TemporaryError(
+        temporary = [outcome for outcome in failed if not isinstance(outcome.error, PermanentError)]
+        # `retry` and scripts repeat a temporary error: that helps if any of the operations may succeed then.
+        raise (TemporaryError if temporary else PermanentError)(
             f"{len(failed)} of {len(self.outcomes)} sandboxes: failed: {names}"
             + (f" and {omitted} more" if omitted > 0 else ""),
-            cause=failed[0].error,
+            hint=None if temporary else failed[0].error and failed[0].error.hint,
+            cause=(temporary or failed)[0].error,
         )
 
 
@@ -82,6 +86,10 @@ async def run_for_each(
     """
     if isinstance(names, str):
         raise ArgumentTypeError("names", f"must be a list of names, not {names!r}")
+    unique = list(dict.fromkeys(names))
+    for name in unique:
+        if not isinstance(name, str):
+            raise ArgumentTypeError("names", f"must contain names, not {name!r}")
     slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def run(name: str) -> BulkOutcome[T]:
@@ -94,6 +102,10 @@ async def run_for_each(
             on_outcome(outcome)
         return outcome
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(run(name)) for name in dict.fromkeys(names)]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(run(name)) for name in unique]
+    except ExceptionGroup as group_error:
+        # An error of the callback, or a defect: callers handle it like that of a single call.
+        raise group_error.exceptions[0] from group_error
     return BulkResult([task.result() for task in tasks])

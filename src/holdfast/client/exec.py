@@ -74,6 +74,7 @@ class AsyncExecSession:
         self._exit_code: int | None = None
         # Input that has to be sent again if the image lacks `env`; None when the command has started.
         self._unconfirmed: list[bytes] | None = [] if launch else None
+        self._unconfirmed_bytes = 0
         # Output that may be the message of a failed start; None when the command has started.
         self._held: list[ExecOutput] | None = [] if launch else None
 
@@ -186,7 +187,8 @@ class AsyncExecSession:
         is_repeatable = self._unconfirmed is not None
         if self._unconfirmed is not None:
             self._unconfirmed.append(frame)
-            if sum(map(len, self._unconfirmed)) > _MAX_REPEATED_BYTES:
+            self._unconfirmed_bytes += len(frame)
+            if self._unconfirmed_bytes > _MAX_REPEATED_BYTES:
                 self._unconfirmed, is_repeatable = None, False
         try:
             await self._socket.send(frame)

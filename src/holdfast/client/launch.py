@@ -165,7 +165,9 @@ class Launch:
         # Of GNU coreutils, without and with a UTF-8 locale, of busybox and of toybox.
         messages = [f"env: '{name}': ", f"env: \u2018{name}\u2019: ", f"env: can't execute '{name}': "]
         messages += [f"env: exec {name}: "]
-        return [message.encode(errors="surrogateescape") for message in (*messages, self.marker)]
+        # Printed by the script that changes the directory.
+        messages += [self.marker] if self._cwd else []
+        return [message.encode(errors="surrogateescape") for message in messages]
 
 
 def _check_words(command: tuple[str, ...]) -> None:

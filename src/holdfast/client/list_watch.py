@@ -11,7 +11,7 @@ from holdfast.api import Phase, Problem, SandboxChange, SandboxEventType, Sandbo
 from holdfast.client.errors import is_retryable, retry_after_seconds
 from holdfast.client.transport import decode_response
 from holdfast.client.watch import EventStreamParser
-from holdfast.errors import GatewayUnavailableError, ResponseLostError
+from holdfast.errors import GatewayUnavailableError, HoldfastError, ResponseLostError
 from holdfast.retry import Policy, clock, exponential
 
 if TYPE_CHECKING:
@@ -81,9 +81,18 @@ class _ListWatch:
         async with self._transport.stream("GET", path, query=self._query) as response:
             async for chunk in response.content.iter_any():
                 self._connected_at = clock.monotonic()
-                changes = [change for event in parser.feed(chunk) for change in self._changes_of(event)]
+                changes: list[SandboxChange] = []
+                failure = None
+                try:
+                    for event in parser.feed(chunk):
+                        changes += self._changes_of(event)
+                except HoldfastError as error:
+                    # Deliver the changes before it first: the next connection does not repeat them.
+                    failure = error
                 if changes:
                     yield changes
+                if failure is not None:
+                    raise failure
         raise ResponseLostError("sandboxes: the event stream was interrupted")
 
     def _changes_of(self, event: ServerSentEvent) -> Iterator[SandboxChange]:

@@ -152,7 +152,13 @@ def sandbox_claim_manifest(request: SandboxRequest, *, namespace: str, pool: str
     return {
         "apiVersion": EXTENSIONS_API_VERSION,
         "kind": "SandboxClaim",
-        "metadata": {"name": request.name, "namespace": namespace, "labels": labels},
+        "metadata": {
+            "name": request.name,
+            "namespace": namespace,
+            "labels": labels,
+            # The sandbox gets it from the SandboxClaim: without it, failed pods are kept.
+            "annotations": {FAILED_PODS_ANNOTATION: request.failed_pods},
+        },
         "spec": spec,
     }
 

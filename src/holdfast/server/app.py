@@ -6,17 +6,18 @@ published document describes exactly what is validated.
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Response, get
+from litestar import Litestar, Request, Response, get
 from litestar.di import Provide
 from litestar.openapi.config import OpenAPIConfig
 from litestar.routes import HTTPRoute
 
 from holdfast import __version__
 from holdfast.api import DeletionResult, Problem, SandboxList, SandboxRequest, SandboxView, UploadResult
-from holdfast.server.errors import problem_response
+from holdfast.server.errors import bad_request, problem_response
 from holdfast.server.sandboxes import SandboxRoutes, SandboxService, problem_responses
 from holdfast.server.streams import PATH_PATTERN, StreamRoutes, exec_in_sandbox, forward_port, watch_sandboxes
 
@@ -29,6 +30,8 @@ class GatewayInfo(msgspec.Struct, frozen=True, kw_only=True):
     """version of holdfast"""
 
 
+_INJECTED = {"service", "request"}
+"""Parameters of handlers that do not come from the query."""
 _WEBSOCKETS = (exec_in_sandbox, forward_port)
 _MODELS = (GatewayInfo, SandboxRequest, SandboxView, SandboxList, DeletionResult, UploadResult, Problem)
 _REF_TEMPLATE = "#/components/schemas/{name}"
@@ -133,12 +136,37 @@ def create_app(name: str, service: SandboxService) -> Litestar:
         dependencies={"service": Provide(lambda: service, sync_to_thread=False, use_cache=True)},
         # Litestar rejects some requests before any route runs; these answers have the same form.
         exception_handlers={Exception: problem_response},
+        before_request=reject_unknown_parameters,
         openapi_config=OpenAPIConfig(title="holdfast gateway", version=__version__, path="/_framework"),
         logging_config=None,
         # `request.body()` holds a body in memory. The upload route streams its body and has no limit.
         request_max_body_size=1 << 20,
     )
     return app
+
+
+async def reject_unknown_parameters(request: Request[Any, Any, Any]) -> None:
+    """Reject query parameters that the route does not have.
+
+    A misspelt selector would otherwise return all sandboxes, and the client might delete them.
+
+    Raises:
+        ApiError: 400; the hint lists the parameters of the route.
+    """
+    known = _query_parameters(request.route_handler)
+    for name in request.query_params:
+        if name not in known:
+            hint = f"Use one of: {', '.join(sorted(known))}." if known else "Omit it."
+            raise bad_request("bad-request", f"query parameter {name[:64]!r}: not known", hint)
+
+
+@cache
+def _query_parameters(handler: Any) -> frozenset[str]:
+    return frozenset(
+        getattr(field.kwarg_definition, "query", None) or name
+        for name, field in handler.parsed_fn_signature.parameters.items()
+        if name not in _INJECTED and not any(f"{{{name}:" in path for path in handler.paths)
+    )
 
 
 def options_middleware(app: Litestar) -> Any:

@@ -47,10 +47,11 @@ _RESOURCES = {
 
 
 class ObjectPage(msgspec.Struct, frozen=True):
-    """One page of objects and the token of the next page."""
+    """One page of objects, the token of the next page, and the resource version of the list."""
 
     items: list[dict[str, Any]]
     continue_token: str | None
+    resource_version: str
 
 
 class _PodUnknownError(TemporaryError):
@@ -93,8 +94,12 @@ class NamespaceClient:
         request = ApiRequest(Verb.READ, self._collection_path(kind), plural, query=query)
         reference = ObjectReference(api_version, kind, None, self.namespace)
         response = await self._session.request("list", reference, request)
-        token = (response.get("metadata") or {}).get("continue") or None
-        return ObjectPage(list(response.get("items") or ()), token)
+        metadata = response.get("metadata") or {}
+        return ObjectPage(
+            list(response.get("items") or ()),
+            metadata.get("continue") or None,
+            str(metadata.get("resourceVersion") or ""),
+        )
 
     async def list_events(self, object_name: str, limit: int) -> list[dict[str, Any]]:
         """List at most `limit` events of the objects with this name, of any kind."""

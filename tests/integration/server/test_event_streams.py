@@ -62,7 +62,7 @@ def test_event_stream_sends_current_state_changes_and_deletion(server, reconcile
     assert (event, first["phase"], first["conditions"]) == (SandboxEventType.STATE, "Pending", [])
     reconciler.reconcile(sandbox_name)
     event, second = stream.next()
-    assert (event, second["message"]) == (SandboxEventType.STATE, "creating the pod")
+    assert (event, second["message"]) == (SandboxEventType.STATE, "Pod exists with phase: Pending")
     server.request_json("POST", f"{ROOT}/{sandbox_name}/suspend")
     assert stream.next()[1]["message"] == "the controller has not seen the latest change yet"
     server.request_json("DELETE", f"{ROOT}/{sandbox_name}")
@@ -128,7 +128,7 @@ def test_stream_of_all_sandboxes_sends_current_states_changes_and_deletions(serv
     assert (event, first["phase"]) == (SandboxEventType.STATE, "Pending")
     assert next_of(stream, sandbox_name) == (SandboxEventType.SYNCED, {})
     reconciler.reconcile(sandbox_name)
-    assert next_of(stream, sandbox_name)[1]["message"] == "creating the pod"
+    assert next_of(stream, sandbox_name)[1]["message"] == "Pod exists with phase: Pending"
     listed = server.request_json("GET", ROOT)[1]["items"]
     later = f"{sandbox_name}-later"
     server.request_json("POST", ROOT, {"name": later, "workspace": False})

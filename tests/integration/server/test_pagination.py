@@ -59,3 +59,12 @@ def test_claims_are_listed_once_with_or_without_sandbox(server, objects, namespa
 def test_invalid_page_token_is_rejected(server, mark):
     status, problem = server.request_json("GET", f"{ROOT}?limit=1&continue={mark}")
     assert (status, problem["code"]) == (422, "invalid")
+
+
+def test_unknown_query_parameter_is_rejected(server):
+    """A misspelt selector must not return all sandboxes."""
+    status, problem = server.request_json("GET", f"{ROOT}?label=team%3Dblue")
+    assert (status, problem["code"]) == (400, "bad-request")
+    assert problem["message"] == "query parameter 'label': not known"
+    assert problem["hint"] == "Use one of: continue, limit, selector."
+    assert server.request_json("GET", "/v1/gateway?verbose=1")[0] == 400

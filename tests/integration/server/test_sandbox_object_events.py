@@ -56,5 +56,5 @@ def test_events_before_the_creation_are_not_shown(server, emit, name):
 def test_list_has_no_events(server, emit, name):
     assert server.request_json("POST", ROOT, {"name": name, "labels": {"only": name}})[0] == 201
     emit("Pod", name, "Scheduled", 1)
-    (view,) = server.request_json("GET", f"{ROOT}?label=only%3D{name}")[1]["items"]
+    (view,) = server.request_json("GET", f"{ROOT}?selector=only%3D{name}")[1]["items"]
     assert view["events"] == []

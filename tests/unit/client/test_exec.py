@@ -9,7 +9,7 @@ from tests.unit.client.conftest import open_transport
 
 from holdfast.api import Channel, encode_frame
 from holdfast.client import AsyncSandbox, Sandbox
-from holdfast.client.launch import MARKER_VARIABLE, TERMINATE_SCRIPT
+from holdfast.client.launch import MARKER_VARIABLE, TERMINATE_SCRIPT, Launch
 from holdfast.errors import (
     ApiRequestRejectedError,
     CommandFailedError,
@@ -303,3 +303,9 @@ def test_concurrent_execs_over_one_client(fake_server):
             return await asyncio.gather(*(box.exec("cat", stdin=str(turn)) for turn in range(20)))
 
     assert [each.text for each in asyncio.run(work())] == [str(turn) for turn in range(20)]
+
+
+def test_only_a_command_with_a_directory_is_expected_to_print_its_marker():
+    plain, changing = Launch(("echo",)), Launch(("echo",), cwd="/work")
+    assert not plain.is_start_failure(plain.marker.encode())
+    assert changing.is_start_failure(changing.marker.encode())

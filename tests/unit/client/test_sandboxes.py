@@ -6,7 +6,14 @@ import pytest
 
 from holdfast.client import BulkOutcome, BulkResult, Sandboxes
 from holdfast.client.bulk import run_for_each
-from holdfast.errors import ArgumentTypeError, SandboxNotFoundError, TemporaryError, UsageError
+from holdfast.errors import (
+    ArgumentTypeError,
+    PermanentError,
+    ResponseLostError,
+    SandboxNotFoundError,
+    TemporaryError,
+    UsageError,
+)
 
 
 def test_selector_of_another_type_is_rejected_with_its_form():
@@ -50,7 +57,7 @@ def test_failure_of_one_does_not_stop_the_others():
     assert result.outcomes[3] == BulkOutcome(name="a3", result="A3")
     assert [outcome.name for outcome in result.failed] == ["bad1", "bad2"]
     assert 2 <= most <= 24
-    with pytest.raises(TemporaryError) as caught:
+    with pytest.raises(PermanentError) as caught:
         result.raise_for_failures()
     assert str(caught.value) == "2 of 62 sandboxes: failed: bad1, bad2"
     assert isinstance(caught.value.cause, SandboxNotFoundError)
@@ -59,13 +66,37 @@ def test_failure_of_one_does_not_stop_the_others():
 def test_success_raises_nothing_and_many_failures_are_shortened():
     BulkResult([BulkOutcome(name="a", result=1)]).raise_for_failures()
     outcomes = [BulkOutcome(name=f"s{number}", error=UsageError("x: y")) for number in range(7)]
-    with pytest.raises(TemporaryError, match="s0, s1, s2, s3, s4 and 2 more"):
+    with pytest.raises(PermanentError, match="s0, s1, s2, s3, s4 and 2 more"):
         BulkResult(outcomes).raise_for_failures()
+
+
+def test_a_temporary_failure_makes_the_error_temporary():
+    lost = ResponseLostError("b: lost")
+    outcomes = [BulkOutcome(name="a", error=UsageError("a: no")), BulkOutcome(name="b", error=lost)]
+    with pytest.raises(TemporaryError) as caught:
+        BulkResult(outcomes).raise_for_failures()
+    assert caught.value.cause is lost
+
+
+def test_error_of_the_callback_is_raised_as_it_is():
+    async def operate(name):
+        return name
+
+    def fail(_outcome):
+        raise UsageError("callback: failed")
+
+    with pytest.raises(UsageError, match="callback"):
+        asyncio.run(run_for_each(["a", "b"], operate, fail))
+
+
+def test_names_have_to_be_text():
+    with pytest.raises(UsageError, match="must contain names, not 7"):
+        asyncio.run(run_for_each(["a", 7], None, None))
 
 
 def test_defect_in_an_operation_is_raised():
     async def operate(_name):
         raise ZeroDivisionError
 
-    with pytest.raises(ExceptionGroup):
+    with pytest.raises(ZeroDivisionError):
         asyncio.run(run_for_each(["a"], operate, None))

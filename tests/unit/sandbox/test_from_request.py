@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from holdfast.api import SandboxRequest, Workspace
+from holdfast.api import FAILED_PODS_ANNOTATION, SandboxRequest, Workspace
 from holdfast.api.rest_models import NetworkPolicy
 from holdfast.errors import UsageError
 from holdfast.sandbox import build_request, from_request, manifests, network_policy
@@ -18,6 +18,7 @@ from holdfast.sandbox.from_request import (
     sandbox_claim_manifest,
     sandbox_manifest,
 )
+from holdfast.sandbox.lifecycle import failed_pods_annotations
 
 FOREIGN = "python:3.12"
 
@@ -310,6 +311,8 @@ def test_template_request_creates_claim():
     )
     found = sandbox_claim_manifest(asked, namespace="ns", pool="p")
     assert found["kind"] == "SandboxClaim"
+    assert found["metadata"]["annotations"] == {FAILED_PODS_ANNOTATION: "Recreate"}
+    assert failed_pods_annotations(found) == {FAILED_PODS_ANNOTATION: "Recreate"}
     assert found["spec"] == {
         "warmPoolRef": {"name": "p"},
         "additionalPodMetadata": {"labels": {"team": "blue"}},

@@ -101,19 +101,22 @@ class SandboxReconciler:
     ) -> tuple[bool, list[tuple[Action, ApiRequestRejectedError]]]:
         """Execute actions. A rejected write about one dependent does not prevent those about the others.
 
+        It prevents the creation of the pod, which cannot start without its PVCs, and the deletion of the
+        sandbox: the pod of a deleted sandbox would keep running unseen.
+
         Returns:
             Whether the cache changed, and the rejected actions.
         """
         changed = False
         rejected: list[tuple[Action, ApiRequestRejectedError]] = []
         for action in actions:
-            # A pod without its PVCs cannot start.
-            if rejected and isinstance(action, Create) and action.manifest["kind"] == "Pod":
+            depends_on_others = (Create, "Pod"), (Delete, "Sandbox")
+            if rejected and (type(action), _kind_of(action)) in depends_on_others:
                 continue
             try:
                 changed |= await self._executor.execute((action,), sandbox)
             except ApiRequestRejectedError as error:
-                if not isinstance(action, Create) and action.target.kind == "Sandbox":
+                if _kind_of(action) == "Sandbox":
                     raise
                 rejected.append((action, error))
         return changed, rejected
@@ -236,7 +239,7 @@ _REJECTION_PREFIXES = {
 
 def describe_rejection(action: Action, error: ApiRequestRejectedError) -> RejectedWrite:
     """Describe a rejected write in the words of the published API; a creation in those of the API server."""
-    kind = str(action.manifest["kind"]) if isinstance(action, Create) else action.target.kind
+    kind = _kind_of(action)
     cause = error.cause if isinstance(error.cause, Exception) else None
     message = (parse_status(cause).message if cause else "") or error.message
     is_invalid = cause is not None and http_status(cause) == HTTPStatus.UNPROCESSABLE_ENTITY
@@ -245,6 +248,10 @@ def describe_rejection(action: Action, error: ApiRequestRejectedError) -> Reject
         message=_REJECTION_PREFIXES.get((kind, type(action)), "") + message,
         is_permanent=isinstance(action, Create) and is_invalid,
     )
+
+
+def _kind_of(action: Action) -> str:
+    return str(action.manifest["kind"]) if isinstance(action, Create) else action.target.kind
 
 
 def _patches_spec(actions: Sequence[Action], sandbox: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from holdfast.sandbox import pod_name
 from holdfast.server.sandboxes import presenters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping, Sequence, Set as AbstractSet
 
     from holdfast.server.namespace_client import NamespaceClient
 
@@ -19,7 +19,6 @@ MAX_EVENTS = 20
 # Clients of Kubernetes limit the events of one object, and the API server keeps them for an hour: there are
 # seldom more than a hundred.
 _MAX_LISTED = 500
-_KINDS = {"Sandbox", "SandboxClaim", "Pod", "PersistentVolumeClaim"}
 
 
 async def list_recent_events(
@@ -31,31 +30,43 @@ async def list_recent_events(
         cluster: client for the namespace.
         objects: the Sandbox, its SandboxClaim, or both.
     """
-    names = {str(obj["metadata"]["name"]) for obj in objects}
+    # By name, not by UID: the events of a pod tell why the controller replaced it. Of the objects of each
+    # name, only those of the right kind: `workspace-a` is the PVC of `a`, and can be the name of a sandbox.
+    references = {(str(obj["kind"]), str(obj["metadata"]["name"])) for obj in objects}
     for obj in objects:
         if obj["kind"] == "Sandbox":
-            names |= {pod_name(obj), presenters.workspace_pvc_name(obj) or pod_name(obj)}
-    # By name, not by UID: the events of a pod tell why the controller replaced it.
-    listed = await asyncio.gather(*(cluster.list_events(name, _MAX_LISTED) for name in sorted(names)))
-    return recent_events([event for events in listed for event in events], since=_creation_time(objects))
+            references.add(("Pod", pod_name(obj)))
+            if pvc := presenters.workspace_pvc_name(obj):
+                references.add(("PersistentVolumeClaim", pvc))
+    names = sorted({name for _, name in references})
+    listed = await asyncio.gather(*(cluster.list_events(name, _MAX_LISTED) for name in names))
+    events = [event for events in listed for event in events]
+    return recent_events(events, references, since=_creation_time(objects))
 
 
-def recent_events(events: Sequence[Mapping[str, Any]], *, since: str) -> list[EventView]:
+def recent_events(
+    events: Sequence[Mapping[str, Any]], references: AbstractSet[tuple[str, str]], *, since: str
+) -> list[EventView]:
     """Convert the newest events, the newest last.
 
     Args:
         events: Event objects.
+        references: kind and name of each object whose events are wanted.
         since: creation time of the sandbox. Older events belong to a deleted sandbox of the same name.
     """
     oldest = parse_optional_timestamp(since)
     found = []
     for event in events:
-        seen_at = parse_optional_timestamp(_last_seen(event))
-        kind = (event.get("involvedObject") or {}).get("kind")
-        if seen_at is not None and kind in _KINDS and (oldest is None or seen_at >= oldest):
+        seen_at = parse_optional_timestamp(last_seen_at(event))
+        if seen_at is not None and _reference(event) in references and (oldest is None or seen_at >= oldest):
             found.append((seen_at, _present_event(event)))
     found.sort(key=lambda pair: pair[0])
     return [view for _, view in found[-MAX_EVENTS:]]
+
+
+def _reference(event: Mapping[str, Any]) -> tuple[str, str]:
+    involved = event.get("involvedObject") or {}
+    return str(involved.get("kind")), str(involved.get("name"))
 
 
 def _creation_time(objects: Sequence[Mapping[str, Any]]) -> str:
@@ -69,11 +80,11 @@ def _present_event(event: Mapping[str, Any]) -> EventView:
         message=str(event.get("message") or ""),
         object=str(event["involvedObject"]["kind"]),
         count=int((event.get("series") or {}).get("count") or event.get("count") or 1),
-        last_seen=_last_seen(event),
+        last_seen=last_seen_at(event),
     )
 
 
-def _last_seen(event: Mapping[str, Any]) -> str | None:
+def last_seen_at(event: Mapping[str, Any]) -> str | None:
     """The time of the last occurrence. Which field has it depends on the version of the events API."""
     times = (
         (event.get("series") or {}).get("lastObservedTime"),

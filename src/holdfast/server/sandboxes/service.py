@@ -19,7 +19,7 @@ from holdfast.api import (
     SandboxView,
     Workspace,
 )
-from holdfast.errors import ObjectConflictError
+from holdfast.errors import HoldfastError, ObjectConflictError
 from holdfast.sandbox import HostSettings, bound_sandbox_name, from_request
 from holdfast.server.errors import ApiError, conflict, sandbox_not_found, unprocessable
 from holdfast.server.sandboxes import activity, dependents, object_events, presenters
@@ -103,12 +103,20 @@ class SandboxService:
         return await self.present(await self.lookup(name))
 
     async def get_with_events(self, name: str) -> SandboxView:
-        """Return one sandbox with the recent events of its objects."""
+        """Return one sandbox with the recent events of its objects, if these can be read."""
         lookup = await self.lookup(name)
         found = [obj for obj in lookup if obj is not None]
         view, events = await asyncio.gather(
-            self.present(lookup), object_events.list_recent_events(self.cluster, found)
+            self.present(lookup),
+            object_events.list_recent_events(self.cluster, found),
+            return_exceptions=True,
         )
+        if isinstance(view, BaseException):
+            raise view
+        if isinstance(events, HoldfastError):
+            return view
+        if isinstance(events, BaseException):
+            raise events
         return msgspec.structs.replace(view, events=events)
 
     async def present(self, lookup: SandboxLookup) -> SandboxView:

@@ -7,12 +7,15 @@ are reported.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from holdfast.api import Phase, SandboxReason
+from holdfast.api import Phase, SandboxReason, parse_optional_timestamp
+from holdfast.errors import HoldfastError
 from holdfast.sandbox import pod_name
+from holdfast.server.sandboxes.object_events import last_seen_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +45,9 @@ class StartFailure(NamedTuple):
 
 def is_starting(view: SandboxView) -> bool:
     """Whether the state of a sandbox does not say what its pod waits for."""
-    return view.phase == Phase.PENDING and view.reason == SandboxReason.DEPENDENCIES_NOT_READY
+    # A pod with an IP address has its volumes and its sandbox: its status tells the rest.
+    is_waiting = view.phase == Phase.PENDING and view.reason == SandboxReason.DEPENDENCIES_NOT_READY
+    return is_waiting and not view.pod_ips
 
 
 async def explain_start(
@@ -51,10 +56,13 @@ async def explain_start(
     """Replace reason and message of a starting sandbox if events tell that its pod cannot start."""
     if sandbox is None or not is_starting(view):
         return view
-    pod = await cluster.get("Pod", pod_name(sandbox))
-    if pod is None:
-        return view
-    events = await cluster.list_events(pod["metadata"]["name"], _MAX_EVENTS)
+    try:
+        pod = await cluster.get("Pod", pod_name(sandbox))
+        if pod is None:
+            return view
+        events = await cluster.list_events(pod["metadata"]["name"], _MAX_EVENTS)
+    except HoldfastError:
+        return view  # the state is known also without an explanation
     failure = find_start_failure(events, pod["metadata"]["uid"])
     if failure is None:
         return view
@@ -94,6 +102,5 @@ def _contains(message: str, texts: Sequence[str]) -> bool:
     return any(text in message for text in texts)
 
 
-def _last_seen(event: Mapping[str, Any]) -> str:
-    # All times are in UTC with the same format, so that they can be compared as text.
-    return str(event.get("lastTimestamp") or event["metadata"].get("creationTimestamp") or "")
+def _last_seen(event: Mapping[str, Any]) -> datetime:
+    return parse_optional_timestamp(last_seen_at(event)) or datetime.min.replace(tzinfo=UTC)

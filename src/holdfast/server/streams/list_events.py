@@ -6,7 +6,7 @@ The states are those of the list: without PVCs. A slow client gets only the late
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.api import SandboxView
     from holdfast.server.sandboxes import SandboxService
 
+_PAGE_SIZE = 100
 _API_VERSIONS = {"Sandbox": API_VERSION, "SandboxClaim": EXTENSIONS_API_VERSION}
 
 
@@ -41,37 +42,40 @@ class WatchedList:
     """The sandboxes and SandboxClaims of a list, and the changes that the client has not received yet."""
 
     def __init__(self) -> None:
-        self._objects: dict[str, Mapping[str, Any]] = {}
+        # Views and not objects, which are ten times as large: every client has a list of its own.
+        self._entries: dict[str, _Entry] = {}
         self._uids_by_name: dict[str, set[str]] = {}
         self._sent: dict[str, SandboxView] = {}
         self._changed: dict[str, None] = {}
+        # SandboxClaims whose sandbox was deleted.
+        self._lost_sandboxes: set[str] = set()
         self.has_changes = asyncio.Event()
 
-    def replace_all(self, objects: list[Mapping[str, Any]]) -> None:
-        """Take over a complete list; objects that are not in it were deleted."""
-        uids = {obj["metadata"]["uid"] for obj in objects}
-        for obj in [obj for uid, obj in self._objects.items() if uid not in uids]:
-            self.remove(obj)
-        for obj in sorted(objects, key=_shown_name):
-            self.update(obj)
+    def retain(self, uids: set[str]) -> None:
+        """Forget the objects that a complete list did not contain: they were deleted."""
+        for uid in self._entries.keys() - uids:
+            self.remove(uid)
 
     def update(self, obj: Mapping[str, Any]) -> None:
         """Take over a new or changed object."""
-        uid, name = obj["metadata"]["uid"], _shown_name(obj)
-        known = self._objects.get(uid)
-        if known is not None and _shown_name(known) != name:  # a SandboxClaim has adopted the sandbox
-            self.remove(known)
-        self._objects[uid] = obj
-        self._uids_by_name.setdefault(name, set()).add(uid)
-        self._mark_changed(name)
+        uid, entry = obj["metadata"]["uid"], _entry_of(obj)
+        known = self._entries.get(uid)
+        if known is not None and known.name != entry.name:  # a SandboxClaim has adopted the sandbox
+            self.remove(uid)
+        if entry.is_sandbox:
+            self._lost_sandboxes.discard(entry.name)
+        self._entries[uid] = entry
+        self._uids_by_name.setdefault(entry.name, set()).add(uid)
+        self._mark_changed(entry.name)
 
-    def remove(self, obj: Mapping[str, Any]) -> None:
+    def remove(self, uid: str) -> None:
         """Forget an object that was deleted, or that the selector no longer selects."""
-        known = self._objects.pop(obj["metadata"]["uid"], None)
+        known = self._entries.pop(uid, None)
         if known is not None:
-            name = _shown_name(known)
-            self._uids_by_name[name].discard(obj["metadata"]["uid"])
-            self._mark_changed(name)
+            self._uids_by_name[known.name].discard(uid)
+            if known.is_sandbox:
+                self._lost_sandboxes.add(known.name)
+            self._mark_changed(known.name)
 
     def take_changes(self) -> list[bytes]:
         """Return the events of all changes that were not returned yet."""
@@ -81,25 +85,27 @@ class WatchedList:
 
     def _event_of(self, name: str) -> list[bytes]:
         last, view = self._sent.get(name), self._view_of(name)
-        if view == last:
+        if view == last and view is not None:
             return []
         if view is not None:
             self._sent[name] = view
             return [encode_event(SandboxEventType.STATE, view)]
-        assert last is not None  # noqa: S101 (the views differ)
-        del self._sent[name], self._uids_by_name[name]
+        self._lost_sandboxes.discard(name)
+        self._uids_by_name.pop(name, None)
+        if self._sent.pop(name, None) is None or last is None:
+            return []
         return [encode_event(SandboxEventType.DELETED, msgspec.structs.replace(last, phase=Phase.DELETING))]
 
     def _view_of(self, name: str) -> SandboxView | None:
-        objects = [self._objects[uid] for uid in sorted(self._uids_by_name.get(name, ()))]
-        sandbox = next((obj for obj in objects if obj["kind"] == "Sandbox"), None)
+        entries = [self._entries[uid] for uid in sorted(self._uids_by_name.get(name, ()))]
+        sandbox = next((entry for entry in entries if entry.is_sandbox), None)
         if sandbox is not None:
-            return presenters.present_sandbox(sandbox)
-        claim = next(iter(objects), None)
+            return sandbox.view
+        claim = next(iter(entries), None)
         if claim is None:
             return None
-        if presenters.has_no_sandbox(claim):
-            return presenters.present_sandbox_claim(claim)
+        if not claim.is_bound or name in self._lost_sandboxes:
+            return claim.view
         # The SandboxClaim was bound before the watch of the sandboxes has reported its sandbox.
         return self._sent.get(name)
 
@@ -108,9 +114,23 @@ class WatchedList:
         self.has_changes.set()
 
 
-def _shown_name(obj: Mapping[str, Any]) -> str:
-    is_claim = obj["kind"] == "SandboxClaim"
-    return str((None if is_claim else presenters.sandbox_claim_name(obj)) or obj["metadata"]["name"])
+class _Entry(NamedTuple):
+    """What the list shows of an object, and under which name."""
+
+    name: str
+    view: SandboxView
+    is_sandbox: bool
+    is_bound: bool = False
+    """of a SandboxClaim: whether it has a sandbox"""
+
+
+def _entry_of(obj: Mapping[str, Any]) -> _Entry:
+    name = str(obj["metadata"]["name"])
+    if obj["kind"] == "SandboxClaim":
+        is_bound = not presenters.has_no_sandbox(obj)
+        return _Entry(name, presenters.present_sandbox_claim(obj), is_sandbox=False, is_bound=is_bound)
+    shown = str(presenters.sandbox_claim_name(obj) or name)
+    return _Entry(shown, presenters.present_sandbox(obj), is_sandbox=True)
 
 
 class _ListStream:
@@ -122,18 +142,17 @@ class _ListStream:
 
     async def list_objects(self) -> dict[str, str]:
         """Read both kinds; return the versions to watch from."""
-        objects: list[Mapping[str, Any]] = []
+        uids: set[str] = set()
         versions = {}
         for kind, selector in self._selectors.items():
-            listed = await self._cluster.objects.list(
-                kind,
-                namespace=self._cluster.namespace,
-                api_version=_API_VERSIONS[kind],
-                label_selector=selector,
-            )
-            objects += listed.items
-            versions[kind] = listed.resource_version
-        self._list.replace_all(objects)
+            token = None
+            while token is not None or kind not in versions:
+                page = await self._cluster.list_page(kind, _PAGE_SIZE, token, selector)
+                for obj in page.items:
+                    uids.add(obj["metadata"]["uid"])
+                    self._list.update(obj)
+                versions[kind], token = page.resource_version, page.continue_token
+        self._list.retain(uids)
         return versions
 
     async def iter_events(self, versions: dict[str, str]) -> AsyncIterator[bytes]:
@@ -178,7 +197,7 @@ class _ListStream:
         # Called on the event loop. It must not wait for the client: the watch would fall behind.
         def on_event(event_type: str, obj: dict[str, Any]) -> None:
             if event_type == "DELETED":
-                self._list.remove(obj)
+                self._list.remove(obj["metadata"]["uid"])
             elif event_type != "BOOKMARK":
                 self._list.update(obj)
 

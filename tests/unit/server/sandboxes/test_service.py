@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+from tests.support.sandbox_objects import sandbox
+
 from holdfast.api import SandboxRequest, Workspace
+from holdfast.errors import TemporaryError
 from holdfast.kube import OperationResult
 from holdfast.server.sandboxes import SandboxService
 from holdfast.server.sandboxes.service import REQUEST_DIGESTS_ANNOTATION
@@ -41,3 +45,33 @@ def test_changed_default_workspace_does_not_change_digests_of_request():
     (before, small), (after, large) = created("1Gi"), created("5Gi")
     assert (small, large) == ("1Gi", "5Gi")
     assert before == after
+
+
+class ClusterWithoutEvents:
+    """A namespace with one sandbox, whose events cannot be listed."""
+
+    namespace = "ns"
+
+    def __init__(self, error):
+        self._error = error
+
+    async def get(self, kind, _name):
+        return sandbox() if kind == "Sandbox" else None
+
+    async def list_events(self, _name, _limit):
+        raise self._error
+
+
+def get_with_events(error):
+    service = SandboxService(ClusterWithoutEvents(error), endpoint=None, workspace=Workspace())
+    return asyncio.run(service.get_with_events("a"))
+
+
+def test_sandbox_is_shown_without_events_that_cannot_be_listed():
+    view = get_with_events(TemporaryError("events: the request timed out"))
+    assert (view.name, view.events) == (sandbox()["metadata"]["name"], [])
+
+
+def test_defect_while_events_are_listed_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        get_with_events(ZeroDivisionError())

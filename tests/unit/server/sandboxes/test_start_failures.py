@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.server.sandboxes.start_failures import find_start_failure
+from holdfast.api import Phase, SandboxReason, SandboxView
+from holdfast.server.sandboxes.start_failures import find_start_failure, is_starting
 
 OUT_OF_MEMORY = (
     "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to create containerd task: failed "
@@ -82,3 +83,10 @@ def test_newest_failure_is_reported():
 
 def test_no_events_mean_no_failure():
     assert find_start_failure([], "u") is None
+
+
+@pytest.mark.parametrize(("pod_ips", "expected"), [([], True), (["10.0.0.9"], False)])
+def test_pod_with_an_address_has_started(pod_ips, expected):
+    reason = SandboxReason.DEPENDENCIES_NOT_READY
+    view = SandboxView(name="a", id="1", phase=Phase.PENDING, reason=reason, pod_ips=pod_ips)
+    assert is_starting(view) is expected
