@@ -40,6 +40,24 @@ from holdfast.api.label_selector import (
     SELECTOR_PATTERN as SELECTOR_PATTERN,
     LabelSelector as LabelSelector,
 )
+from holdfast.api.pool_models import (
+    MAX_POOL_SIZE as MAX_POOL_SIZE,
+    PoolChange as PoolChange,
+    PoolDeletionResult as PoolDeletionResult,
+    PoolEventType as PoolEventType,
+    PoolList as PoolList,
+    PoolName as PoolName,
+    PoolOptions as PoolOptions,
+    PoolRequest as PoolRequest,
+    PoolSize as PoolSize,
+    PoolView as PoolView,
+    TemplateDeletionResult as TemplateDeletionResult,
+    TemplateList as TemplateList,
+    TemplateOptions as TemplateOptions,
+    TemplateRequest as TemplateRequest,
+    TemplateView as TemplateView,
+    UpdateStrategy as UpdateStrategy,
+)
 from holdfast.api.rest_models import (
     CONNECTION_LOST as CONNECTION_LOST,
     Channel as Channel,
@@ -48,6 +66,7 @@ from holdfast.api.rest_models import (
     EnvVarName as EnvVarName,
     LabelKey as LabelKey,
     Name as Name,
+    NetworkPolicy as NetworkPolicy,
     Phase as Phase,
     Problem as Problem,
     Quantity as Quantity,

@@ -45,6 +45,12 @@ from holdfast.sandbox.network_policy import (
     reconcile_template as reconcile_template,
     template_name as template_name,
 )
+from holdfast.sandbox.pool_requests import (
+    build_pool_request as build_pool_request,
+    build_template_request as build_template_request,
+    pool_manifest as pool_manifest,
+    template_manifest as template_manifest,
+)
 from holdfast.sandbox.reconcile import (
     ObservedSandbox as ObservedSandbox,
     RejectedWrite as RejectedWrite,
@@ -64,4 +70,4 @@ from holdfast.sandbox.warmpool import (
     reconcile_warm_pool as reconcile_warm_pool,
     warm_pool_error_status as warm_pool_error_status,
 )
-from holdfast.sandbox.workspace import VOLUME_NAME as VOLUME_NAME
+from holdfast.sandbox.workspace import SEED_CONTAINER as SEED_CONTAINER, VOLUME_NAME as VOLUME_NAME

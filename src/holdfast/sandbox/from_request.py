@@ -82,14 +82,14 @@ def sandbox_manifest(
         annotations[IDLE_SUSPEND_AFTER_ANNOTATION] = str(request.idle_suspend_after)
     labels = _sandbox_labels(request, namespace)
     pod_labels = labels | (OWN_POLICY_LABELS if _policy_rules(request) else {})
-    pod_spec = _pod_spec(request, namespace, endpoint, host_settings)
     spec: dict[str, Any] = {
-        "podTemplate": {"metadata": {"labels": pod_labels}, "spec": pod_spec},
+        "podTemplate": {
+            "metadata": {"labels": pod_labels},
+            "spec": pod_spec(request, namespace, endpoint, host_settings),
+        },
         **_lifecycle_fields(request),
+        **volume_claim_templates(request),
     }
-    workspace = _requested_workspace(request)
-    if workspace is not None:
-        spec["volumeClaimTemplates"] = [workspaces.volume_claim_template(workspace)]
     return {
         "apiVersion": API_VERSION,
         "kind": "Sandbox",
@@ -216,9 +216,28 @@ def is_sandbox_image(image: str) -> bool:
     return any(name == own or name.endswith(f"/{own}") for own in SANDBOX_IMAGES)
 
 
-def _pod_spec(
-    request: SandboxRequest, namespace: str, endpoint: str | None, host_settings: HostSettings
+def volume_claim_templates(request: SandboxRequest) -> dict[str, Any]:
+    """The field of a spec with the PVC of the requested workspace; empty without a workspace."""
+    workspace = _requested_workspace(request)
+    if workspace is None:
+        return {}
+    return {"volumeClaimTemplates": [workspaces.volume_claim_template(workspace)]}
+
+
+def pod_spec(
+    request: SandboxRequest, namespace: str | None, endpoint: str | None, host_settings: HostSettings
 ) -> dict[str, Any]:
+    """Build the spec of a sandbox's pod.
+
+    Args:
+        request: the request.
+        namespace: namespace of the sandbox; None for a template, whose sandboxes have names of their own.
+        endpoint: URL of the gateway's API as seen from sandboxes; None if sandboxes cannot use it.
+        host_settings: proxy and CA certificates of the gateway's host.
+
+    Raises:
+        UsageError: the request sets a reserved environment variable, or too little memory.
+    """
     image, workspace = request.image or DEFAULT_IMAGE, _requested_workspace(request)
     is_own, resources = is_sandbox_image(image), _resources(request)
     container: dict[str, Any] = {
@@ -294,11 +313,11 @@ def _pod_security_context(*, is_own: bool) -> dict[str, Any]:
     return security
 
 
-def _env_vars(request: SandboxRequest, namespace: str, endpoint: str | None) -> list[dict[str, str]]:
-    own = {
-        "HOLDFAST_SANDBOX_ID": sandbox_id(request.name, namespace=namespace),
-        "HOLDFAST_SANDBOX": request.name,
-    }
+def _env_vars(request: SandboxRequest, namespace: str | None, endpoint: str | None) -> list[dict[str, str]]:
+    own = {}
+    if namespace is not None:
+        own["HOLDFAST_SANDBOX_ID"] = sandbox_id(request.name, namespace=namespace)
+        own["HOLDFAST_SANDBOX"] = request.name
     if endpoint is not None:
         own |= {
             "HOLDFAST_ENDPOINT": endpoint,

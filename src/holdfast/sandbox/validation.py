@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -26,6 +26,8 @@ from holdfast.errors import ArgumentTypeError, UsageError
 
 if TYPE_CHECKING:
     from typing import Unpack
+
+R = TypeVar("R", bound=msgspec.Struct)
 
 _RESERVED_DOMAINS = {
     GROUP: "the sandbox API",
@@ -127,8 +129,12 @@ def _describe_invalid_key(field: str, data: Any) -> str:
     return "invalid key"
 
 
-def validate_name(name: str) -> str:
-    """Check the name of a sandbox.
+def validate_name(name: str, kind: str = "sandbox") -> str:
+    """Check the name of a sandbox or template.
+
+    Args:
+        name: the name.
+        kind: what it names, for the message.
 
     Raises:
         UsageError: the name is not a valid DNS label.
@@ -137,7 +143,7 @@ def validate_name(name: str) -> str:
         return msgspec.convert(name, Name)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"{name!r}: not a valid sandbox name",
+            f"{name!r}: not a valid {kind} name",
             hint="Use at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends.",
         ) from error
 
@@ -174,28 +180,49 @@ def build_request(
         UsageError: an option is unknown or invalid.
     """
     validate_name(name)
-    _reject_unknown_options(options)
+    return convert_options(SandboxRequest, SandboxOptions, {"name": name, "image": image}, options)
+
+
+def convert_options(
+    request_type: type[R],
+    options_type: type,
+    required: Mapping[str, object],
+    options: Mapping[str, object],
+    *,
+    kind: str = "sandbox",
+) -> R:
+    """Convert the options of a client to a request.
+
+    Args:
+        request_type: type of the request.
+        options_type: type of the options, a TypedDict.
+        required: the other fields.
+        options: the options; None means the gateway's default.
+        kind: what the request creates, for the message.
+
+    Raises:
+        UsageError: an option is unknown or invalid.
+    """
+    _reject_unknown_options(options, options_type)
     if isinstance(labels := options.get("labels"), Mapping):
         # Before the format check, whose message does not explain that a key is reserved.
         reject_reserved_labels({str(key): str(value) for key, value in labels.items()})
     given = {
         key: msgspec.to_builtins(value, builtin_types=(bytes,))
-        for key, value in options.items()
+        for key, value in {**required, **options}.items()
         if value is not None
     }
-    if image is not None:
-        given["image"] = image
     require_memory(given.get("memory"))
     try:
-        return msgspec.convert({"name": name, **given}, SandboxRequest, strict=True)
+        return msgspec.convert(given, request_type, strict=True)
     except msgspec.ValidationError as error:
-        raise UsageError(f"invalid sandbox: {describe_validation_error(error, given)}") from error
+        raise UsageError(f"invalid {kind}: {describe_validation_error(error, given)}") from error
 
 
-def _reject_unknown_options(options: Mapping[str, object]) -> None:
+def _reject_unknown_options(options: Mapping[str, object], options_type: type) -> None:
     from difflib import get_close_matches
 
-    known = sorted(SandboxOptions.__annotations__)
+    known = sorted(options_type.__annotations__)
     for option in options:
         if option not in known:
             matches = get_close_matches(option, known, n=1)

@@ -101,7 +101,7 @@ class RateLimiter:
 
 
 _STREAM_PATH = re.compile(
-    r"/*v1/+(?:sandboxes/+[^/]+/+(?:events|logs|exec|forward|files)|watch/+sandboxes)/*"
+    r"/*v1/+(?:sandboxes/+[^/]+/+(?:events|logs|exec|forward|files)|pools/+[^/]+/+events|watch/+sandboxes)/*"
 )
 """Every spelling that the router accepts: it collapses repeated slashes."""
 

@@ -16,8 +16,25 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.routes import HTTPRoute
 
 from holdfast import __version__
-from holdfast.api import DeletionResult, Problem, SandboxList, SandboxRequest, SandboxView, UploadResult
+from holdfast.api import (
+    DeletionResult,
+    PoolChange,
+    PoolDeletionResult,
+    PoolList,
+    PoolRequest,
+    PoolView,
+    Problem,
+    SandboxList,
+    SandboxRequest,
+    SandboxView,
+    TemplateDeletionResult,
+    TemplateList,
+    TemplateRequest,
+    TemplateView,
+    UploadResult,
+)
 from holdfast.server.errors import bad_request, problem_response
+from holdfast.server.pools import PoolRoutes, PoolService, TemplateRoutes, TemplateService
 from holdfast.server.sandboxes import SandboxRoutes, SandboxService, problem_responses
 from holdfast.server.streams import PATH_PATTERN, StreamRoutes, exec_in_sandbox, forward_port, watch_sandboxes
 
@@ -30,18 +47,31 @@ class GatewayInfo(msgspec.Struct, frozen=True, kw_only=True):
     """version of holdfast"""
 
 
-_INJECTED = {"service", "request"}
+_INJECTED = {"service", "templates", "pools", "request"}
 """Parameters of handlers that do not come from the query."""
 _WEBSOCKETS = (exec_in_sandbox, forward_port)
-_MODELS = (GatewayInfo, SandboxRequest, SandboxView, SandboxList, DeletionResult, UploadResult, Problem)
+_MODELS = (
+    GatewayInfo, SandboxRequest, SandboxView, SandboxList, DeletionResult, UploadResult, Problem,
+    TemplateRequest, TemplateView, TemplateList, TemplateDeletionResult,
+    PoolRequest, PoolChange, PoolView, PoolList, PoolDeletionResult,
+)  # fmt: skip
 _REF_TEMPLATE = "#/components/schemas/{name}"
 _BINARY_CONTENT = {"schema": {"type": "string", "format": "binary"}}
 _TEXT_CONTENT = {"schema": {"type": "string"}}
 _PARAMETER_PATTERNS = {"path": {"pattern": PATH_PATTERN}}
 """Patterns of parameters that the handlers validate themselves, with better messages."""
+_JSON_BODIES = {
+    "createSandbox": "SandboxRequest",
+    "createTemplate": "TemplateRequest",
+    "createPool": "PoolRequest",
+    "scalePool": "PoolChange",
+}
 _REQUEST_BODIES = {
     "uploadFiles": {"application/x-tar": _BINARY_CONTENT, "application/octet-stream": _BINARY_CONTENT},
-    "createSandbox": {"application/json": {"schema": {"$ref": _REF_TEMPLATE.format(name="SandboxRequest")}}},
+    **{
+        operation: {"application/json": {"schema": {"$ref": _REF_TEMPLATE.format(name=model)}}}
+        for operation, model in _JSON_BODIES.items()
+    },
 }
 _STREAM_CONTENT = {
     "application/x-tar": _BINARY_CONTENT,
@@ -104,12 +134,16 @@ def _parameter_schema(schema: dict[str, Any]) -> dict[str, Any]:
 # No `from __future__ import annotations`: Litestar reads the handlers' annotations at run time.
 
 
-def create_app(name: str, service: SandboxService) -> Litestar:
+def create_app(
+    name: str, service: SandboxService, templates: TemplateService, pools: PoolService
+) -> Litestar:
     """Create the application for clients.
 
     Args:
         name: Name of the gateway.
         service: The sandboxes of the gateway.
+        templates: The templates of the gateway.
+        pools: The warm pools of the gateway.
     """
 
     @get(
@@ -132,8 +166,21 @@ def create_app(name: str, service: SandboxService) -> Litestar:
         return Response(document, media_type="application/json")
 
     app = Litestar(
-        route_handlers=[gateway, openapi, SandboxRoutes, StreamRoutes, watch_sandboxes, *_WEBSOCKETS],
-        dependencies={"service": Provide(lambda: service, sync_to_thread=False, use_cache=True)},
+        route_handlers=[
+            gateway,
+            openapi,
+            SandboxRoutes,
+            StreamRoutes,
+            watch_sandboxes,
+            *_WEBSOCKETS,
+            TemplateRoutes,
+            PoolRoutes,
+        ],
+        dependencies={
+            "service": Provide(lambda: service, sync_to_thread=False, use_cache=True),
+            "templates": Provide(lambda: templates, sync_to_thread=False, use_cache=True),
+            "pools": Provide(lambda: pools, sync_to_thread=False, use_cache=True),
+        },
         # Litestar rejects some requests before any route runs; these answers have the same form.
         exception_handlers={Exception: problem_response},
         before_request=reject_unknown_parameters,

@@ -65,8 +65,20 @@ def sandbox_not_found(name: str) -> ApiError:
     )
 
 
+def template_not_found(name: str) -> ApiError:
+    """Return the 404 error of a template."""
+    hint = "Run `holdfast template list` to list all templates."
+    return ApiError(_NOT_FOUND, "template-missing", f"template {name}: not found", hint)
+
+
+def pool_not_found(name: str) -> ApiError:
+    """Return the 404 error of a warm pool."""
+    hint = "Run `holdfast pool list` to list all pools."
+    return ApiError(_NOT_FOUND, "pool-missing", f"pool {name}: not found", hint)
+
+
 def conflict(code: str, message: str, hint: str = "") -> ApiError:
-    """Return the 409 error of a sandbox whose state does not allow the request."""
+    """Return the 409 error of an object whose state does not allow the request."""
     return ApiError(_CONFLICT, code, message, hint)
 
 

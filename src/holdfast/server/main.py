@@ -22,12 +22,15 @@ from holdfast.sandbox import HostSettings
 from holdfast.server.access_middleware import AccessMiddleware, ClientLimits, RateLimiter
 from holdfast.server.app import create_app, health_app, options_middleware
 from holdfast.server.namespace_client import connect_cluster
+from holdfast.server.pools import PoolService, TemplateService
 from holdfast.server.sandboxes import SandboxService
 from holdfast.server.streams import DisconnectAwareProtocol, enable_keepalive
 from holdfast.server.tls import CertificateReloader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from litestar import Litestar
 
 # Less than terminationGracePeriodSeconds of the pod (5), after which the kubelet sends SIGKILL.
 _SHUTDOWN_GRACE_SECONDS = 3
@@ -86,13 +89,18 @@ class _UvicornServer(uvicorn.Server):
 async def _run_servers(options: ServerOptions) -> None:
     certificates = CertificateReloader(options.certificate, options.key, options.client_ca)
     cluster = await connect_cluster(options.kubeconfig, options.namespace)
-    service = SandboxService(
-        cluster,
-        endpoint=options.endpoint,
-        workspace=options.workspace,
-        host_settings=options.host_settings,
+    defaults: dict[str, Any] = {
+        "endpoint": options.endpoint,
+        "workspace": options.workspace,
+        "host_settings": options.host_settings,
+    }
+    app = create_app(
+        options.name,
+        SandboxService(cluster, **defaults),
+        TemplateService(cluster, **defaults),
+        PoolService(cluster),
     )
-    main = _UvicornServer(_api_config(options, certificates, service))
+    main = _UvicornServer(_api_config(options, certificates, app))
     health = _UvicornServer(
         _uvicorn_config(health_app(lambda: main.started), options.host, options.health_port)
     )
@@ -135,10 +143,10 @@ async def _serve_until_exit(server: _UvicornServer) -> None:
 
 
 def _api_config(
-    options: ServerOptions, certificates: CertificateReloader, service: SandboxService
+    options: ServerOptions, certificates: CertificateReloader, routes: Litestar
 ) -> uvicorn.Config:
     app = AccessMiddleware(
-        options_middleware(create_app(options.name, service)),
+        options_middleware(routes),
         RateLimiter(options.limits),
         certificates.is_trusted,
     )

@@ -41,6 +41,8 @@ _UNAUTHORIZED = (401, 403)
 _RESOURCES = {
     "Sandbox": (API_VERSION, "sandboxes"),
     "SandboxClaim": (EXTENSIONS_API_VERSION, "sandboxclaims"),
+    "SandboxTemplate": (EXTENSIONS_API_VERSION, "sandboxtemplates"),
+    "SandboxWarmPool": (EXTENSIONS_API_VERSION, "sandboxwarmpools"),
     "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
 }
 """API version and plural of the kinds that are not in the core group."""
@@ -88,7 +90,7 @@ class NamespaceClient:
     async def list_page(
         self, kind: str, limit: int, continue_token: str | None, label_selector: str | None
     ) -> ObjectPage:
-        """List one page of sandboxes or SandboxClaims."""
+        """List one page of the objects of a kind of the sandbox API."""
         api_version, plural = _RESOURCES[kind]
         query = {"limit": str(limit), "continue": continue_token, "labelSelector": label_selector}
         request = ApiRequest(Verb.READ, self._collection_path(kind), plural, query=query)

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.apiserver]
 
 EXCLUDE_WATCH_OPTIONS = (
     "--exclude-operation-id", "watchSandbox", "--exclude-operation-id", "watchSandboxes",
+    "--exclude-operation-id", "watchPool",
 )  # fmt: skip
 
 

@@ -4,10 +4,26 @@ from holdfast.server.sandboxes.dependents import (
     find_container as find_container,
     use_container as use_container,
 )
+from holdfast.server.sandboxes.pool_lookup import (
+    list_extensions as list_extensions,
+    pools_of_template as pools_of_template,
+    template_of as template_of,
+    unknown_template as unknown_template,
+)
+from holdfast.server.sandboxes.request_comparison import (
+    REQUEST_DIGESTS_ANNOTATION as REQUEST_DIGESTS_ANNOTATION,
+    describe_differences as describe_differences,
+    differing_fields as differing_fields,
+    request_digests as request_digests,
+)
 from holdfast.server.sandboxes.routes import (
+    OBJECT_NAME_PATTERN as OBJECT_NAME_PATTERN,
+    ContinueToken as ContinueToken,
+    PageLimit as PageLimit,
     SandboxName as SandboxName,
     SandboxRoutes as SandboxRoutes,
     Selector as Selector,
+    parse_request as parse_request,
     problem_responses as problem_responses,
 )
 from holdfast.server.sandboxes.service import (

@@ -68,7 +68,7 @@ def present_sandbox(
     return SandboxView(
         **_common_fields(sandbox, sandbox_phase(sandbox)),
         name=claim or sandbox["metadata"]["name"],
-        **_container_fields(sandbox),
+        **container_fields(sandbox),
         pod=pod_name(sandbox) if ips else None,
         pod_ip=ips[0] if ips else None,
         pod_ips=ips,
@@ -84,9 +84,9 @@ def present_sandbox(
     )
 
 
-def _container_fields(sandbox: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields that a view takes from the first container with an image."""
-    containers = sandbox["spec"]["podTemplate"]["spec"].get("containers") or ()
+def container_fields(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that the view of a sandbox or template takes from the first container with an image."""
+    containers = obj["spec"]["podTemplate"]["spec"].get("containers") or ()
     container: Mapping[str, Any] = next((each for each in containers if each.get("image")), {})
     limits = (container.get("resources") or {}).get("limits") or {}
     fields: dict[str, Any] = {name: str(limits[name]) for name in ("cpu", "memory") if name in limits}
@@ -120,7 +120,7 @@ def _common_fields(obj: Mapping[str, Any], state: tuple[Phase, str, str]) -> dic
     return {
         **dict(zip(("phase", "reason", "message"), state, strict=True)),
         "id": labels.get(SANDBOX_ID_LABEL) or metadata.get("uid", ""),
-        "conditions": [_present_condition(condition) for condition in conditions],
+        "conditions": [present_condition(condition) for condition in conditions],
         "labels": labels,
         "created": metadata.get("creationTimestamp"),
     }
@@ -271,7 +271,8 @@ def _notes(sandbox: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def _present_condition(condition: Mapping[str, Any]) -> Condition:
+def present_condition(condition: Mapping[str, Any]) -> Condition:
+    """Convert a condition."""
     return Condition(
         type=str(condition.get("type", "")),
         status=str(condition.get("status", "")),

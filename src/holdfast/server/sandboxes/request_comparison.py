@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.api import SandboxRequest, WorkspaceView
+from holdfast.api import SandboxRequest, TemplateRequest, Workspace, WorkspaceView
 from holdfast.server.sandboxes.presenters import present_sandbox, present_sandbox_claim
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from holdfast.api import SandboxView
+    from holdfast.api import SandboxView, TemplateView
 
 _DIGEST_LENGTH = 12
 _FIELDS_WITH_DEFAULT = ("cpu", "image", "memory")
@@ -31,11 +31,15 @@ _SHOWN_FIELDS = {
 }
 
 
-def request_digests(request: SandboxRequest) -> str:
+REQUEST_DIGESTS_ANNOTATION = "holdfast.dev/request"
+"""Annotation of a sandbox or template: a digest of each field of the request that created it."""
+
+
+def request_digests(request: SandboxRequest | TemplateRequest) -> str:
     """Digest each field of a request: the digests show which fields differ, without their values."""
-    defaults = msgspec.structs.asdict(SandboxRequest(name=request.name))
+    defaults = msgspec.structs.asdict(type(request)(name=request.name))
     fields = msgspec.structs.asdict(request)
-    if request.shutdown_time is not None:
+    if isinstance(request, SandboxRequest) and request.shutdown_time is not None:
         fields["shutdown_time"] = request.shutdown_time.astimezone(UTC)
     digests = {
         key: hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:_DIGEST_LENGTH]
@@ -55,15 +59,25 @@ def differing_fields(before: str, after: str) -> list[str] | None:
     return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
 
 
-def describe_differences(fields: list[str], live: Mapping[str, Any], requested: Mapping[str, Any]) -> str:
-    """Describe how a sandbox differs from a request; empty if it does not.
+def _present(obj: Mapping[str, Any]) -> SandboxView:
+    return present_sandbox(obj) if obj["kind"] == "Sandbox" else present_sandbox_claim(obj)
+
+
+def describe_differences(
+    fields: list[str],
+    live: Mapping[str, Any],
+    requested: Mapping[str, Any],
+    present: Callable[[Mapping[str, Any]], SandboxView | TemplateView] = _present,
+) -> str:
+    """Describe how a sandbox or template differs from a request; empty if it does not.
 
     Args:
         fields: the fields with different digests.
-        live: the existing Sandbox or SandboxClaim.
+        live: the existing object.
         requested: the object that the request would create.
+        present: converts the objects to views, which have the fields that can be shown.
     """
-    before, after = _present(live), _present(requested)
+    before, after = present(live), present(requested)
     differing = [
         field
         for field in fields
@@ -84,12 +98,8 @@ def describe_differences(fields: list[str], live: Mapping[str, Any], requested: 
     return ": ".join(["differs in " + ", ".join(differing), *(["; ".join(details)] if details else [])])
 
 
-def _present(obj: Mapping[str, Any]) -> SandboxView:
-    return present_sandbox(obj) if obj["kind"] == "Sandbox" else present_sandbox_claim(obj)
-
-
 def _format_value(value: object) -> str:
-    if isinstance(value, WorkspaceView):
+    if isinstance(value, Workspace | WorkspaceView):
         return str(value.size)
     text = shlex.join(value) if isinstance(value, list) else value
     return str(text) if text else "not set"
@@ -102,5 +112,5 @@ def _differing_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 def _env(obj: Mapping[str, Any]) -> dict[str, Any]:
     spec = obj["spec"]
-    variables = spec["podTemplate"]["spec"]["containers"][0] if obj["kind"] == "Sandbox" else spec
+    variables = spec if obj["kind"] == "SandboxClaim" else spec["podTemplate"]["spec"]["containers"][0]
     return {variable["name"]: variable for variable in variables.get("env") or ()}

@@ -1,7 +1,7 @@
 """JSON routes of sandboxes and their documented responses."""
 
 # No `from __future__ import annotations`: Litestar reads the handlers' annotations at run time.
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from litestar import Controller, Request, Response, delete, get, post
@@ -22,17 +22,19 @@ from holdfast.sandbox import describe_validation_error
 from holdfast.server.errors import ApiError, bad_request
 from holdfast.server.sandboxes.service import SandboxService
 
+T = TypeVar("T")
+
 # In Python, `$` also matches before a final line break; the lookahead rejects it.
-_OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$(?!\n)"
+OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$(?!\n)"
 _MAX_PAGE_SIZE = 500
 
 SandboxName = Annotated[
-    str, Parameter(description="Name of the sandbox.", pattern=_OBJECT_NAME_PATTERN, max_length=253)
+    str, Parameter(description="Name of the sandbox.", pattern=OBJECT_NAME_PATTERN, max_length=253)
 ]
-_PageLimit = Annotated[
-    int, Parameter(ge=1, le=_MAX_PAGE_SIZE, description="Maximum number of sandboxes per page.")
+PageLimit = Annotated[
+    int, Parameter(ge=1, le=_MAX_PAGE_SIZE, description="Maximum number of objects per page.")
 ]
-_ContinueToken = Annotated[
+ContinueToken = Annotated[
     str | None,
     Parameter(
         query="continue", min_length=1, max_length=4096, description="The `next` token of the previous page."
@@ -55,8 +57,8 @@ def problem_responses(*statuses: int) -> dict[int, ResponseSpec]:
     descriptions = {
         400: "The request is malformed.",
         401: "The client certificate is no longer trusted.",
-        404: "The sandbox does not exist.",
-        409: "The state of the sandbox does not allow the request.",
+        404: "The object does not exist.",
+        409: "The state of the object does not allow the request.",
         410: "The page token has expired.",
         413: "The request is too large.",
         415: "The media type is not supported.",
@@ -87,8 +89,8 @@ class SandboxRoutes(Controller):
     async def list(
         self,
         service: SandboxService,
-        limit: _PageLimit = 100,
-        continue_token: _ContinueToken = None,
+        limit: PageLimit = 100,
+        continue_token: ContinueToken = None,
         selector: Selector = None,
     ) -> SandboxList:
         return await service.list(limit, continue_token, selector)
@@ -109,7 +111,7 @@ class SandboxRoutes(Controller):
     )
     async def create(self, service: SandboxService, request: Request[Any, Any, Any]) -> Response[SandboxView]:
         created, view = await service.create(
-            parse_sandbox_request(request.headers.get("content-type"), await request.body())
+            parse_request(SandboxRequest, request.headers.get("content-type"), await request.body())
         )
         return Response(view, status_code=201 if created else 200)
 
@@ -147,10 +149,15 @@ class SandboxRoutes(Controller):
         return await service.delete(name, keep_workspace=keep_workspace)
 
 
-def parse_sandbox_request(media_type: str | None, body: bytes) -> SandboxRequest:
+def parse_request(request_type: type[T], media_type: str | None, body: bytes) -> T:
     """Parse a request body.
 
-    Litestar would accept a number as a timestamp, so the handler does not use it.
+    Litestar would accept a number as a timestamp, so the handlers do not use it.
+
+    Args:
+        request_type: type of the request.
+        media_type: the header Content-Type.
+        body: the body.
 
     Raises:
         ApiError: 415 or 400; the message names the invalid field.
@@ -162,7 +169,7 @@ def parse_sandbox_request(media_type: str | None, body: bytes) -> SandboxRequest
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request("bad-request", "the body is not valid JSON") from error
     try:
-        return msgspec.convert(fields, SandboxRequest)
+        return msgspec.convert(fields, request_type)
     except msgspec.ValidationError as error:
         raise bad_request("bad-request", describe_validation_error(error, fields)) from error
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast.api import (
-    EXTENSIONS_API_VERSION,
     LAST_USED_ANNOTATION,
     WARM_POOL_LABEL,
     DeletionResult,
@@ -21,10 +20,11 @@ from holdfast.api import (
 )
 from holdfast.errors import HoldfastError, ObjectConflictError
 from holdfast.sandbox import HostSettings, bound_sandbox_name, from_request
-from holdfast.server.errors import ApiError, conflict, sandbox_not_found, unprocessable
-from holdfast.server.sandboxes import activity, dependents, object_events, presenters
+from holdfast.server.errors import ApiError, conflict, sandbox_not_found
+from holdfast.server.sandboxes import activity, dependents, object_events, pool_lookup, presenters
 from holdfast.server.sandboxes.activity import ActivityTracker
 from holdfast.server.sandboxes.request_comparison import (
+    REQUEST_DIGESTS_ANNOTATION,
     describe_differences,
     differing_fields,
     request_digests,
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from holdfast.server.namespace_client import NamespaceClient
 
-REQUEST_DIGESTS_ANNOTATION = "holdfast.dev/request"
-"""Annotation of a sandbox: a digest of each field of the request that created it."""
 _CLAIM_PAGE_PREFIX = "claims."
 """Prefix of page tokens once only SandboxClaims remain; tokens of the API server contain no full stop."""
 
@@ -181,7 +179,9 @@ class SandboxService:
         policy = None
         if request.template is not None:
             manifest = from_request.sandbox_claim_manifest(
-                request, namespace=self._namespace, pool=await self._warm_pool_of(request.template)
+                request,
+                namespace=self._namespace,
+                pool=await pool_lookup.find_pool(self.cluster, request.template),
             )
             await self._check_name_not_taken_by_sandbox(request.name)
         else:
@@ -261,23 +261,6 @@ class SandboxService:
         if await self.cluster.get("Sandbox", name) is None:
             await self.cluster.dry_run_create(manifest)
             await dependents.ensure_network_policy(self.cluster, policy, name)
-
-    async def _warm_pool_of(self, template: str) -> str:
-        listed = await self.cluster.objects.list(
-            "SandboxWarmPool", namespace=self._namespace, api_version=EXTENSIONS_API_VERSION
-        )
-        pools = [
-            str(pool["metadata"]["name"])
-            for pool in listed.items
-            if pool["spec"]["sandboxTemplateRef"]["name"] == template
-        ]
-        if not pools:
-            raise unprocessable(
-                "no-pool",
-                f"template {template}: no warm pool",
-                "Create a SandboxWarmPool for it; `replicas: 0` creates sandboxes on demand.",
-            )
-        return min(pools)
 
     async def _check_name_not_taken_by_sandbox(self, name: str) -> None:
         sandbox = await self.cluster.get("Sandbox", name)

@@ -20,7 +20,7 @@ from holdfast.server.sandboxes import SandboxLookup, explain_start, is_starting
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from holdfast.api import Problem, SandboxView
+    from holdfast.api import PoolEventType, PoolView, Problem, SandboxView
     from holdfast.server.sandboxes import SandboxService
 
 KEEPALIVE_INTERVAL = 10.0
@@ -143,6 +143,8 @@ async def _watch_changes(
         await asyncio.gather(watch, return_exceptions=True)
 
 
-def encode_event(event: SandboxEventType, data: SandboxView | Problem | dict[str, Any]) -> bytes:
+def encode_event(
+    event: SandboxEventType | PoolEventType, data: SandboxView | PoolView | Problem | dict[str, Any]
+) -> bytes:
     """Encode one event; JSON contains no line breaks."""
     return b"event: %s\ndata: %s\n\n" % (event.value.encode(), msgspec.json.encode(data))

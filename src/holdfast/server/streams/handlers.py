@@ -61,10 +61,11 @@ _TAR_MEDIA_TYPE = "application/x-tar"
 )
 async def watch_sandboxes(service: SandboxService, selector: Selector = None) -> Stream:
     """Stream the states of all sandboxes."""
-    return _event_stream(await list_events.stream_list_events(service, selector))
+    return event_stream(await list_events.stream_list_events(service, selector))
 
 
-def _event_stream(events: AsyncIterator[bytes]) -> Stream:
+def event_stream(events: AsyncIterator[bytes]) -> Stream:
+    """Return a response with Server-Sent Events."""
     return Stream(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
 
 
@@ -83,7 +84,7 @@ class StreamRoutes(Controller):
         responses=problem_responses(404),
     )
     async def events(self, service: SandboxService, name: SandboxName) -> Stream:
-        return _event_stream(await events.stream_events(service, name))
+        return event_stream(await events.stream_events(service, name))
 
     @get(
         "/logs",

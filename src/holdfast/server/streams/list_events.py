@@ -6,7 +6,7 @@ The states are those of the list: without PVCs. A slow client gets only the late
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -25,21 +25,24 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from holdfast.api import SandboxView
+    from holdfast.server.namespace_client import NamespaceClient
     from holdfast.server.sandboxes import SandboxService
 
 _PAGE_SIZE = 100
-_API_VERSIONS = {"Sandbox": API_VERSION, "SandboxClaim": EXTENSIONS_API_VERSION}
 
 
 async def stream_list_events(service: SandboxService, selector: str | None) -> AsyncIterator[bytes]:
     """Return the event stream of all sandboxes; a failed list is reported before the first event."""
-    stream = _ListStream(service, selector)
+    selectors = {"Sandbox": exclude_warm_pools(selector), "SandboxClaim": selector}
+    stream = ObjectStream(service.cluster, WatchedList(), selectors, is_list=True)
     versions = await stream.list_objects()
     return stream.iter_events(versions)
 
 
 class WatchedList:
     """The sandboxes and SandboxClaims of a list, and the changes that the client has not received yet."""
+
+    is_finished = False
 
     def __init__(self) -> None:
         # Views and not objects, which are ten times as large: every client has a list of its own.
@@ -133,15 +136,48 @@ def _entry_of(obj: Mapping[str, Any]) -> _Entry:
     return _Entry(shown, presenters.present_sandbox(obj), is_sandbox=True)
 
 
-class _ListStream:
-    """One client that watches the list, over any number of watches of the cluster."""
+class ChangeCollector(Protocol):
+    """Collects the changes of watched objects, and turns them into events for one client."""
 
-    def __init__(self, service: SandboxService, selector: str | None) -> None:
-        self._cluster, self._list = service.cluster, WatchedList()
-        self._selectors = {"Sandbox": exclude_warm_pools(selector), "SandboxClaim": selector}
+    has_changes: asyncio.Event
+    is_finished: bool
+
+    def retain(self, uids: set[str]) -> None:
+        """Forget the objects that a complete list did not contain: they were deleted."""
+
+    def update(self, obj: Mapping[str, Any]) -> None:
+        """Take over a new or changed object."""
+
+    def remove(self, uid: str) -> None:
+        """Forget an object that was deleted, or that the selector no longer selects."""
+
+    def take_changes(self) -> list[bytes]:
+        """Return the events of all changes that were not returned yet."""
+
+
+class ObjectStream:
+    """One client that watches objects of several kinds, over any number of watches of the cluster.
+
+    Args:
+        cluster: client for the namespace of the objects.
+        collector: turns changes into events.
+        selectors: label selector of each kind.
+        is_list: whether to report when the objects of the first list were sent.
+    """
+
+    def __init__(
+        self,
+        cluster: NamespaceClient,
+        collector: ChangeCollector,
+        selectors: Mapping[str, str | None],
+        *,
+        is_list: bool = False,
+    ) -> None:
+        self._cluster, self._collector, self._selectors = cluster, collector, selectors
+        self._is_list = is_list
 
     async def list_objects(self) -> dict[str, str]:
-        """Read both kinds; return the versions to watch from."""
+        """Read all kinds; return the versions to watch from."""
         uids: set[str] = set()
         versions = {}
         for kind, selector in self._selectors.items():
@@ -150,18 +186,20 @@ class _ListStream:
                 page = await self._cluster.list_page(kind, _PAGE_SIZE, token, selector)
                 for obj in page.items:
                     uids.add(obj["metadata"]["uid"])
-                    self._list.update(obj)
+                    self._collector.update(obj)
                 versions[kind], token = page.resource_version, page.continue_token
-        self._list.retain(uids)
+        self._collector.retain(uids)
         return versions
 
     async def iter_events(self, versions: dict[str, str]) -> AsyncIterator[bytes]:
+        """Iterate over the events until the collector is finished, or for some hours."""
         ends_at = clock.monotonic() + MAX_STREAM_SECONDS
         try:
-            for event in self._list.take_changes():
+            for event in self._collector.take_changes():
                 yield event
-            yield encode_event(SandboxEventType.SYNCED, {})
-            while clock.monotonic() < ends_at:
+            if self._is_list:
+                yield encode_event(SandboxEventType.SYNCED, {})
+            while clock.monotonic() < ends_at and not self._collector.is_finished:
                 async for event in self._watch_once(versions):
                     yield event
                 # The API server ends each watch after some time, and history expires: the list has all.
@@ -170,18 +208,18 @@ class _ListStream:
             yield encode_event(SandboxEventType.FAILED, as_api_error(error).problem)
 
     async def _watch_once(self, versions: dict[str, str]) -> AsyncIterator[bytes]:
-        """Watch both kinds until the API server ends a watch."""
+        """Watch all kinds until the API server ends a watch."""
         watches = [asyncio.ensure_future(self._watch(kind, version)) for kind, version in versions.items()]
         try:
-            while not any(watch.done() for watch in watches):
-                changed = asyncio.ensure_future(self._list.has_changes.wait())
+            while not any(watch.done() for watch in watches) and not self._collector.is_finished:
+                changed = asyncio.ensure_future(self._collector.has_changes.wait())
                 try:
                     await asyncio.wait(
                         {changed, *watches}, timeout=KEEPALIVE_INTERVAL, return_when=asyncio.FIRST_COMPLETED
                     )
                 finally:
                     changed.cancel()
-                events = self._list.take_changes()
+                events = self._collector.take_changes()
                 for event in events or [KEEPALIVE_COMMENT]:
                     yield event
             for watch in watches:
@@ -197,15 +235,19 @@ class _ListStream:
         # Called on the event loop. It must not wait for the client: the watch would fall behind.
         def on_event(event_type: str, obj: dict[str, Any]) -> None:
             if event_type == "DELETED":
-                self._list.remove(obj["metadata"]["uid"])
+                self._collector.remove(obj["metadata"]["uid"])
             elif event_type != "BOOKMARK":
-                self._list.update(obj)
+                self._collector.update(obj)
 
         await self._cluster.objects.watch(
             kind,
             on_event,
             resource_version=version,
             namespace=self._cluster.namespace,
-            api_version=_API_VERSIONS[kind],
+            api_version=_api_version(kind),
             label_selector=self._selectors[kind],
         )
+
+
+def _api_version(kind: str) -> str:
+    return API_VERSION if kind == "Sandbox" else EXTENSIONS_API_VERSION
