@@ -315,6 +315,22 @@ class SandboxMaybeDeletedError(SandboxNotFoundError):
     """The sandbox does not exist; an earlier attempt with a lost response may have deleted it."""
 
 
+class TemplateNotFoundError(PermanentError):
+    """No template has that name on the gateway."""
+
+    code = "template-missing"
+    default_hint = "Run `holdfast template list` to list all templates."
+    maybe_deleted = False  # by an earlier attempt whose response was lost
+
+
+class PoolNotFoundError(PermanentError):
+    """No warm pool has that name on the gateway."""
+
+    code = "pool-missing"
+    default_hint = "Run `holdfast pool list` to list all pools."
+    maybe_deleted = False
+
+
 class StepError(TemporaryError):
     """A step raised an error that is not a HoldfastError; see the cause."""
 

@@ -27,6 +27,8 @@ _COMMANDS = {
     "doctor": ("holdfast.cli.doctor:doctor", "Diagnose and repair a gateway."),
     "destroy": ("holdfast.cli.start_stop:destroy", "Remove a gateway; keep its data unless --data is given."),
     "sandbox": ("holdfast.cli.sandbox:sandbox", "Create and use sandboxes."),
+    "template": ("holdfast.cli.template:template", "Manage templates of sandboxes."),
+    "pool": ("holdfast.cli.pool:pool", "Manage warm pools: sandboxes that wait ready for use."),
     "image": ("holdfast.cli.image:image", "Build, push and list images."),
     "server": ("holdfast.cli.processes:server", ""),
     "controller": ("holdfast.cli.processes:controller", ""),

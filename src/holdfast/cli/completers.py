@@ -1,4 +1,4 @@
-"""Names that the shell completes: gateways, sandboxes, runs, images.
+"""Names that the shell completes: gateways, sandboxes, templates, pools, runs, images.
 
 The user waits for each of these functions at the Tab key. They import what they need when they are called,
 ask an API once with a short timeout, and complete nothing if that fails.
@@ -69,17 +69,35 @@ def _find_gateways(_ctx: click.Context) -> list[CompletionItem[str]]:
 def _find_sandboxes(ctx: click.Context) -> list[CompletionItem[str]]:
     import msgspec
 
+    views = msgspec.json.decode(_get_from_gateway(ctx, f"/v1/sandboxes?limit={_MAX_SANDBOXES}"))["items"]
+    return [CompletionItem(view["name"], help=view["phase"]) for view in views]
+
+
+def _get_from_gateway(ctx: click.Context, path: str) -> bytes:
+    """Return the response of the API of the gateway that the user chose, or of the active one."""
     from holdfast.gateway import api_access, resolve_gateway_name
     from holdfast.kube import https_get
 
     endpoint = api_access(resolve_gateway_name(ctx.params.get("gateway")), open_tunnel=False)
     response = https_get(
-        endpoint.url, f"/v1/sandboxes?limit={_MAX_SANDBOXES}",
-        ca=endpoint.ca, certificate=endpoint.certificate, key=endpoint.key,
+        endpoint.url, path, ca=endpoint.ca, certificate=endpoint.certificate, key=endpoint.key,
         timeout=RESPONSE_TIMEOUT, max_bytes=_MAX_RESPONSE_BYTES,
     )  # fmt: skip
-    views = msgspec.json.decode(response.body)["items"]
-    return [CompletionItem(view["name"], help=view["phase"]) for view in views]
+    return response.body
+
+
+def _find_templates(ctx: click.Context) -> list[CompletionItem[str]]:
+    import msgspec
+
+    views = msgspec.json.decode(_get_from_gateway(ctx, f"/v1/templates?limit={_MAX_SANDBOXES}"))["items"]
+    return [CompletionItem(view["name"], help=view["image"]) for view in views]
+
+
+def _find_pools(ctx: click.Context) -> list[CompletionItem[str]]:
+    import msgspec
+
+    views = msgspec.json.decode(_get_from_gateway(ctx, f"/v1/pools?limit={_MAX_SANDBOXES}"))["items"]
+    return [CompletionItem(view["name"], help=f"{view['ready']}/{view['size']} ready") for view in views]
 
 
 def _find_copy_paths(ctx: click.Context) -> list[CompletionItem[str]]:
@@ -129,6 +147,8 @@ def _find_image_names(_ctx: click.Context) -> list[CompletionItem[str]]:
 
 complete_gateways = _completer(_find_gateways)
 complete_sandboxes = _completer(_find_sandboxes)
+complete_templates = _completer(_find_templates)
+complete_pools = _completer(_find_pools)
 complete_runs = _completer(_find_runs)
 complete_images = _completer(_find_images)
 complete_image_names = _completer(_find_image_names)

@@ -1,8 +1,10 @@
 from holdfast.client.archive import content_size as content_size
 from holdfast.client.bulk import BulkOutcome as BulkOutcome, BulkResult as BulkResult
 from holdfast.client.exec import AsyncExecSession as AsyncExecSession, ExecResult as ExecResult
+from holdfast.client.pools import AsyncPools as AsyncPools, AsyncTemplates as AsyncTemplates
 from holdfast.client.sandbox import AsyncSandbox as AsyncSandbox
 from holdfast.client.sandboxes import AsyncSandboxes as AsyncSandboxes
 from holdfast.client.sync import Sandbox as Sandbox, Sandboxes as Sandboxes
+from holdfast.client.sync_pools import Pools as Pools, Templates as Templates
 from holdfast.client.transport import GatewayEndpoint as GatewayEndpoint
 from holdfast.client.watch import summarize as summarize

@@ -21,8 +21,10 @@ from holdfast.errors import (
     ObjectConflictError,
     PathNotFoundError,
     PathPermissionError,
+    PoolNotFoundError,
     ResponseLostError,
     SandboxNotFoundError,
+    TemplateNotFoundError,
     UsageError,
 )
 from holdfast.retry import causes, parse_retry_after
@@ -37,7 +39,9 @@ _VALIDITY_CODES = (9, 10)
 _NOT_FOUND, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR, _BAD_GATEWAY = 404, 409, 429, 500, 502
 _UNAUTHORIZED = (401, 403)
 _INVALID_REQUEST = (400, 413, 422)
-_SANDBOX_MISSING_CODE = "sandbox-missing"
+_MISSING_OBJECT_ERRORS: dict[str, type[HoldfastError]] = {
+    error.code: error for error in (SandboxNotFoundError, TemplateNotFoundError, PoolNotFoundError)
+}
 # Failures inside the sandbox: no object is in the way.
 _CONFLICT_ERRORS: dict[str, type[HoldfastError]] = {
     PathPermissionError.code: PathPermissionError,
@@ -69,8 +73,8 @@ def error_from_response(
         return (
             ResponseLostError(message, hint=hint) if is_lost else _unavailable_error(message, hint, headers)
         )
-    if status == _NOT_FOUND and problem and problem.code == _SANDBOX_MISSING_CODE:
-        return SandboxNotFoundError(f"{message} on gateway {gateway}", hint=hint)
+    if status == _NOT_FOUND and problem and (missing := _MISSING_OBJECT_ERRORS.get(problem.code)):
+        return missing(f"{message} on gateway {gateway}", hint=hint)
     if status in _UNAUTHORIZED:
         return ApiRefusedError(message, hint=hint)
     if status == _CONFLICT:

@@ -9,16 +9,16 @@ import msgspec
 
 from holdfast.api import Phase, Problem, SandboxChange, SandboxEventType, SandboxView
 from holdfast.client.errors import is_retryable, retry_after_seconds
+from holdfast.client.event_stream import EventStreamParser
 from holdfast.client.transport import decode_response
-from holdfast.client.watch import EventStreamParser
 from holdfast.errors import GatewayUnavailableError, HoldfastError, ResponseLostError
 from holdfast.retry import Policy, clock, exponential
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
+    from holdfast.client.event_stream import ServerSentEvent
     from holdfast.client.transport import Transport
-    from holdfast.client.watch import ServerSentEvent
 
 
 async def watch_list(

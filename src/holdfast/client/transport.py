@@ -26,9 +26,11 @@ from holdfast.errors import (
     ApiRefusedError,
     ApiRequestRejectedError,
     HoldfastError,
+    PoolNotFoundError,
     ResponseLostError,
     SandboxMaybeDeletedError,
     SandboxNotFoundError,
+    TemplateNotFoundError,
 )
 from holdfast.kube import mtls_context
 from holdfast.retry import Budget, Policy, current_deadline, exponential
@@ -133,6 +135,9 @@ class Transport:
                 # An earlier attempt whose response was lost may itself have deleted the sandbox.
                 if is_response_lost:
                     raise SandboxMaybeDeletedError(error.message, hint=error.hint) from error
+                raise
+            except (TemplateNotFoundError, PoolNotFoundError) as error:
+                error.maybe_deleted = is_response_lost
                 raise
             except ResponseLostError:
                 is_response_lost = True

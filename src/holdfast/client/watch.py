@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.api import Phase, Problem, SandboxEventType, SandboxView
+from holdfast.api import Phase, PoolView, SandboxEventType, SandboxView
 from holdfast.client.errors import is_retryable, retry_after_seconds
-from holdfast.client.transport import decode_response
+from holdfast.client.event_stream import watch_object
 from holdfast.errors import (
     DeadlineExceededError,
-    GatewayUnavailableError,
     HoldfastError,
-    ResponseLostError,
     SandboxNotFoundError,
     UsageError,
     WaitFailedError,
@@ -26,11 +24,12 @@ from holdfast.errors import (
 from holdfast.retry import Deadline, Policy, exponential
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from holdfast.client.transport import Transport
 
 T = TypeVar("T")
+V = TypeVar("V", SandboxView, PoolView)
 
 PERMANENT_REASONS = frozenset(
     {
@@ -66,7 +65,7 @@ _UNREACHABLE_FROM = {
 
 # Provisioning a volume may take a while; this does not count as suspect.
 _VOLUME_PENDING = "unbound immediate PersistentVolumeClaims"
-_IMAGE_PULL_REASONS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull")
+IMAGE_PULL_REASONS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull")
 _PERMANENT_PULL_ERRORS = ("not found", "denied", "unauthorized", "manifest unknown", "invalid reference")
 
 
@@ -90,78 +89,36 @@ def evaluate(view: SandboxView, target: Phase) -> WaitState:
         return WaitState.FAILED
     if target != Phase.READY:
         return WaitState.PENDING
-    is_permanent = view.reason == "ErrImagePull" and any(
-        text in view.message.lower() for text in _PERMANENT_PULL_ERRORS
+    return evaluate_reason(view.reason, view.message)
+
+
+def evaluate_reason(reason: str, message: str) -> WaitState:
+    """Determine whether what is pending for this reason may still become ready."""
+    is_permanent = reason == "ErrImagePull" and any(
+        text in message.lower() for text in _PERMANENT_PULL_ERRORS
     )
-    if is_permanent or view.reason in PERMANENT_REASONS:
+    if is_permanent or reason in PERMANENT_REASONS:
         return WaitState.FAILED
-    is_suspect = view.reason in SUSPECT_REASONS and _VOLUME_PENDING not in view.message
+    is_suspect = reason in SUSPECT_REASONS and _VOLUME_PENDING not in message
     return WaitState.SUSPECT if is_suspect else WaitState.PENDING
 
 
-def summarize(view: SandboxView) -> str:
-    """Describe a sandbox's state in one line."""
+def summarize(view: SandboxView | PoolView) -> str:
+    """Describe the state of a sandbox or pool in one line."""
     line = view.message.strip().split("\n", 1)[0]
     reason = "" if view.reason in line else view.reason
     details = ": ".join(part for part in (reason, line) if part)
     return f"{view.phase} ({details})" if details else str(view.phase)
 
 
-class ServerSentEvent(NamedTuple):
-    """One server-sent event."""
-
-    name: str
-    data: bytes
-
-
-class EventStreamParser:
-    """Incremental parser for a stream of server-sent events."""
-
-    def __init__(self) -> None:
-        self._buffer = b""
-        self._name = "message"
-        self._data: list[bytes] = []
-
-    def feed(self, chunk: bytes) -> Iterator[ServerSentEvent]:
-        """Return the events that this chunk completes."""
-        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
-        for raw in lines:
-            line = raw.removesuffix(b"\r")
-            if line:
-                self._parse_field(line)
-                continue
-            if self._data:
-                yield ServerSentEvent(self._name, b"\n".join(self._data))
-            self._name, self._data = "message", []
-
-    def _parse_field(self, line: bytes) -> None:
-        key, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if key == b"event":
-            self._name = value.decode(errors="replace")
-        elif key == b"data":
-            self._data.append(value)
-
-
-async def watch_sandbox(transport: Transport, name: str) -> AsyncGenerator[SandboxView, None]:
+def watch_sandbox(transport: Transport, name: str) -> AsyncGenerator[SandboxView, None]:
     """Iterate over the current state and each change, until the sandbox is deleted.
 
     Raises:
         ResponseLostError: the stream was interrupted.
         GatewayUnavailableError: the API server ended the stream.
     """
-    async with transport.stream("GET", f"/v1/sandboxes/{name}/events") as response:
-        reader = EventStreamParser()
-        async for chunk in response.content.iter_any():
-            for event in reader.feed(chunk):
-                if event.name == SandboxEventType.FAILED:
-                    problem = decode_response(event.data, Problem)
-                    raise GatewayUnavailableError(problem.message, hint=problem.hint or None)
-                if event.name in (SandboxEventType.STATE, SandboxEventType.DELETED):
-                    yield decode_response(event.data, SandboxView)
-                if event.name == SandboxEventType.DELETED:
-                    return
-    raise ResponseLostError(f"sandbox {name}: the event stream was interrupted")
+    return watch_object(transport, f"/v1/sandboxes/{name}", SandboxEventType.STATE, SandboxView)
 
 
 async def wait_for_phase(
@@ -194,15 +151,20 @@ async def wait_for_phase(
         await wait_for_phase(transport, name, Phase.SUSPENDED, timeout=deadline.remaining())
         await transport.call("POST", f"/v1/sandboxes/{name}/resume", SandboxView)
     if detect_missing_image and target is Phase.READY:
-        on_change = _stop_at_missing_image(on_change, deadline)
+        on_change = stop_at_missing_image(on_change, deadline)
 
     async def follow() -> SandboxView:
-        return await _watch_until(
-            transport, name, target, min_ready_seconds=min_ready_seconds, on_change=on_change, last=last
+        return await watch_until(
+            watch_sandbox(transport, name),
+            lambda view: evaluate(view, target),
+            lambda view: _wait_failed_error(name, target, view),
+            min_ready_seconds=min_ready_seconds,
+            on_change=on_change,
+            last=last,
         )
 
     try:
-        return await _repeat_until(deadline, transport, f"wait for sandbox {name}", follow)
+        return await repeat_until(deadline, transport, f"wait for sandbox {name}", follow)
     except (TimeoutError, DeadlineExceededError) as error:
         summary = summarize(last[-1]) if last else "its state is unknown"
         raise WaitTimeoutError(
@@ -221,15 +183,13 @@ class ImageMissingError(Exception):
         self.image, self.seconds_left = image, seconds_left
 
 
-def _stop_at_missing_image(
-    on_change: Callable[[SandboxView], None] | None, deadline: Deadline
-) -> Callable[[SandboxView], None]:
+def stop_at_missing_image(on_change: Callable[[V], None] | None, deadline: Deadline) -> Callable[[V], None]:
     """Extend a listener of `wait` so that it raises ImageMissingError at the first failed pull."""
 
-    def check(view: SandboxView) -> None:
+    def check(view: V) -> None:
         if on_change is not None:
             on_change(view)
-        if view.reason in _IMAGE_PULL_REASONS and view.image:
+        if view.reason in IMAGE_PULL_REASONS and view.image:
             raise ImageMissingError(view.image, deadline.remaining())
 
     return check
@@ -253,7 +213,7 @@ async def wait_until_gone(transport: Transport, name: str, *, timeout: float) ->
             return
 
     try:
-        await _repeat_until(Deadline.after(timeout), transport, f"wait until sandbox {name} is gone", follow)
+        await repeat_until(Deadline.after(timeout), transport, f"wait until sandbox {name} is gone", follow)
     except (TimeoutError, DeadlineExceededError) as error:
         raise WaitTimeoutError(
             f"sandbox {name}: not deleted within {timeout:g} s",
@@ -262,10 +222,14 @@ async def wait_until_gone(transport: Transport, name: str, *, timeout: float) ->
         ) from error
 
 
-async def _repeat_until(
+async def repeat_until(
     deadline: Deadline, transport: Transport, operation: str, follow: Callable[[], Awaitable[T]]
 ) -> T:
-    """Run `follow` again after each interruption of its stream."""
+    """Run `follow` again after each interruption of its stream.
+
+    Raises:
+        TimeoutError, DeadlineExceededError: the deadline has passed.
+    """
     policy = Policy(
         attempts=None,
         deadline=deadline,
@@ -280,16 +244,25 @@ async def _repeat_until(
         return await policy.acall(follow)
 
 
-async def _watch_until(
-    transport: Transport,
-    name: str,
-    target: Phase,
+async def watch_until(
+    stream: AsyncGenerator[V, None],
+    evaluate_view: Callable[[V], WaitState],
+    failure: Callable[[V], HoldfastError],
     *,
-    min_ready_seconds: float,
-    on_change: Callable[[SandboxView], None] | None,
-    last: list[SandboxView],
-) -> SandboxView:
-    stream = watch_sandbox(transport, name)
+    min_ready_seconds: float = 0.0,
+    on_change: Callable[[V], None] | None,
+    last: list[V],
+) -> V:
+    """Follow one stream of states until the wait ends.
+
+    Args:
+        stream: the states; closed at the end.
+        evaluate_view: what a state means for the wait.
+        failure: the error if the state cannot be reached from this one.
+        min_ready_seconds: seconds that the reached state must last.
+        on_change: called with each state.
+        last: receives the last state.
+    """
     limits = {WaitState.REACHED: min_ready_seconds, WaitState.SUSPECT: SUSPECT_GRACE_SECONDS}
     state, deadline = WaitState.PENDING, None
     try:
@@ -303,17 +276,17 @@ async def _watch_until(
                     raise
                 if state is WaitState.REACHED:
                     return last[-1]
-                raise _wait_failed_error(name, target, last[-1]) from None
+                raise failure(last[-1]) from None
             except StopAsyncIteration:
-                raise _wait_failed_error(name, target, last[-1]) from None
+                raise failure(last[-1]) from None
             last[:] = [view]
             if on_change is not None:
                 on_change(view)
-            previous, state = state, evaluate(view, target)
+            previous, state = state, evaluate_view(view)
             if state is WaitState.REACHED and not min_ready_seconds:
                 return view
             if state is WaitState.FAILED:
-                raise _wait_failed_error(name, target, view)
+                raise failure(view)
             # A state with a new message keeps its deadline: else each message would extend the wait.
             if state is not previous:
                 limit = limits.get(state)
@@ -328,18 +301,18 @@ def _wait_failed_error(name: str, target: Phase, view: SandboxView) -> HoldfastE
         return SandboxNotFoundError(f"sandbox {name}: deleted or being deleted")
     return WaitFailedError(
         f"sandbox {name}: cannot become {target}: {summarize(view)}",
-        hint=_own_image_hint(view)
+        hint=own_image_hint(view)
         or _HINTS.get(view.reason, "")
         or _PHASE_HINTS.get(view.phase, "").format(name=name)
         or f"Run `holdfast sandbox get {name}` and `holdfast sandbox logs {name}`.",
     )
 
 
-def _own_image_hint(view: SandboxView) -> str:
+def own_image_hint(view: SandboxView | PoolView) -> str:
     """The hint for an image that `holdfast image build` provides; empty for others."""
     from holdfast.sandbox import from_request
 
-    if view.reason not in _IMAGE_PULL_REASONS or view.image not in from_request.CURRENT_IMAGES:
+    if view.reason not in IMAGE_PULL_REASONS or view.image not in from_request.CURRENT_IMAGES:
         return ""
     name = view.image.partition(":")[0].removeprefix("holdfast/")
     return (

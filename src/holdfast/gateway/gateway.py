@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Unpack
 
-    from holdfast.client import GatewayEndpoint, Sandbox, Sandboxes
+    from holdfast.client import GatewayEndpoint, Pools, Sandbox, Sandboxes, Templates
     from holdfast.events import Event
     from holdfast.gateway.commands import GatewayResult
     from holdfast.gateway.plan_summary import GatewayPlan
@@ -198,6 +198,18 @@ class Gateway:
         from holdfast.client import Sandboxes
 
         return Sandboxes(self._api_access, on_retry=self._listener, push_image=self.push_sandbox_image)
+
+    def templates(self) -> Templates:
+        """Return the templates of the gateway: create, list and delete them."""
+        from holdfast.client import Templates
+
+        return Templates(self._api_access, on_retry=self._listener)
+
+    def pools(self) -> Pools:
+        """Return the warm pools of the gateway: create, scale, wait for and delete them."""
+        from holdfast.client import Pools
+
+        return Pools(self._api_access, on_retry=self._listener, push_image=self.push_sandbox_image)
 
     def push_sandbox_image(self, image: str) -> bool:
         """Push one of holdfast's own sandbox images from the local container engine into the gateway.

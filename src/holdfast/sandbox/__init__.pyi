@@ -46,6 +46,7 @@ from holdfast.sandbox.network_policy import (
     template_name as template_name,
 )
 from holdfast.sandbox.pool_requests import (
+    build_pool_change as build_pool_change,
     build_pool_request as build_pool_request,
     build_template_request as build_template_request,
     pool_manifest as pool_manifest,

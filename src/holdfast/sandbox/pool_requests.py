@@ -12,6 +12,7 @@ import msgspec
 from holdfast.api import (
     EXTENSIONS_API_VERSION,
     MANAGED_BY_LABEL,
+    PoolChange,
     PoolName,
     PoolOptions,
     PoolRequest,
@@ -64,6 +65,15 @@ def build_pool_request(name: str, template: str, **options: Unpack[PoolOptions])
     validate_name(template, "template")
     required = {"name": name, "template": template}
     return convert_options(PoolRequest, PoolOptions, required, options, kind="pool")
+
+
+def build_pool_change(size: int) -> PoolChange:
+    """Build a change of a pool's size.
+
+    Raises:
+        UsageError: the size is not valid.
+    """
+    return convert_options(PoolChange, PoolOptions, {}, {"size": size}, kind="pool")
 
 
 def _validate_pool_name(name: str) -> None:

@@ -142,16 +142,14 @@ async def _serve_until_exit(server: _UvicornServer) -> None:
         raise PortInUseError(f"port {port}: cannot listen on it", hint=hint) from error
 
 
-def _api_config(
-    options: ServerOptions, certificates: CertificateReloader, routes: Litestar
-) -> uvicorn.Config:
-    app = AccessMiddleware(
-        options_middleware(routes),
+def _api_config(options: ServerOptions, certificates: CertificateReloader, app: Litestar) -> uvicorn.Config:
+    limited_app = AccessMiddleware(
+        options_middleware(app),
         RateLimiter(options.limits),
         certificates.is_trusted,
     )
     return _uvicorn_config(
-        app,
+        limited_app,
         options.host,
         options.port,
         http=_http_protocol(certificates),

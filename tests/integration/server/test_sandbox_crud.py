@@ -346,7 +346,7 @@ def test_repeated_create_keeps_original_shutdown_time(server, name):
 def test_template_sandbox_is_created_through_claim(server, objects, namespace, name):
     extension = {"apiVersion": EXTENSIONS_API_VERSION}
     status, problem = server.request_json("POST", ROOT, {"name": name, "template": name})
-    assert (status, problem["code"]) == (422, "no-pool")
+    assert (status, problem["code"]) == (422, "no-template")
     pool = {"replicas": 0, "sandboxTemplateRef": {"name": name}}
     objects.ensure(
         {**extension, "kind": "SandboxWarmPool", "metadata": {"name": f"p-{name}"}, "spec": pool},

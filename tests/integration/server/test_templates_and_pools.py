@@ -134,9 +134,7 @@ def test_invalid_request_is_rejected(server, name, path, change, status, words):
     assert (answer, words in problem["message"]) == (status, True), problem
 
 
-def test_pool_is_created_once_and_shows_desired_ready_and_available(
-    server, objects, namespace, pool, name
-):
+def test_pool_is_created_once_and_shows_desired_ready_and_available(server, objects, namespace, pool, name):
     status, view = server.request_json("POST", POOLS, pool)
     assert (status, view["phase"], view["image"], view["size"]) == (200, "Pending", "app:1", 2)
     set_status(objects, namespace, name, replicas=2, readyReplicas=1)

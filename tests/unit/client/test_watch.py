@@ -14,7 +14,8 @@ from tests.unit.client.conftest import open_transport
 
 from holdfast.api import Phase, SandboxClaimReason, SandboxView
 from holdfast.client import AsyncSandbox, watch
-from holdfast.client.watch import _HINTS, EventStreamParser, ServerSentEvent, WaitState, evaluate
+from holdfast.client.event_stream import EventStreamParser, ServerSentEvent
+from holdfast.client.watch import _HINTS, WaitState, evaluate
 from holdfast.errors import SandboxNotFoundError, UsageError, WaitFailedError, WaitTimeoutError
 from holdfast.server.sandboxes.presenters import present_sandbox_claim
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-_GATEWAY_COMMAND = re.compile(r"`holdfast (?:sandbox [a-z]+|image push)\b")
+_GATEWAY_COMMAND = re.compile(r"`holdfast (?:(?:sandbox|template|pool) [a-z]+|image push)\b")
 """A command in a hint that uses the active gateway unless `--gateway` names another one."""
 
 

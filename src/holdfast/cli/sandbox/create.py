@@ -51,7 +51,10 @@ def _check_memory(_ctx: click.Context, _param: click.Parameter, limit: str | Non
     "--image", help="Container image; default: holdfast's own sandbox image.",
     shell_complete=complete_with("complete_images"),
 )  # fmt: skip
-@click.option("--template", metavar="TEMPLATE", help="Create it from a warm pool of this SandboxTemplate.")
+@click.option(
+    "--template", metavar="TEMPLATE", help="Create it from a warm pool of this SandboxTemplate.",
+    shell_complete=complete_with("complete_templates"),
+)  # fmt: skip
 @click.option("--command", metavar="COMMAND", help="Command to run instead of the image's default command.")
 @click.option(
     "--env",
@@ -81,13 +84,10 @@ def _check_memory(_ctx: click.Context, _param: click.Parameter, limit: str | Non
 @flag_option("--no-bootstrap", text="Fail if the gateway is not up, instead of bringing it up.")
 @timeout_option
 @sandbox_options
-def create(  # noqa: PLR0913 (one for each option)
+def create(
     name: str,
     *,
     image: str | None,
-    command: str | None,
-    env: tuple[str, ...],
-    label: tuple[str, ...],
     keep_failed: bool,
     wait: bool,
     no_bootstrap: bool,
@@ -104,22 +104,7 @@ def create(  # noqa: PLR0913 (one for each option)
 
     if image is not None and more["template"] is not None:
         raise UsageError("--image: cannot be combined with --template", hint="Omit one of them.")
-    workspace = {
-        "size": more.pop("workspace_size"),
-        "storage_class": more.pop("workspace_class"),
-        "seed": False if more.pop("no_seed") else None,
-    }
-    workspace = {key: value for key, value in workspace.items() if value is not None}
-    if (no_workspace := more.pop("no_workspace")) and workspace:
-        raise UsageError("--no-workspace: cannot be combined with other workspace options")
-    options = {
-        **more,
-        "command": _split_command(command),
-        "env": _parse_env(env) or None,
-        "labels": _parse_pairs(label, "--label") or None,
-        "workspace": False if no_workspace else workspace or None,
-        "failed_pods": "Keep" if keep_failed else None,
-    }
+    options = {**pod_options(more), "failed_pods": "Keep" if keep_failed else None}
     build_request(name, image=image, **options)  # report invalid options before a gateway is brought up
     with (
         progress_renderer() as renderer,
@@ -128,12 +113,39 @@ def create(  # noqa: PLR0913 (one for each option)
         with progress_step(renderer, "create-sandbox", f"Sandbox {name}") as step:
             view = sandbox.create(image, **options)
             step.note = "created" if sandbox.is_new else "exists with the same options"
-        min_ready_seconds = _MIN_READY_SECONDS if sandbox.is_new and (image or command) else 0.0
+        min_ready_seconds = _MIN_READY_SECONDS if sandbox.is_new and (image or options["command"]) else 0.0
         if wait:
             view = _wait_until_ready(renderer, sandbox, timeout, min_ready_seconds)
     state = str(view.phase).lower() if wait else "created"
     next_command = f"holdfast sandbox connect{gateway_words()} {name}"
     print_result(view, [f"Sandbox {name} is {state}.", *view.notes, next_command])
+
+
+POD_PARAMETERS = (
+    "image", "command", "env", "cpu", "memory", "workspace_size", "workspace_class", "no_seed",
+    "no_workspace", "label",
+)  # fmt: skip
+"""Parameters of `sandbox create` that describe a pod; `template create` has them too."""
+
+
+def pod_options(values: dict[str, Any]) -> dict[str, Any]:
+    """Convert the values of the parameters that describe a pod to options of a request; others stay."""
+    others = dict(values)
+    workspace = {
+        "size": others.pop("workspace_size"),
+        "storage_class": others.pop("workspace_class"),
+        "seed": False if others.pop("no_seed") else None,
+    }
+    workspace = {key: value for key, value in workspace.items() if value is not None}
+    if (no_workspace := others.pop("no_workspace")) and workspace:
+        raise UsageError("--no-workspace: cannot be combined with other workspace options")
+    return {
+        "command": _split_command(others.pop("command")),
+        "env": _parse_env(others.pop("env")) or None,
+        "labels": _parse_pairs(others.pop("label"), "--label") or None,
+        "workspace": False if no_workspace else workspace or None,
+        **others,
+    }
 
 
 def _wait_until_ready(

@@ -26,7 +26,7 @@ from holdfast.server.sandboxes import (
     ContinueToken,
     PageLimit,
     Selector,
-    parse_request,
+    parse_body,
     problem_responses,
 )
 from holdfast.server.streams import event_stream
@@ -77,7 +77,7 @@ class TemplateRoutes(Controller):
         self, templates: TemplateService, request: Request[Any, Any, Any]
     ) -> Response[TemplateView]:
         created, view = await templates.create(
-            parse_request(TemplateRequest, request.headers.get("content-type"), await request.body())
+            parse_body(request.headers.get("content-type"), await request.body(), TemplateRequest)
         )
         return Response(view, status_code=201 if created else 200)
 
@@ -117,7 +117,7 @@ class PoolRoutes(Controller):
     @post(operation_id="createPool", **_create_options(PoolView, "pool"))
     async def create(self, pools: PoolService, request: Request[Any, Any, Any]) -> Response[PoolView]:
         created, view = await pools.create(
-            parse_request(PoolRequest, request.headers.get("content-type"), await request.body())
+            parse_body(request.headers.get("content-type"), await request.body(), PoolRequest)
         )
         return Response(view, status_code=201 if created else 200)
 
@@ -144,7 +144,7 @@ class PoolRoutes(Controller):
         responses=problem_responses(404, 409, 413, 415, 422),
     )
     async def scale(self, pools: PoolService, name: _PoolName, request: Request[Any, Any, Any]) -> PoolView:
-        change = parse_request(PoolChange, request.headers.get("content-type"), await request.body())
+        change = parse_body(request.headers.get("content-type"), await request.body(), PoolChange)
         return await pools.scale(name, change.size)
 
     @delete(

@@ -14,7 +14,7 @@ from holdfast.server.sandboxes import list_extensions, template_of, unknown_temp
 from holdfast.server.streams import ObjectStream, encode_event
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping
 
     from holdfast.server.namespace_client import NamespaceClient
 

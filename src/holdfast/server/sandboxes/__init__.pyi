@@ -23,7 +23,7 @@ from holdfast.server.sandboxes.routes import (
     SandboxName as SandboxName,
     SandboxRoutes as SandboxRoutes,
     Selector as Selector,
-    parse_request as parse_request,
+    parse_body as parse_body,
     problem_responses as problem_responses,
 )
 from holdfast.server.sandboxes.service import (

@@ -111,7 +111,7 @@ class SandboxRoutes(Controller):
     )
     async def create(self, service: SandboxService, request: Request[Any, Any, Any]) -> Response[SandboxView]:
         created, view = await service.create(
-            parse_request(SandboxRequest, request.headers.get("content-type"), await request.body())
+            parse_body(request.headers.get("content-type"), await request.body(), SandboxRequest)
         )
         return Response(view, status_code=201 if created else 200)
 
@@ -149,15 +149,10 @@ class SandboxRoutes(Controller):
         return await service.delete(name, keep_workspace=keep_workspace)
 
 
-def parse_request(request_type: type[T], media_type: str | None, body: bytes) -> T:
+def parse_body(media_type: str | None, body: bytes, model: type[T]) -> T:
     """Parse a request body.
 
     Litestar would accept a number as a timestamp, so the handlers do not use it.
-
-    Args:
-        request_type: type of the request.
-        media_type: the header Content-Type.
-        body: the body.
 
     Raises:
         ApiError: 415 or 400; the message names the invalid field.
@@ -169,7 +164,7 @@ def parse_request(request_type: type[T], media_type: str | None, body: bytes) ->
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request("bad-request", "the body is not valid JSON") from error
     try:
-        return msgspec.convert(fields, request_type)
+        return msgspec.convert(fields, model)
     except msgspec.ValidationError as error:
         raise bad_request("bad-request", describe_validation_error(error, fields)) from error
 
