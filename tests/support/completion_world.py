@@ -19,6 +19,8 @@ from holdfast.workflow import SQLiteStore, Step, Workflow
 
 GATEWAYS = ["alphagate", "betagate"]
 SANDBOXES = ["redbox", "bluebox"]
+TEMPLATES = ["pytemplate"]
+POOLS = ["warmpool"]
 IMAGES = ["example/app:1.0", "example/tool:2.0"]
 
 
@@ -77,7 +79,12 @@ def completion_world(folder):
     views = [{"name": name, "phase": "Ready"} for name in SANDBOXES]
     images = [{"RepoTags": [name]} for name in IMAGES] + [{"RepoTags": ["<none>:<none>"]}, {"RepoTags": None}]
     engine = socketserver.UnixStreamServer(str(folder / "engine.sock"), _JsonHandler)
-    with _serving(api, {"/v1/sandboxes": {"items": views}}), _serving(engine, {"/images/json": images}):
+    answers = {
+        "/v1/sandboxes": {"items": views},
+        "/v1/templates": {"items": [{"name": name, "image": "example/app:1.0"} for name in TEMPLATES]},
+        "/v1/pools": {"items": [{"name": name, "ready": 1, "size": 3} for name in POOLS]},
+    }
+    with _serving(api, answers), _serving(engine, {"/images/json": images}):
         yield {"HOLDFAST_HOME": str(folder), "DOCKER_HOST": f"unix://{folder}/engine.sock"}
 
 

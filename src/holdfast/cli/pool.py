@@ -201,7 +201,7 @@ def delete(name: str, *, ignore_missing: bool, yes: bool, gateway: str | None) -
 
 
 def _confirm_deletion(renderer: ProgressRenderer, view: PoolView) -> None:
-    waiting = f"its {view.available} waiting sandboxes are deleted, and {_kept(view.sandboxes)}"
+    waiting = f"its {view.available} waiting sandboxes are deleted, and {_describe_remaining(view.sandboxes)}"
     if not sys.stdin.isatty():
         raise UsageError(
             f"deleting pool {view.name}: has to be confirmed ({waiting}); nothing was changed",
@@ -211,7 +211,7 @@ def _confirm_deletion(renderer: ProgressRenderer, view: PoolView) -> None:
         raise UsageError(f"pool {view.name}: deletion not confirmed; nothing was changed")
 
 
-def _kept(sandboxes: list[str]) -> str:
+def _describe_remaining(sandboxes: list[str]) -> str:
     return f"the sandboxes {', '.join(sandboxes)} stay" if sandboxes else "no sandbox in use came from it"
 
 

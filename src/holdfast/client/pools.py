@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.api import (
@@ -178,9 +179,11 @@ class AsyncPools(AsyncClient):
             ObjectConflictError: a pool with this name that differs exists.
         """
         request = build_pool_request(name, template, **options)
-        if self._push_image is not None and (image := await own_image_of_template(self._transport, request)):
-            # A push may take minutes; in a thread it does not block the event loop.
-            await asyncio.to_thread(self._push_image, image)
+        if push := self._push_image:
+            image = await image_for_new_pool(self._transport, request)
+            if image is not None:
+                # A push may take minutes; in a thread it does not block the event loop.
+                await asyncio.to_thread(push, image)
         self.is_new, view = await send_pool_request(self._transport, request)
         return view
 
@@ -204,8 +207,10 @@ class AsyncPools(AsyncClient):
             UsageError: the size is not valid.
         """
         change = build_pool_change(size)
-        if self._push_image is not None and (image := await own_image_of_pool(self._transport, name, change)):
-            await asyncio.to_thread(self._push_image, image)
+        if push := self._push_image:
+            image = await image_for_larger_pool(self._transport, name, change)
+            if image is not None:
+                await asyncio.to_thread(push, image)
         return await send_pool_change(self._transport, name, change)
 
     async def delete(self, name: str, *, ignore_missing: bool = False) -> PoolDeletionResult:
@@ -270,21 +275,23 @@ class AsyncPools(AsyncClient):
         )
 
 
-async def own_image_of_template(transport: Transport, request: PoolRequest) -> str | None:
-    """Return the image that a new pool needs, if it is one of holdfast's own sandbox images."""
+async def image_for_new_pool(transport: Transport, request: PoolRequest) -> str | None:
+    """Return the image to push before a pool is created: holdfast's own, if the pool does not exist yet."""
     if not request.size:
         return None
     try:
-        template = await transport.call("GET", _template_path(request.template), TemplateView)
-    except TemplateNotFoundError:
-        return None  # the creation fails, with the names of the existing templates
-    return _own_image(template.image)
+        await transport.call("GET", _pool_path(request.name), PoolView)
+    except PoolNotFoundError:
+        with suppress(TemplateNotFoundError):  # the creation fails, with the names of the existing templates
+            template = await transport.call("GET", _template_path(request.template), TemplateView)
+            return _own_image(template.image)
+    return None
 
 
-async def own_image_of_pool(transport: Transport, name: str, change: PoolChange) -> str | None:
-    """Return the image that a pool needs to grow, if it is one of holdfast's own sandbox images."""
+async def image_for_larger_pool(transport: Transport, name: str, change: PoolChange) -> str | None:
+    """Return the image to push before a pool grows: holdfast's own, if no sandbox of the pool is ready."""
     pool = await transport.call("GET", _pool_path(name), PoolView)
-    return _own_image(pool.image) if change.size > pool.size else None
+    return None if pool.ready or change.size <= pool.size else _own_image(pool.image)
 
 
 def _own_image(image: str | None) -> str | None:

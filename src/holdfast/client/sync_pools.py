@@ -15,8 +15,8 @@ from holdfast.client import portal
 from holdfast.client.pools import (
     AsyncPools,
     AsyncTemplates,
-    own_image_of_pool,
-    own_image_of_template,
+    image_for_larger_pool,
+    image_for_new_pool,
     send_pool_change,
     send_pool_request,
     wait_for_pool,
@@ -84,7 +84,7 @@ class Pools(_SyncClient):
     def create(self, /, name: str, template: str, **options: Unpack[PoolOptions]) -> PoolView:
         request = build_pool_request(name, template, **options)
         if self._push_image is not None:
-            image = portal.run(own_image_of_template(self._transport, request))
+            image = portal.run(image_for_new_pool(self._transport, request))
             if image is not None:
                 self._push_image(image)
         self._delegate.is_new, view = portal.run(send_pool_request(self._transport, request))
@@ -93,7 +93,7 @@ class Pools(_SyncClient):
     def scale(self, name: str, size: int) -> PoolView:
         change = build_pool_change(size)
         if self._push_image is not None:
-            image = portal.run(own_image_of_pool(self._transport, name, change))
+            image = portal.run(image_for_larger_pool(self._transport, name, change))
             if image is not None:
                 self._push_image(image)
         return portal.run(send_pool_change(self._transport, name, change))

@@ -19,6 +19,8 @@ WORDS = {
     "holdfast status al": "holdfast status alphagate ",
     "holdfast sandbox get red": "holdfast sandbox get redbox ",
     "holdfast sandbox exec -g betagate blue": "holdfast sandbox exec -g betagate bluebox ",
+    "holdfast pool get warm": "holdfast pool get warmpool ",
+    "holdfast sandbox create x --template py": "holdfast sandbox create x --template pytemplate ",
     "holdfast image push example/app": "holdfast image push example/app:1.0 ",
 }
 

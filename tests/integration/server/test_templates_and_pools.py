@@ -253,7 +253,7 @@ def test_events_of_a_pool_follow_its_status_sandboxes_and_template(server, objec
     assert stream.next()[1]["reason"] == "TemplateNotFound"
     server.request_json("DELETE", f"{POOLS}/{name}")
     event, last = stream.next()
-    assert (event, last["name"]) == ("deleted", name)
+    assert (event, last["name"], last["phase"]) == ("deleted", name, "Deleting")
     assert stream.next() is None
     stream.close()
 

@@ -13,7 +13,7 @@ from holdfast.errors import UsageError
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "cli"
 # The subcommands of these groups accept --json; their own tests check that.
-GROUPS = ("completion", "image", "runs", "sandbox")
+GROUPS = ("completion", "image", "pool", "runs", "sandbox", "template")
 
 
 def all_commands(group, path=()):
@@ -67,7 +67,8 @@ def test_help_texts_are_complete_sentences(path):
 
 
 def is_public(path):
-    return path[0] not in ("server", "controller") and path not in {("completion",), ("image",), ("sandbox",)}
+    groups = {("completion",), ("image",), ("pool",), ("sandbox",), ("template",)}
+    return path[0] not in ("server", "controller") and path not in groups
 
 
 @pytest.mark.parametrize("path", list(filter(is_public, COMMANDS)), ids=" ".join)

@@ -8,7 +8,15 @@ import time
 import msgspec
 import pytest
 from click.shell_completion import ZshComplete
-from tests.support.completion_world import GATEWAYS, IMAGES, SANDBOXES, completion_world, record_run
+from tests.support.completion_world import (
+    GATEWAYS,
+    IMAGES,
+    POOLS,
+    SANDBOXES,
+    TEMPLATES,
+    completion_world,
+    record_run,
+)
 
 from holdfast.cli import cli, completers
 from holdfast.gateway.registry import GatewayMetadata, read_metadata, write_metadata
@@ -62,6 +70,21 @@ def test_sandbox_names_of_the_active_gateway(world, command):
 def test_sandbox_names_of_the_chosen_gateway(world):
     assert complete("sandbox get -g betagate ") == SANDBOXES
     assert complete("sandbox get -g ghost ") == []
+
+
+@pytest.mark.parametrize(
+    "command", ["template get", "template delete", "pool create p --template", "sandbox create a --template"]
+)
+def test_template_names_of_the_active_gateway(world, command):
+    assert complete(f"{command} ") == TEMPLATES
+    assert complete(f"{command} x") == []
+
+
+@pytest.mark.parametrize("command", ["get", "scale", "wait", "delete"])
+def test_pool_names_of_the_active_gateway(world, command):
+    assert complete(f"pool {command} ") == POOLS
+    (item,) = completion_items(f"pool {command} w")
+    assert item.help == "1/3 ready"
 
 
 def test_copy_completes_sandboxes_and_local_files(world):
@@ -147,6 +170,8 @@ def test_tunnel_process_that_hangs_does_not_delay_the_shell(world, monkeypatch):
     [
         ("status ", {"docker", "kubernetes", "asyncio", "rich", "sqlite3"}),
         ("sandbox get ", {"docker", "kubernetes", "aiohttp", "rich", "sqlite3", "holdfast.workflow.runner"}),
+        ("pool scale ", {"docker", "kubernetes", "aiohttp", "rich", "sqlite3", "holdfast.workflow.runner"}),
+        ("template get ", {"docker", "kubernetes", "aiohttp", "rich", "sqlite3", "holdfast.workflow.runner"}),
         ("image push ", {"docker", "kubernetes", "aiohttp", "rich", "sqlite3"}),
         ("runs show ", {"docker", "kubernetes", "aiohttp", "rich"}),
         ("s", {"docker", "kubernetes", "asyncio", "rich", "sqlite3", "msgspec", "holdfast.gateway"}),

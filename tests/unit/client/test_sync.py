@@ -4,10 +4,23 @@ import inspect
 
 import pytest
 
-from holdfast.client import AsyncExecSession, AsyncSandbox, AsyncSandboxes, Sandbox, Sandboxes
+from holdfast.client import (
+    AsyncExecSession,
+    AsyncPools,
+    AsyncSandbox,
+    AsyncSandboxes,
+    AsyncTemplates,
+    Pools,
+    Sandbox,
+    Sandboxes,
+    Templates,
+)
 from holdfast.client.sync import ExecSession
 
-PAIRS = [(AsyncSandbox, Sandbox), (AsyncSandboxes, Sandboxes), (AsyncExecSession, ExecSession)]
+PAIRS = [
+    (AsyncSandbox, Sandbox), (AsyncSandboxes, Sandboxes), (AsyncExecSession, ExecSession),
+    (AsyncTemplates, Templates), (AsyncPools, Pools),
+]  # fmt: skip
 
 
 def public_methods(cls):
@@ -45,6 +58,8 @@ def test_every_public_member_is_documented(cls):
         (Sandbox.logs, "Iterator[bytes]"),
         (Sandbox.session, "Iterator[ExecSession]"),
         (Sandboxes.temporary, "Iterator[Sandbox]"),
+        (Pools.list, "Iterator[PoolView]"),
+        (Templates.create, "TemplateView"),
     ],
 )
 def test_return_annotation_names_synchronous_type(method, returns):

@@ -5,7 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api import WARM_POOL_LABEL, PoolDeletionResult, PoolEventType, PoolList, PoolRequest, PoolView
+import msgspec
+
+from holdfast.api import (
+    WARM_POOL_LABEL,
+    Phase,
+    PoolDeletionResult,
+    PoolEventType,
+    PoolList,
+    PoolRequest,
+    PoolView,
+)
 from holdfast.errors import ObjectConflictError
 from holdfast.sandbox import name_hash, pool_manifest
 from holdfast.server.errors import conflict, pool_not_found
@@ -196,7 +206,8 @@ class _WatchedPool:
         pool = self._objects.get(self._uid)
         if pool is None:
             self.is_finished = True
-            return [encode_event(PoolEventType.DELETED, self._view(self._last))]
+            last = msgspec.structs.replace(self._view(self._last), phase=Phase.DELETING)
+            return [encode_event(PoolEventType.DELETED, last)]
         self._last = pool
         view = self._view(pool)
         if view == self._sent:

@@ -8,7 +8,19 @@ import click
 import pytest
 
 from holdfast import events
-from holdfast.api import Condition, DeletionResult, EventView, SandboxView, WorkspaceView
+from holdfast.api import (
+    Condition,
+    DeletionResult,
+    EventView,
+    NetworkPolicy,
+    PoolDeletionResult,
+    PoolView,
+    SandboxView,
+    TemplateDeletionResult,
+    TemplateView,
+    Workspace,
+    WorkspaceView,
+)
 from holdfast.cli import cli
 from holdfast.cli.click_extensions import LazyGroup
 from holdfast.cli.output import JSON_SCHEMA_VERSION, print_error
@@ -35,6 +47,7 @@ RESULTS = [
     DoctorReport, Finding, Repair, RunRecord, StepLog, BuiltImage, ImageState, SavedArchive,
     SavedImage, LoadedImage, SandboxView, WorkspaceView,
     Condition, EventView, DeletionResult, CopyResult,
+    TemplateView, TemplateDeletionResult, PoolView, PoolDeletionResult, Workspace, NetworkPolicy,
 ]  # fmt: skip
 
 
