@@ -49,7 +49,6 @@ from holdfast.api.pool_models import (
     PoolName as PoolName,
     PoolOptions as PoolOptions,
     PoolRequest as PoolRequest,
-    PoolSize as PoolSize,
     PoolView as PoolView,
     TemplateDeletionResult as TemplateDeletionResult,
     TemplateList as TemplateList,

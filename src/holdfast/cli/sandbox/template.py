@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from holdfast.api import TemplateView, Workspace
 
 _COMMANDS = {
-    "create": ("holdfast.cli.template:create", "Create a template of sandboxes."),
-    "list": ("holdfast.cli.template:list_templates", "List the templates of a gateway."),
-    "get": ("holdfast.cli.template:get", "Show a template and the pools that use it."),
-    "delete": ("holdfast.cli.template:delete", "Delete a template; sandboxes stay."),
+    "create": ("holdfast.cli.sandbox.template:create", "Create a template of sandboxes."),
+    "list": ("holdfast.cli.sandbox.template:list_templates", "List the templates of a gateway."),
+    "get": ("holdfast.cli.sandbox.template:get", "Show a template and the pools that use it."),
+    "delete": ("holdfast.cli.sandbox.template:delete", "Delete a template; sandboxes stay."),
 }
 _name_argument = click.argument("name", metavar="NAME", shell_complete=complete_with("complete_templates"))
 

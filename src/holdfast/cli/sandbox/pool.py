@@ -41,12 +41,15 @@ if TYPE_CHECKING:
     from holdfast.client import Pools
 
 _COMMANDS = {
-    "create": ("holdfast.cli.pool:create", "Create a pool of a template and wait until it is ready."),
-    "list": ("holdfast.cli.pool:list_pools", "List the pools of a gateway."),
-    "get": ("holdfast.cli.pool:get", "Show the current state of a pool."),
-    "scale": ("holdfast.cli.pool:scale", "Change the number of sandboxes that wait."),
-    "wait": ("holdfast.cli.pool:wait", "Wait until the sandboxes of a pool are ready."),
-    "delete": ("holdfast.cli.pool:delete", "Delete a pool; sandboxes that were created from it stay."),
+    "create": ("holdfast.cli.sandbox.pool:create", "Create a pool of a template and wait until it is ready."),
+    "list": ("holdfast.cli.sandbox.pool:list_pools", "List the pools of a gateway."),
+    "get": ("holdfast.cli.sandbox.pool:get", "Show the current state of a pool."),
+    "scale": ("holdfast.cli.sandbox.pool:scale", "Change the number of sandboxes that wait."),
+    "wait": ("holdfast.cli.sandbox.pool:wait", "Wait until the sandboxes of a pool are ready."),
+    "delete": (
+        "holdfast.cli.sandbox.pool:delete",
+        "Delete a pool; sandboxes that were created from it stay.",
+    ),
 }
 _SIZE = click.IntRange(min=0, max=MAX_POOL_SIZE)
 _name_argument = click.argument("name", metavar="NAME", shell_complete=complete_with("complete_pools"))
