@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.gateway import TestGateway
 from tests.support.holdfast_cli import HoldfastCli
 
 from holdfast import Gateway
@@ -20,13 +19,13 @@ def holdfast(tmp_path_factory):
 @pytest.fixture(scope="module")
 def gateway(new_gateway):
     """A gateway with holdfast's workloads."""
-    made: TestGateway = new_gateway("pools")
+    made = new_gateway("pools")
     made.up("--use")
     return made
 
 
 def run(gateway, *words):
-    return gateway.holdfast(*words, "-g", gateway.name)
+    return gateway.holdfast(*words[:2], "-g", gateway.name, *words[2:])
 
 
 def sandbox_images(gateway):

@@ -42,4 +42,11 @@ def test_openapi_document_describes_validation(server):
     assert asked["required"] == ["name"]
     assert "pattern" in asked["properties"]["name"]
     assert asked["properties"]["env"]["propertyNames"]["pattern"]
+    schemas = document["components"]["schemas"]
+    assert schemas["PoolRequest"]["properties"]["size"] | {"default": 1} == {
+        "type": "integer", "minimum": 0, "maximum": 1000, "default": 1,
+    }  # fmt: skip
+    assert schemas["TemplateRequest"]["required"] == ["name"]
+    body = document["paths"]["/v1/pools/{name}"]["patch"]["requestBody"]["content"]["application/json"]
+    assert body["schema"] == {"$ref": "#/components/schemas/PoolChange"}
     assert "Traceback" not in json.dumps(document)
