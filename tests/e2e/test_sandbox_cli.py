@@ -349,7 +349,7 @@ def test_template_sandbox_keeps_id_and_label(sandbox_gateway, sandbox):
     ready = json.loads(sandbox(*words).stdout)
     assert (ready["phase"], ready["id"], ready["labels"]["team"]) == ("Ready", first["id"], "blue")
     assert ready["shutdown_time"] == first["shutdown_time"] is not None
-    (listed,) = json.loads(sandbox("list", "--label", "team=blue", "--json").stdout)["sandboxes"]
+    (listed,) = json.loads(sandbox("list", "--selector", "team=blue", "--json").stdout)["sandboxes"]
     assert (listed["name"], listed["id"]) == ("made", first["id"])
     assert sandbox("exec", "made", "hostname").stdout == b"made\n"
     assert sandbox("delete", "made", "--yes").returncode == 0

@@ -100,6 +100,11 @@ def _find_pools(ctx: click.Context) -> list[CompletionItem[str]]:
     return [CompletionItem(view["name"], help=f"{view['ready']}/{view['size']} ready") for view in views]
 
 
+def _find_more_sandboxes(ctx: click.Context) -> list[CompletionItem[str]]:
+    given = ctx.params.get("names") or ()
+    return [item for item in _find_sandboxes(ctx) if item.value not in given]
+
+
 def _find_copy_paths(ctx: click.Context) -> list[CompletionItem[str]]:
     return [CompletionItem(f"{item.value}:", help=item.help) for item in _find_sandboxes(ctx)]
 
@@ -149,6 +154,7 @@ complete_gateways = _completer(_find_gateways)
 complete_sandboxes = _completer(_find_sandboxes)
 complete_templates = _completer(_find_templates)
 complete_pools = _completer(_find_pools)
+complete_more_sandboxes = _completer(_find_more_sandboxes)
 complete_runs = _completer(_find_runs)
 complete_images = _completer(_find_images)
 complete_image_names = _completer(_find_image_names)

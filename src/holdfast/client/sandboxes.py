@@ -92,6 +92,15 @@ class AsyncSandboxes(AsyncClient):
         await sandbox.create(image, **options)
         return sandbox
 
+    async def get(
+        self,
+        names: Iterable[str],
+        *,
+        on_outcome: Callable[[BulkOutcome[SandboxView]], None] | None = None,
+    ) -> BulkResult[SandboxView]:
+        """Return the states of several sandboxes concurrently; see `Sandbox.get` and `suspend`."""
+        return await run_for_each(names, lambda name: self.sandbox(name).get(), on_outcome)
+
     async def suspend(
         self,
         names: Iterable[str],

@@ -276,6 +276,7 @@ class Sandboxes(_SyncClient):
         sandbox.create(image, **options)
         return sandbox
 
+    get = _blocking(AsyncSandboxes.get)
     suspend = _blocking(AsyncSandboxes.suspend)
     resume = _blocking(AsyncSandboxes.resume)
     delete = _blocking(AsyncSandboxes.delete)

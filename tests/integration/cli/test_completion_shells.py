@@ -21,6 +21,11 @@ WORDS = {
     "holdfast sandbox exec -g betagate blue": "holdfast sandbox exec -g betagate bluebox ",
     "holdfast pool get warm": "holdfast pool get warmpool ",
     "holdfast sandbox create x --template py": "holdfast sandbox create x --template pytemplate ",
+    "holdfast sandbox delete redbox ": "holdfast sandbox delete redbox bluebox ",
+    "holdfast sandbox suspend -g betagate bluebox re": "holdfast sandbox suspend -g betagate bluebox redbox ",
+    "holdfast sandbox list --sel": "holdfast sandbox list --selector ",
+    "holdfast sandbox list -o wi": "holdfast sandbox list -o wide ",
+    "holdfast sandbox get redbox --output ya": "holdfast sandbox get redbox --output yaml ",
     "holdfast image push example/app": "holdfast image push example/app:1.0 ",
 }
 

@@ -67,6 +67,21 @@ def test_sandbox_names_of_the_active_gateway(world, command):
     assert complete(f"sandbox {command} r") == ["redbox"]
 
 
+@pytest.mark.parametrize("command", ["delete", "suspend", "resume", "wait"])
+def test_further_sandboxes_are_completed_without_those_already_given(world, command):
+    assert complete(f"sandbox {command} redbox ") == ["bluebox"]
+    assert complete(f"sandbox {command} -g betagate bluebox --timeout 9 r") == ["redbox"]
+    assert complete(f"sandbox {command} redbox bluebox ") == []
+
+
+def test_formats_of_the_output(home):
+    assert complete("sandbox list -o ") == ["wide", "yaml", "name", "json"]
+    assert complete("sandbox list --output w") == ["wide"]
+    assert complete("sandbox get a -o ") == ["yaml", "name", "json"]
+    assert {"--selector", "--all"} <= set(complete("sandbox delete --"))
+    assert {"--selector", "--watch", "--output"} <= set(complete("sandbox list --"))
+
+
 def test_sandbox_names_of_the_chosen_gateway(world):
     assert complete("sandbox get -g betagate ") == SANDBOXES
     assert complete("sandbox get -g ghost ") == []

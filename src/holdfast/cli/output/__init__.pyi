@@ -1,5 +1,9 @@
 from holdfast.cli.output.echo import escape_control_characters as escape_control_characters
-from holdfast.cli.output.errors import print_error as print_error, run_command as run_command
+from holdfast.cli.output.errors import (
+    print_error as print_error,
+    print_error_line as print_error_line,
+    run_command as run_command,
+)
 from holdfast.cli.output.plain import (
     JSON_SCHEMA_VERSION as JSON_SCHEMA_VERSION,
     JsonRenderer as JsonRenderer,
@@ -9,5 +13,6 @@ from holdfast.cli.output.plain import (
     print_json as print_json,
     print_plan as print_plan,
     print_result as print_result,
+    print_yaml as print_yaml,
     progress_renderer as progress_renderer,
 )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _GATEWAY_COMMAND = re.compile(r"`holdfast (?:(?:sandbox|template|pool) [a-z]+|image push)\b")
 """A command in a hint that uses the active gateway unless `--gateway` names another one."""
+_JSON_OPTION = re.compile("(?:^| )(?:--json|-o ?json|--output[ =]json)(?: |$)")
 
 
 def run_command(command: click.Command, args: Sequence[str] | None = None) -> int:
@@ -49,11 +50,11 @@ def run_command(command: click.Command, args: Sequence[str] | None = None) -> in
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (users get a message, not a traceback)
         # click may have rejected the arguments before it processed the flag.
         ours = arguments[: [*arguments, "--"].index("--")]
-        is_unprocessed = isinstance(error, click.ClickException) and "--json" in ours
+        is_unprocessed = isinstance(error, click.ClickException) and _JSON_OPTION.search(" ".join(ours))
         # The command has ended: another Ctrl-C must not hide how.
         exit_code = OperationCancelledError.exit_code
         with suppress(KeyboardInterrupt), defer_interrupts():
-            as_json = is_unprocessed or flags.get(JSON_KEY, False)
+            as_json = bool(is_unprocessed) or flags.get(JSON_KEY, False)
             exit_code = _handle_error(error, as_json=as_json, gateway=chosen_gateway(flags))
         return exit_code
     return result if isinstance(result, int) else 0
@@ -116,9 +117,14 @@ def print_error(error: HoldfastError, *, as_json: bool, gateway: str) -> None:
         body = {"event": "error", "code": error.code, "error": error.message, "hint": hint}
         print_json({**body, "exit_code": error.exit_code}, err=True)
         return
-    echo(click.style("x ", fg="red", bold=True) + f"{error.message} [{error.code}]", err=True)
+    print_error_line(f"{error.message} [{error.code}]")
     if hint:
         echo(f"  {hint}", err=True)
+
+
+def print_error_line(text: str) -> None:
+    """Print a line with the mark of an error on stderr."""
+    echo(click.style("x ", fg="red", bold=True) + text, err=True)
 
 
 def _internal_error(error: BaseException) -> HoldfastError:

@@ -7,6 +7,7 @@ With `--quiet`, only what the user must know is printed.
 from __future__ import annotations
 
 import math
+import re
 import sys
 import time
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ JSON_SCHEMA_VERSION = 1
 _HEARTBEAT_INTERVAL = 10.0
 _MIN_SHOWN_SECONDS = 0.05
 _PLAN_CHANGES_EXIT_CODE = 5
+_C1_CONTROLS = re.compile("[\x7f-\x9f]")
 
 
 def progress_renderer() -> ProgressRenderer:
@@ -89,7 +91,16 @@ class JsonRenderer(ProgressRenderer):
 
 def print_json(value: Any, *, err: bool = False) -> None:
     """Print a value as one line of JSON on stdout, or on stderr."""
-    click.echo(msgspec.json.encode(value).decode(), err=err)
+    text = msgspec.json.encode(value).decode()
+    # JSON requires escapes for the characters below U+0020 only; terminals interpret these too.
+    click.echo(_C1_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text), err=err)
+
+
+def print_yaml(value: Any) -> None:
+    """Print a value as a YAML document on stdout, with escapes for everything that is not ASCII."""
+    import yaml
+
+    click.echo(yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, width=math.inf), nl=False)
 
 
 class PlainRenderer(ProgressRenderer):

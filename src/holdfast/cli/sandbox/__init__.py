@@ -8,7 +8,7 @@ from holdfast.cli.click_extensions import LazyGroup
 
 _COMMANDS = {
     "create": ("holdfast.cli.sandbox.create:create", "Create a sandbox and wait until it is ready."),
-    "list": ("holdfast.cli.sandbox.inspection:list_sandboxes", "List the sandboxes of a gateway."),
+    "list": ("holdfast.cli.sandbox.listing:list_sandboxes", "List the sandboxes of a gateway."),
     "get": ("holdfast.cli.sandbox.inspection:get", "Show the current state of a sandbox."),
     "exec": ("holdfast.cli.sandbox.exec:exec_command", "Run a command in a sandbox."),
     "connect": ("holdfast.cli.sandbox.exec:connect", "Open a shell in a sandbox."),
@@ -17,11 +17,14 @@ _COMMANDS = {
     "forward": ("holdfast.cli.sandbox.forward:forward", "Forward local ports to a sandbox."),
     "suspend": (
         "holdfast.cli.sandbox.suspend_resume:suspend",
-        "Stop the pod of a sandbox; keep its workspace.",
+        "Stop the pods of sandboxes; keep their workspaces.",
     ),
-    "resume": ("holdfast.cli.sandbox.suspend_resume:resume", "Start a suspended sandbox with its workspace."),
-    "wait": ("holdfast.cli.sandbox.suspend_resume:wait", "Wait until a sandbox reaches a phase."),
-    "delete": ("holdfast.cli.sandbox.delete:delete", "Delete a sandbox, and its workspace by default."),
+    "resume": (
+        "holdfast.cli.sandbox.suspend_resume:resume",
+        "Start suspended sandboxes with their workspaces.",
+    ),
+    "wait": ("holdfast.cli.sandbox.suspend_resume:wait", "Wait until sandboxes reach a phase."),
+    "delete": ("holdfast.cli.sandbox.delete:delete", "Delete sandboxes, and their workspaces by default."),
 }
 
 

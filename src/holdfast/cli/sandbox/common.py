@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.api import SandboxView
     from holdfast.cli.output import ProgressRenderer
-    from holdfast.client import Sandbox
+    from holdfast.client import Sandbox, Sandboxes
     from holdfast.events import Event, EventBus
     from holdfast.gateway import Gateway
 
@@ -88,6 +88,15 @@ def open_sandbox(name: str, gateway: str | None) -> Iterator[tuple[Sandbox, Prog
 
     with progress_renderer() as renderer, open_gateway(gateway, renderer.bus.emit).sandbox(name) as sandbox:
         yield sandbox, renderer
+
+
+@contextmanager
+def open_sandboxes(gateway: str | None) -> Iterator[tuple[Sandboxes, ProgressRenderer]]:
+    """Yield the sandboxes of an existing gateway, and the renderer of their events."""
+    from holdfast.cli.output import progress_renderer
+
+    with progress_renderer() as renderer, open_gateway(gateway, renderer.bus.emit).sandboxes() as sandboxes:
+        yield sandboxes, renderer
 
 
 def ensure_gateway_up(gateway: str | None, renderer: ProgressRenderer, *, bootstrap: bool) -> Gateway:

@@ -1,67 +1,40 @@
-"""`holdfast sandbox list | get | logs`: read-only commands about sandboxes."""
+"""`holdfast sandbox get | logs`: read-only commands about one sandbox."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.api import parse_timestamp
-from holdfast.cli.click_extensions import flag_option, gateway_words, is_json_requested
-from holdfast.cli.output import (
-    escape_control_characters,
-    format_table,
-    print_result,
-    progress_renderer,
-)
+from holdfast.cli.click_extensions import flag_option, is_json_requested
+from holdfast.cli.output import escape_control_characters, print_result
 from holdfast.cli.sandbox.common import (
     container_option,
-    open_gateway,
     open_sandbox,
     sandbox_argument,
     sandbox_options,
 )
+from holdfast.cli.sandbox.listing import check_output, format_age, output_option, print_in_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.api import EventView, SandboxView, WorkspaceView
 
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
-
-
-@click.command("list")
-@click.option("--label", "-l", metavar="KEY=VALUE", help="List only sandboxes with this label.")
-@sandbox_options
-def list_sandboxes(label: str | None, gateway: str | None) -> None:
-    """List the sandboxes of a gateway."""
-    with progress_renderer() as renderer, open_gateway(gateway, renderer.bus.emit).sandboxes() as sandboxes:
-        views = sorted(sandboxes.list(selector=label), key=lambda view: view.name)
-    rows = [("NAME", "PHASE", "REASON", "IMAGE", "POD IP", "AGE")]
-    rows += [
-        (
-            view.name, str(view.phase), "" if view.phase == "Ready" else view.reason, view.image or "",
-            view.pod_ip or "", _format_age(view.created),
-        )
-        for view in views
-    ]  # fmt: skip
-    empty = f"No sandboxes yet. Create one with `sandbox create{gateway_words()}`."
-    lines = format_table(rows) if views else [empty]
-    print_result({"sandboxes": views}, lines)
-
 
 @click.command()
 @sandbox_argument
+@output_option("yaml", "name", "json")
 @sandbox_options
-def get(name: str, gateway: str | None) -> None:
+def get(name: str, output: str | None, gateway: str | None) -> None:
     """Show the current state of sandbox NAME and the recent events of its objects."""
+    check_output(output)
     with open_sandbox(name, gateway) as (sandbox, _):
         view = sandbox.get()
     # Messages can contain output of programs in the sandbox.
-    print_result(view, [escape_control_characters(line) for line in _detail_lines(view)])
+    print_in_format(output, view, [view.name], map(escape_control_characters, _detail_lines(view)))
 
 
 @click.command()
@@ -139,7 +112,7 @@ def _detail_lines(view: SandboxView) -> Iterator[str]:
 
 def _describe_event(event: EventView) -> str:
     times = f" {event.count} times, last" if event.count > 1 else ""
-    seen = f"{times} {_format_age(event.last_seen)} ago"
+    seen = f"{times} {format_age(event.last_seen)} ago"
     return f"{event.type} {event.reason} {event.object}{seen}: {event.message}"
 
 
@@ -154,14 +127,3 @@ def _describe_idle_suspension(view: SandboxView) -> str:
     if view.idle_suspend_after is None:
         return ""
     return f"suspended after {view.idle_suspend_after} s without use; last used {view.last_used or 'never'}"
-
-
-def _format_age(created: str | None) -> str:
-    """The age in the largest whole unit, such as 3d."""
-    if not created:
-        return ""
-    seconds = int((datetime.now(UTC) - parse_timestamp(created)).total_seconds())
-    for unit, letter in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
-        if seconds >= unit:
-            return f"{seconds // unit}{letter}"
-    return f"{max(seconds, 0)}s"

@@ -15,6 +15,7 @@ from holdfast.api import (
     NetworkPolicy,
     PoolDeletionResult,
     PoolView,
+    SandboxChange,
     SandboxView,
     TemplateDeletionResult,
     TemplateView,
@@ -24,6 +25,7 @@ from holdfast.api import (
 from holdfast.cli import cli
 from holdfast.cli.click_extensions import LazyGroup
 from holdfast.cli.output import JSON_SCHEMA_VERSION, print_error
+from holdfast.cli.sandbox.bulk import BulkReport, OutcomeReport
 from holdfast.client.copy import CopyResult
 from holdfast.errors import PermanentError
 from holdfast.gateway.commands import GatewayResult
@@ -46,8 +48,8 @@ RESULTS = [
     GatewayResult, GatewayPlan, SettingChange, PlannedStep, GatewayStatus, GatewayMetadata, Diagnosis,
     DoctorReport, Finding, Repair, RunRecord, StepLog, BuiltImage, ImageState, SavedArchive,
     SavedImage, LoadedImage, SandboxView, WorkspaceView,
-    Condition, EventView, DeletionResult, CopyResult,
     TemplateView, TemplateDeletionResult, PoolView, PoolDeletionResult, Workspace, NetworkPolicy,
+    Condition, EventView, SandboxChange, BulkReport, OutcomeReport, DeletionResult, CopyResult,
 ]  # fmt: skip
 
 

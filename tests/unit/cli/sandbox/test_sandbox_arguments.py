@@ -19,7 +19,8 @@ from holdfast.cli.sandbox.common import event_printer
 from holdfast.cli.sandbox.cp import _format_bytes
 from holdfast.cli.sandbox.delete import _deletion_summary, _planned_data_outcome
 from holdfast.cli.sandbox.exec import exec_command
-from holdfast.cli.sandbox.inspection import _detail_lines, _format_age, _split_lines
+from holdfast.cli.sandbox.inspection import _detail_lines, _split_lines
+from holdfast.cli.sandbox.listing import format_age
 from holdfast.events import RetryScheduled
 from holdfast.sandbox import build_request
 
@@ -264,8 +265,8 @@ def test_parse_helpers():
         "3.0 MiB",
         "5.0 GiB",
     ]
-    assert _format_age(None) == ""
-    assert _format_age("2020-01-01T00:00:00Z").endswith("d")
+    assert format_age(None) == ""
+    assert format_age("2020-01-01T00:00:00Z").endswith("d")
     assert list(_split_lines(iter([b"a\nb", b"c\n", b"d"]))) == [b"a", b"bc", b"d"]
 
 
