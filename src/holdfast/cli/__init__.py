@@ -34,6 +34,7 @@ _COMMANDS = {
     "controller": ("holdfast.cli.processes:controller", ""),
     "runs": ("holdfast.cli.runs:runs", "Show the history of commands, step by step."),
     "completion": ("holdfast.cli.completion:completion", "Set up completion for bash, zsh or fish."),
+    "man": ("holdfast.cli.man:man", "Show or install manual pages."),
     "version": ("holdfast.cli.status:version", "Show the versions of holdfast and its parts."),
 }
 

@@ -11,12 +11,11 @@ import signal
 from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, TypeAlias
 
+import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    import click
 
 Completer: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]"
 
@@ -150,6 +149,16 @@ def _find_image_names(_ctx: click.Context) -> list[CompletionItem[str]]:
     return [CompletionItem(name) for name in ALL_IMAGE_NAMES]
 
 
+def _find_commands(ctx: click.Context) -> list[CompletionItem[str]]:
+    from holdfast.cli import cli
+
+    command: click.Command | None = cli
+    for word in ctx.params.get("words") or ():
+        command = getattr(command, "get_command", lambda *_: None)(ctx, word)
+    names = command.list_commands(ctx) if isinstance(command, click.Group) else []
+    return [CompletionItem(name) for name in names]
+
+
 complete_gateways = _completer(_find_gateways)
 complete_sandboxes = _completer(_find_sandboxes)
 complete_templates = _completer(_find_templates)
@@ -158,6 +167,7 @@ complete_more_sandboxes = _completer(_find_more_sandboxes)
 complete_runs = _completer(_find_runs)
 complete_images = _completer(_find_images)
 complete_image_names = _completer(_find_image_names)
+complete_commands = _completer(_find_commands)
 _complete_copy_paths = _completer(_find_copy_paths)
 
 

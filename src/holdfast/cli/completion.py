@@ -63,7 +63,8 @@ def install(shell: str) -> None:
     program is not replaced.
     """
     path, script = _script_path(shell), f"{_completion_script(shell)}{_MARKER}"
-    current = _read_installed(path, shell)
+    hint = f"Move it away, then run `holdfast completion install {shell}` again."
+    current = read_installed(path, _MARKER, hint)
     if current != script:
         # Through a link, such as one into a directory with configuration files.
         write_atomic(path.resolve(), script, mode=0o644)
@@ -98,11 +99,16 @@ def _script_path(shell: str) -> Path:
     return config / "fish" / "completions" / "holdfast.fish"
 
 
-def _read_installed(path: Path, shell: str) -> str | None:
-    """The installed script; None if there is none.
+def read_installed(path: Path, marker: str, hint: str) -> str | None:
+    """Return the content of a file that holdfast has installed; None if there is none.
+
+    Args:
+        path: the file.
+        marker: the line that all files of holdfast contain.
+        hint: what the user has to do about a file of another program.
 
     Raises:
-        PermanentError: the file is not from `holdfast completion install`.
+        PermanentError: the file does not belong to holdfast, or is not readable.
     """
     try:
         text = path.read_text(errors="replace")
@@ -110,11 +116,8 @@ def _read_installed(path: Path, shell: str) -> str | None:
         return None
     except OSError as error:
         raise PermanentError(f"{path}: {error.strerror}; nothing was changed") from error
-    if not text.endswith(_MARKER):
-        raise PermanentError(
-            f"{path}: belongs to another program; nothing was changed",
-            hint=f"Move it away, then run `holdfast completion install {shell}` again.",
-        )
+    if marker not in text:
+        raise PermanentError(f"{path}: belongs to another program; nothing was changed", hint=hint)
     return text
 
 

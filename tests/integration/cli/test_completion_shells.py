@@ -26,6 +26,7 @@ WORDS = {
     "holdfast sandbox list --sel": "holdfast sandbox list --selector ",
     "holdfast sandbox list -o wi": "holdfast sandbox list -o wide ",
     "holdfast sandbox get redbox --output ya": "holdfast sandbox get redbox --output yaml ",
+    "holdfast man show sandbox del": "holdfast man show sandbox delete ",
     "holdfast image push example/app": "holdfast image push example/app:1.0 ",
 }
 

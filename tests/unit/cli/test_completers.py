@@ -82,6 +82,12 @@ def test_formats_of_the_output(home):
     assert {"--selector", "--watch", "--output"} <= set(complete("sandbox list --"))
 
 
+def test_commands_of_manual_pages(home):
+    assert complete("man show sa") == ["sandbox"]
+    assert complete("man show sandbox de") == ["delete"]
+    assert complete("man show sandbox delete ") == complete("man show nothing ") == []
+
+
 def test_sandbox_names_of_the_chosen_gateway(world):
     assert complete("sandbox get -g betagate ") == SANDBOXES
     assert complete("sandbox get -g ghost ") == []
