@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 from uuid import uuid4
 
 from holdfast.api import Phase, SandboxList, SandboxView
 from holdfast.client.base import AsyncClient
-from holdfast.client.bulk import run_for_each
+from holdfast.client.bulk import BulkResult, run_for_each
 from holdfast.client.list_watch import watch_list
 from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT, AsyncSandbox
 from holdfast.retry import Deadline
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from holdfast.api import DeletionResult, SandboxChange, SandboxOptions
-    from holdfast.client.bulk import BulkOutcome, BulkResult
+    from holdfast.client.bulk import BulkOutcome
 
 T = TypeVar("T")
 
@@ -121,11 +121,14 @@ class AsyncSandboxes(AsyncClient):
             The outcomes in the order of the names; call `raise_for_failures()` to raise an error.
         """
 
-        async def suspend(sandbox: AsyncSandbox, deadline: Deadline) -> SandboxView:
-            view = await sandbox.suspend()
-            return await sandbox.wait(Phase.SUSPENDED, timeout=deadline.remaining()) if wait else view
+        async def wait_suspended(
+            sandbox: AsyncSandbox, _view: SandboxView, deadline: Deadline
+        ) -> SandboxView:
+            return await sandbox.wait(Phase.SUSPENDED, timeout=deadline.remaining())
 
-        return await self._for_each(names, suspend, timeout, on_outcome)
+        return await self._request_and_wait(
+            names, AsyncSandbox.suspend, wait_suspended if wait else None, timeout, on_outcome
+        )
 
     async def resume(
         self,
@@ -137,11 +140,12 @@ class AsyncSandboxes(AsyncClient):
     ) -> BulkResult[SandboxView]:
         """Resume several sandboxes concurrently, like `suspend`; `wait` waits until each one is ready."""
 
-        async def resume(sandbox: AsyncSandbox, deadline: Deadline) -> SandboxView:
-            view = await sandbox.resume()
-            return await sandbox.wait(timeout=deadline.remaining()) if wait else view
+        async def wait_ready(sandbox: AsyncSandbox, _view: SandboxView, deadline: Deadline) -> SandboxView:
+            return await sandbox.wait(timeout=deadline.remaining())
 
-        return await self._for_each(names, resume, timeout, on_outcome)
+        return await self._request_and_wait(
+            names, AsyncSandbox.resume, wait_ready if wait else None, timeout, on_outcome
+        )
 
     async def delete(
         self,
@@ -164,13 +168,16 @@ class AsyncSandboxes(AsyncClient):
             on_outcome: called with each outcome when it is known.
         """
 
-        async def delete(sandbox: AsyncSandbox, deadline: Deadline) -> DeletionResult:
-            result = await sandbox.delete(keep_workspace=keep_workspace, ignore_missing=ignore_missing)
-            if wait:
-                await sandbox.wait_gone(timeout=deadline.remaining())
+        async def delete(sandbox: AsyncSandbox) -> DeletionResult:
+            return await sandbox.delete(keep_workspace=keep_workspace, ignore_missing=ignore_missing)
+
+        async def wait_gone(
+            sandbox: AsyncSandbox, result: DeletionResult, deadline: Deadline
+        ) -> DeletionResult:
+            await sandbox.wait_gone(timeout=deadline.remaining())
             return result
 
-        return await self._for_each(names, delete, timeout, on_outcome)
+        return await self._request_and_wait(names, delete, wait_gone if wait else None, timeout, on_outcome)
 
     async def wait(
         self,
@@ -212,6 +219,31 @@ class AsyncSandboxes(AsyncClient):
     ) -> BulkResult[T]:
         deadline = Deadline.after(seconds)
         return await run_for_each(names, lambda name: operate(self.sandbox(name), deadline), on_outcome)
+
+    async def _request_and_wait(
+        self,
+        names: Iterable[str],
+        request: Callable[[AsyncSandbox], Awaitable[T]],
+        wait: Callable[[AsyncSandbox, T, Deadline], Awaitable[T]] | None,
+        seconds: float,
+        on_outcome: Callable[[BulkOutcome[T]], None] | None,
+    ) -> BulkResult[T]:
+        """Send the requests of all sandboxes before the first wait, so that all pods change concurrently."""
+        deadline = Deadline.after(seconds)
+
+        def report(outcome: BulkOutcome[T]) -> None:
+            if on_outcome is not None and (wait is None or outcome.error is not None):
+                on_outcome(outcome)
+
+        requested = await run_for_each(names, lambda name: request(self.sandbox(name)), report)
+        if wait is None:
+            return requested
+        results = {each.name: cast("T", each.result) for each in requested if each.error is None}
+        waited = await run_for_each(
+            results, lambda name: wait(self.sandbox(name), results[name], deadline), on_outcome
+        )
+        finished = {each.name: each for each in waited}
+        return BulkResult([finished.get(each.name, each) for each in requested])
 
     @asynccontextmanager
     async def temporary(

@@ -51,12 +51,11 @@ SELECTORS = {
 }
 
 
-def test_selectors_of_kubectl(sandbox, boxes):
-    found = {
-        selector: "".join(name[-1] for name in sandbox("list", "-o", "name", "-l", selector).stdout.split())
-        for selector in SELECTORS
-    }
-    assert found == SELECTORS
+def test_selectors_of_kubectl(source, boxes):
+    def select(selector):
+        return source.holdfast("sandbox", "list", "-o", "name", "-l", selector).split()
+
+    assert {each: "".join(name[-1] for name in select(each)) for each in SELECTORS} == SELECTORS
 
 
 def test_several_sandboxes_are_suspended_resumed_awaited_and_deleted(sandbox, boxes):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.client import BulkOutcome, BulkResult, Sandboxes
+from holdfast.client import AsyncSandbox, BulkOutcome, BulkResult, Sandboxes
 from holdfast.client.bulk import run_for_each
 from holdfast.errors import (
     ArgumentTypeError,
@@ -61,6 +61,37 @@ def test_failure_of_one_does_not_stop_the_others():
         result.raise_for_failures()
     assert str(caught.value) == "2 of 62 sandboxes: failed: bad1, bad2"
     assert isinstance(caught.value.cause, SandboxNotFoundError)
+
+
+@pytest.mark.parametrize("operation", ["delete", "suspend", "resume"])
+def test_all_requests_are_sent_before_the_first_wait(monkeypatch, operation):
+    """Otherwise the pods of many sandboxes would stop in groups, one after another."""
+    requested, waited, seen = [], [], []
+
+    async def request(self, **_):
+        if self.name == "bad":
+            raise SandboxNotFoundError("sandbox bad: not found")
+        requested.append(self.name)
+        return f"result of {self.name}"
+
+    async def wait(self, *_, **__):
+        assert len(requested) == 40
+        waited.append(self.name)
+        return f"result of {self.name}"
+
+    for method, fake in ((operation, request), ("wait", wait), ("wait_gone", wait)):
+        monkeypatch.setattr(AsyncSandbox, method, fake)
+    names = [f"a{number}" for number in range(20)] + ["bad"] + [f"b{number}" for number in range(20)]
+    with Sandboxes(pytest.fail) as sandboxes:
+        result = getattr(sandboxes, operation)(names, wait=True, on_outcome=seen.append)
+        assert [outcome.name for outcome in result] == names
+        assert [outcome.name for outcome in result.failed] == ["bad"]
+        assert result.outcomes[-1].result == "result of b19"
+        assert sorted(waited) == sorted(requested)
+        assert sorted(outcome.name for outcome in seen) == sorted(names)
+        waited.clear()
+        assert len(getattr(sandboxes, operation)(names).failed) == 1
+        assert waited == []
 
 
 def test_success_raises_nothing_and_many_failures_are_shortened():
