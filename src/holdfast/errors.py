@@ -224,10 +224,29 @@ class PathPermissionError(ApiRequestRejectedError, PermissionError):
     code = "path-denied"
 
 
+class PathIsDirectoryError(ApiRequestRejectedError, IsADirectoryError):
+    """A path in the sandbox is a directory and not a file."""
+
+    code = "path-is-directory"
+
+
+class PathNotDirectoryError(ApiRequestRejectedError, NotADirectoryError):
+    """A path in the sandbox is not a directory."""
+
+    code = "path-not-directory"
+
+
 class ProcessNotFoundError(PermanentError):
-    """The sandbox has no background process with that id."""
+    """The sandbox has no background command with that id."""
 
     code = "process-missing"
+
+
+class CommandLostError(PermanentError):
+    """A background command ended with its pod, so that it has no exit code."""
+
+    code = "command-lost"
+    default_hint = "Check what the command has done, then start it again."
 
 
 class OutcomeUnknownError(TemporaryError):

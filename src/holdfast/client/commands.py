@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
-from holdfast.client.base import AsyncClient, query_bool
-from holdfast.client.exec import AsyncExecSession, ExecResult
+from holdfast.client.base import AsyncClient
+from holdfast.client.exec import AsyncExecSession
 from holdfast.client.launch import TERMINATE_SCRIPT, Launch
-from holdfast.errors import CommandFailedError, HoldfastError
+from holdfast.client.scripts import ScriptRunner
+from holdfast.errors import CommandFailedError, HoldfastError, UsageError
 from holdfast.sandbox import validate_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-    from contextlib import AbstractAsyncContextManager
     from os import PathLike
 
+    from holdfast.client.background import AsyncBackgroundCommand
     from holdfast.client.base import ImagePusher
+    from holdfast.client.command_records import CommandView
+    from holdfast.client.exec import ExecResult
     from holdfast.client.transport import Transport
     from holdfast.client.websocket import WebSocket
 
@@ -36,6 +39,30 @@ class AsyncCommands(AsyncClient):
         super().__init__(transport, push_image=push_image)
         self.name = validate_name(name)
         self._path = f"/v1/sandboxes/{self.name}"
+        self._scripts = ScriptRunner(transport, self.name)
+
+    @overload
+    async def exec(
+        self,
+        *command: str,
+        stdin: bytes | str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        check: bool = False,
+        timeout: float | None = None,  # noqa: ASYNC109
+        container: str | None = None,
+        background: Literal[False] = False,
+    ) -> ExecResult: ...
+
+    @overload
+    async def exec(
+        self,
+        *command: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        container: str | None = None,
+        background: Literal[True],
+    ) -> AsyncBackgroundCommand: ...
 
     async def exec(
         self,
@@ -46,8 +73,12 @@ class AsyncCommands(AsyncClient):
         check: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 (part of the public API)
         container: str | None = None,
-    ) -> ExecResult:
+        background: bool = False,
+    ) -> ExecResult | AsyncBackgroundCommand:
         """Run a command and return its output. The command runs at most once.
+
+        With `background=True`, return when the command has started. It continues without this client, until
+        its pod ends. Its output is kept in files in the sandbox, without a limit of their size.
 
         Args:
             *command: program and arguments; no shell is involved.
@@ -58,9 +89,11 @@ class AsyncCommands(AsyncClient):
             timeout: seconds to wait; the command and its child processes are ended after that, if the image
                 has `env` and `sh`.
             container: container to run it in; the first one if omitted.
+            background: return a handle of the running command; needs `sh` and `env` in the image. Cannot be
+                combined with `stdin`, `check` and `timeout`.
 
         Returns:
-            Exit code and output.
+            Exit code and output, or the handle of a command in the background.
 
         Raises:
             CommandFailedError: `check` is set and the exit code is not 0; the error has the output.
@@ -70,6 +103,8 @@ class AsyncCommands(AsyncClient):
             ResponseLostError: the connection was lost, so that the exit code is unknown.
             DeadlineExceededError: the timeout passed.
         """
+        if background:
+            return await self._start_background(command, env, cwd, container, (stdin, check, timeout))
         data = stdin.encode() if isinstance(stdin, str) else stdin
         async with self.session(
             *command, stdin=data is not None, env=env, cwd=cwd, container=container
@@ -85,6 +120,57 @@ class AsyncCommands(AsyncClient):
                 stderr=result.stderr,
             )
         return result
+
+    async def _start_background(
+        self,
+        command: tuple[str, ...],
+        env: Mapping[str, str] | None,
+        cwd: str | PathLike[str] | None,
+        container: str | None,
+        unsupported: tuple[object, ...],
+    ) -> AsyncBackgroundCommand:
+        from holdfast.client.background import start_background
+
+        if any(value is not None and value is not False for value in unsupported):
+            raise UsageError(
+                "background: cannot be combined with `stdin`, `check` or `timeout`",
+                hint="Omit them, and pass `timeout` to `wait` of the result.",
+            )
+        launch = Launch(command, env=env, cwd=cwd)
+        return await start_background(self._scripts, launch, container=container)
+
+    async def command(self, id: str, *, container: str | None = None) -> AsyncBackgroundCommand:  # noqa: A002
+        """Return the handle of a command that was started with `exec(..., background=True)`.
+
+        Args:
+            id: id of the command.
+            container: container that the command was started in, if `exec` named one.
+
+        Raises:
+            ProcessNotFoundError: the sandbox has no record of the command.
+            ObjectConflictError: the sandbox has no running pod.
+        """
+        from holdfast.client.background import AsyncBackgroundCommand
+        from holdfast.client.command_records import validate_command_id
+
+        handle = AsyncBackgroundCommand(self._scripts, validate_command_id(id), container=container)
+        await handle.get()
+        return handle
+
+    async def commands(self, *, container: str | None = None) -> list[CommandView]:
+        """Return the state of the background commands, the newest last.
+
+        The records of finished commands are kept, at least those of the last 100.
+
+        Args:
+            container: container that the commands were started in, if `exec` named one.
+
+        Raises:
+            ObjectConflictError: the sandbox has no running pod.
+        """
+        from holdfast.client.command_records import read_records
+
+        return [view for view, _ in await read_records(self._scripts, container)]
 
     @asynccontextmanager
     async def session(
@@ -115,7 +201,7 @@ class AsyncCommands(AsyncClient):
 
             async def open_socket(argv: tuple[str, ...]) -> WebSocket:
                 return await stack.enter_async_context(
-                    self._open_exec(argv, tty=tty, stdin=stdin, container=container)
+                    self._scripts.open_socket(argv, tty=tty, stdin=stdin, container=container)
                 )
 
             yield AsyncExecSession(
@@ -126,23 +212,9 @@ class AsyncCommands(AsyncClient):
                 reopen=open_socket,
             )
 
-    async def _run_script(self, script: str, *args: str, container: str | None = None) -> ExecResult:
-        """Run a shell script without a marker: a signal for another command cannot reach it."""
-        argv = ("sh", "-c", script, "holdfast", *args)
-        async with self._open_exec(argv, container=container) as socket:
-            return await AsyncExecSession(socket, f"sh in sandbox {self.name}").communicate()
-
-    def _open_exec(
-        self, argv: tuple[str, ...], *, tty: bool = False, stdin: bool = False, container: str | None = None
-    ) -> AbstractAsyncContextManager[WebSocket]:
-        query = [("command", word) for word in argv]
-        query += [("tty", query_bool(tty)), ("stdin", query_bool(stdin))]
-        query += [("container", container)] if container else []
-        return self._transport.websocket(f"{self._path}/exec", query=query)
-
     async def _terminate(self, container: str | None, marker: str) -> bool:
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(_TERMINATE_TIMEOUT):
-                result = await self._run_script(TERMINATE_SCRIPT, marker, container=container)
+                result = await self._scripts.run(TERMINATE_SCRIPT, marker, container=container)
             return result.exit_code == 0
         return False

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MARKER_VARIABLE = "HOLDFAST_COMMAND_ID"
+ID_LENGTH = 12
 START_HINT = "Check the command's name and path."
 _CANNOT_EXECUTE_CODES = (126, 127)
 _MAX_HELD_BYTES = 4096
@@ -85,13 +86,77 @@ exit 1
 )
 SIGNAL_SCRIPT = _FIND_PROCESSES + 'kill -s "$2" $pids\n'
 
+# Background commands: `BACKGROUND_SCRIPT` creates the directory of the records and starts the supervisor,
+# which starts the command, waits for it and records its exit code. The supervisor has no marker in its
+# environment, so that signals for the command do not reach it.
+RECORD_ROOTS = "/sandbox /tmp"
+MAX_FINISHED_RECORDS = 100
+NO_DIRECTORY_CODE, NO_RECORD_CODE = 122, 121
+# A shell starts `command &` with SIGINT ignored, and the command cannot change that. `setsid` forks if its
+# process leads a group, as the process of an exec does; then no `&` is needed.
+BACKGROUND_SCRIPT = (
+    r"""
+id=$1 group=$2 cwd=$3
+shift 3
+record=
+for root in ROOTS; do
+  [ -d "$root" ] || continue
+  records=$root/.holdfast/$group
+  if (umask 077; mkdir -p "$records/$id"; date +%s >"$records/$id/started") 2>/dev/null &&
+    [ -s "$records/$id/started" ]; then record=$records/$id; break; fi
+  rm -rf "$records/$id" 2>/dev/null
+done
+[ -n "$record" ] || { mkdir -p "$records/$id" && date +%s >"$records/$id/started"; exit NO_RECORD; }
+fail() { rm -rf "$record"; exit "$1"; }
+[ -z "$cwd" ] || cd -- "$cwd" 2>/dev/null || fail NO_DIRECTORY
+HOLDFAST_RECORD= "$@" || fail 127
+count=0
+for old in $(ls -t "$records" 2>/dev/null); do
+  count=$((count + 1))
+  [ "$count" -le MAX_FINISHED ] || [ ! -f "$records/$old/exit" ] || rm -rf "$records/$old"
+done
+process_group() {
+  read -r line <"/proc/$$/stat"
+  set -- ${line##*) }
+  echo "$3"
+}
+export HOLDFAST_RECORD="$record"
+if command -v setsid >/dev/null && [ "$(process_group)" = "$$" ]; then
+  exec setsid "$@" </dev/null >"$record/stdout" 2>"$record/stderr"
+fi
+"$@" </dev/null >"$record/stdout" 2>"$record/stderr" &
+""".replace("ROOTS", RECORD_ROOTS)
+    .replace("MAX_FINISHED", str(MAX_FINISHED_RECORDS))
+    .replace("NO_RECORD", str(NO_RECORD_CODE))
+    .replace("NO_DIRECTORY", str(NO_DIRECTORY_CODE))
+)
+# Without a record, it only checks whether the program exists. Files are renamed into place: a reader never
+# sees a part of one, and a full disk leaves no exit code.
+_SUPERVISOR_SCRIPT = r"""
+record=$HOLDFAST_RECORD marker=$1
+unset HOLDFAST_RECORD
+shift
+[ -n "$record" ] || { command -v -- "$1" >/dev/null 2>&1; exit; }
+printf '%s\0' "$#" "$@" >"$record/command" &&
+  echo "$$ $marker" >"$record/pid.new" && mv -f "$record/pid.new" "$record/pid" || exit
+(
+  export MARKER="$marker"
+  command -v setsid >/dev/null 2>&1 && exec setsid "$@"
+  exec "$@"
+)
+code=$?
+echo "$code $(date +%s)" >"$record/exit.new" && mv -f "$record/exit.new" "$record/exit"
+""".replace("MARKER", MARKER_VARIABLE)
+
 
 class Launch:
     """The start of one command, as the sandbox executes it.
 
     Attributes:
         marker: value of the marker variable, which all processes of the command inherit.
+        id: name of the command, if it runs in the background.
         argv: program and arguments that start the command.
+        cwd: absolute path of its working directory; empty if it is that of the image.
     """
 
     def __init__(
@@ -106,14 +171,27 @@ class Launch:
         _check_words(command)
         self.command = command
         self.marker = secrets.token_hex(16)
-        self._cwd = str(remote_path(cwd)) if cwd is not None else ""
+        self.id = self.marker[:ID_LENGTH]
+        self.cwd = str(remote_path(cwd)) if cwd is not None else ""
+        self._env = _assignments(env or {})
         self._has_options = bool(env) or cwd is not None
         # `env` would take such a name for another variable.
         prefix = ("sh", "-c", 'exec "$@"', "sh") if "=" in command[0] else ()
-        self.argv = ("env", f"{MARKER_VARIABLE}={self.marker}", *_assignments(env or {}), *prefix, *command)
-        if self._cwd:
-            self.argv = ("sh", "-c", _CHANGE_DIRECTORY, self.marker, self._cwd, *self.argv)
+        self.argv = ("env", f"{MARKER_VARIABLE}={self.marker}", *self._env, *prefix, *command)
+        if self.cwd:
+            self.argv = ("sh", "-c", _CHANGE_DIRECTORY, self.marker, self.cwd, *self.argv)
         self._failure_messages = self._expected_failures()
+
+    def background_argv(self, group: str) -> tuple[str, ...]:
+        """Program and arguments that start the command in the background and end at once.
+
+        Args:
+            group: name of the directory with the records of such commands.
+        """
+        # An absolute path: the variables of the command may contain PATH.
+        supervisor = ("env", *self._env, "/bin/sh", "-c", _SUPERVISOR_SCRIPT, "holdfast", self.marker)
+        start = ("sh", "-c", BACKGROUND_SCRIPT, "holdfast", self.id, group, self.cwd)
+        return (*start, *supervisor, *self.command)
 
     def is_start_failure(self, output: bytes) -> bool:
         """Whether the output of the command until now could be the message of a failed start."""
@@ -132,7 +210,7 @@ class Launch:
         first = output.decode(errors="replace").split("\n", 1)[0].strip()
         if first == self.marker:
             return PathNotFoundError(
-                f"{description}: {self._cwd}: not a directory that the sandbox's user can enter",
+                f"{description}: {self.cwd}: not a directory that the sandbox's user can enter",
                 hint="Create the directory, or check the path.",
             )
         reason = first.rpartition(": ")[2]
@@ -176,12 +254,22 @@ def _check_words(command: tuple[str, ...]) -> None:
             raise ArgumentTypeError("command", f"must consist of text, not {word!r}")
         if "\0" in word:
             raise InvalidArgumentError("command", f"{word!r} contains a null byte")
+        if not _is_encodable(word):
+            raise InvalidArgumentError("command", f"{word!r} cannot be encoded as UTF-8")
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _assignments(env: Mapping[str, str]) -> list[str]:
     for name, value in env.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise ArgumentTypeError("env", f"must map names to text, not {name!r} to {value!r}")
-        if not name or "=" in name or "\0" in name + value:
+        if not name or "=" in name or "\0" in name + value or not _is_encodable(name + value):
             raise InvalidArgumentError("env", f"{name!r} is not a valid environment variable")
     return [f"{name}={value}" for name, value in env.items()]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.api import SandboxOptions
     from holdfast.client.base import ImagePusher
     from holdfast.client.copy import CopyResult
+    from holdfast.client.files import AsyncFiles
     from holdfast.client.port_forward import PortForward
     from holdfast.client.transport import Transport
     from holdfast.errors import HoldfastError
@@ -224,6 +225,13 @@ class AsyncSandbox(AsyncCommands):
         path = remote_path(source)
         local_target = copy.resolve_local_target(path, target)
         return await copy.download(self._transport, self.name, path, local_target, progress=progress)
+
+    @property
+    def files(self) -> AsyncFiles:
+        """The files of the sandbox: read, write, list and change them."""
+        from holdfast.client.files import AsyncFiles
+
+        return AsyncFiles(self._scripts)
 
     async def logs(
         self,

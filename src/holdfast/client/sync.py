@@ -12,103 +12,34 @@ the connection; the sandbox remains until `delete()`.
 from __future__ import annotations
 
 import functools
-import inspect
 import weakref
-from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 from holdfast.api import Phase
 from holdfast.client import portal
-from holdfast.client.exec import AsyncExecSession
+from holdfast.client.blocking import (
+    ExecSession,
+    blocking as _blocking,
+    context as _context,
+    iterator as _iterator,
+)
 from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT, AsyncSandbox
 from holdfast.client.sandboxes import AsyncSandboxes
 from holdfast.client.transport import Transport
 from holdfast.client.watch import ImageMissingError, wait_for_phase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+    from collections.abc import Callable, Iterator, Mapping
+    from os import PathLike
     from typing import Self, Unpack
 
     from holdfast.api import SandboxOptions, SandboxView
     from holdfast.client.base import ImagePusher
-    from holdfast.client.exec import ExecOutput
+    from holdfast.client.blocking_handles import BackgroundCommand, Files
+    from holdfast.client.exec import ExecResult
     from holdfast.client.transport import EndpointResolver
     from holdfast.retry import RetryListener
-
-A = TypeVar("A")
-P = ParamSpec("P")
-S = TypeVar("S")
-T = TypeVar("T")
-
-
-def _describe(call: Any, method: Callable[..., Any]) -> None:
-    """Give a generated method the name, docstring and signature of its asynchronous counterpart."""
-    functools.update_wrapper(call, method)
-    signature = inspect.signature(method)
-    # `Async` is the only difference between the return types: AsyncIterator[bytes], AsyncSandbox.
-    returns = str(signature.return_annotation).replace("Async", "")
-    call.__signature__ = signature.replace(return_annotation=returns)
-    call.__annotations__ = {**call.__annotations__, "return": returns}
-    # Tools that follow `__wrapped__` would take this for a coroutine function.
-    del call.__wrapped__
-
-
-def _blocking(
-    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Any, P], T]:
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return portal.run(method(self._delegate, *args, **kwargs))
-
-    _describe(call, method)
-    return call
-
-
-def _iterator(
-    method: Callable[Concatenate[A, P], AsyncIterator[T]],
-) -> Callable[Concatenate[Any, P], Iterator[T]]:
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        return portal.iterate(method(self._delegate, *args, **kwargs))
-
-    _describe(call, method)
-    return call
-
-
-def _context(
-    method: Callable[Concatenate[A, P], AbstractAsyncContextManager[S]],
-    convert: Callable[[Any, S], T],
-) -> Callable[Concatenate[Any, P], AbstractContextManager[T]]:
-    """Generate a context manager; `convert` makes the block's value from the asynchronous one."""
-
-    @contextmanager
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        with portal.SyncContextManager(method(self._delegate, *args, **kwargs)) as value:
-            yield convert(self, value)
-
-    _describe(call, method)
-    return call
-
-
-class ExecSession:
-    """A running command. Iterate over it to read the output, then read `exit_code`."""
-
-    def __init__(self, session: AsyncExecSession) -> None:
-        self._delegate = session
-
-    @property
-    def exit_code(self) -> int:
-        """The command's exit code; known after the output has been read to its end."""
-        return self._delegate.exit_code
-
-    write = _blocking(AsyncExecSession.write)
-    close_stdin = _blocking(AsyncExecSession.close_stdin)
-    resize = _blocking(AsyncExecSession.resize)
-    terminate = _blocking(AsyncExecSession.terminate)
-    communicate = _blocking(AsyncExecSession.communicate)
-
-    def __iter__(self) -> Iterator[ExecOutput]:
-        return portal.iterate(self._delegate.__aiter__())
 
 
 class _SyncClient:
@@ -212,7 +143,7 @@ class Sandbox(_SyncClient):
     delete = _blocking(AsyncSandbox.delete)
     watch = _iterator(AsyncSandbox.watch)
     wait_gone = _blocking(AsyncSandbox.wait_gone)
-    exec = _blocking(AsyncSandbox.exec)
+    commands = _blocking(AsyncSandbox.commands)
     session = _context(AsyncSandbox.session, lambda _, session: ExecSession(session))
     upload = _blocking(AsyncSandbox.upload)
     download = _blocking(AsyncSandbox.download)
@@ -239,6 +170,68 @@ class Sandbox(_SyncClient):
         return portal.run(wait(timeout=seconds_left, restart_pod=is_pushed))
 
     wait.__doc__ = AsyncSandbox.wait.__doc__
+
+    @overload
+    def exec(
+        self,
+        *command: str,
+        stdin: bytes | str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        check: bool = False,
+        timeout: float | None = None,
+        container: str | None = None,
+        background: Literal[False] = False,
+    ) -> ExecResult: ...
+
+    @overload
+    def exec(
+        self,
+        *command: str,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        container: str | None = None,
+        background: Literal[True],
+    ) -> BackgroundCommand: ...
+
+    def exec(
+        self,
+        *command: str,
+        stdin: bytes | str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        check: bool = False,
+        timeout: float | None = None,
+        container: str | None = None,
+        background: bool = False,
+    ) -> ExecResult | BackgroundCommand:
+        result = portal.run(
+            self._delegate.exec(  # type: ignore[call-overload, misc]
+                *command, stdin=stdin, env=env, cwd=cwd, check=check, timeout=timeout, container=container,
+                background=background,
+            )
+        )  # fmt: skip
+        if background:
+            from holdfast.client.blocking_handles import BackgroundCommand
+
+            return BackgroundCommand(result)
+        return cast("ExecResult", result)
+
+    exec.__doc__ = AsyncSandbox.exec.__doc__  # noqa: A003
+
+    def command(self, id: str, *, container: str | None = None) -> BackgroundCommand:  # noqa: A002
+        from holdfast.client.blocking_handles import BackgroundCommand
+
+        return BackgroundCommand(portal.run(self._delegate.command(id, container=container)))
+
+    command.__doc__ = AsyncSandbox.command.__doc__
+
+    @property
+    def files(self) -> Files:
+        """The files of the sandbox: read, write, list and change them."""
+        from holdfast.client.blocking_handles import Files
+
+        return Files(self._delegate.files)
 
     def __repr__(self) -> str:
         return repr(self._delegate)

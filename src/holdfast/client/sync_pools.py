@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from holdfast.client import portal
+from holdfast.client.blocking import blocking, iterator
 from holdfast.client.pools import (
     AsyncPools,
     AsyncTemplates,
@@ -22,7 +23,7 @@ from holdfast.client.pools import (
     wait_for_pool,
 )
 from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT
-from holdfast.client.sync import _blocking as blocking, _iterator as iterator, _SyncClient
+from holdfast.client.sync import _SyncClient
 from holdfast.client.watch import ImageMissingError
 from holdfast.sandbox import build_pool_change, build_pool_request
 

@@ -5,20 +5,25 @@ import inspect
 import pytest
 
 from holdfast.client import (
+    AsyncBackgroundCommand,
     AsyncExecSession,
+    AsyncFiles,
     AsyncPools,
     AsyncSandbox,
     AsyncSandboxes,
     AsyncTemplates,
+    BackgroundCommand,
+    Files,
     Pools,
     Sandbox,
     Sandboxes,
     Templates,
 )
-from holdfast.client.sync import ExecSession
+from holdfast.client.blocking import ExecSession
 
 PAIRS = [
     (AsyncSandbox, Sandbox), (AsyncSandboxes, Sandboxes), (AsyncExecSession, ExecSession),
+    (AsyncFiles, Files), (AsyncBackgroundCommand, BackgroundCommand),
     (AsyncTemplates, Templates), (AsyncPools, Pools),
 ]  # fmt: skip
 
@@ -39,6 +44,7 @@ def public_properties(cls):
 def test_methods_and_parameters_are_the_same(asynchronous, synchronous):
     expected, actual = public_methods(asynchronous), public_methods(synchronous)
     assert actual.keys() == expected.keys()
+    assert public_properties(synchronous) >= public_properties(asynchronous)
     for name, method in expected.items():
         parameters = list(inspect.signature(method).parameters.values())
         assert list(inspect.signature(actual[name]).parameters.values()) == parameters, name
@@ -60,6 +66,7 @@ def test_every_public_member_is_documented(cls):
         (Sandboxes.temporary, "Iterator[Sandbox]"),
         (Pools.list, "Iterator[PoolView]"),
         (Templates.create, "TemplateView"),
+        (Files.stream, "Iterator[bytes]"),
     ],
 )
 def test_return_annotation_names_synchronous_type(method, returns):
