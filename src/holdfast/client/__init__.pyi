@@ -1,11 +1,18 @@
 from holdfast.client.archive import content_size as content_size
-from holdfast.client.background import AsyncBackgroundCommand as AsyncBackgroundCommand
+from holdfast.client.background import (
+    AsyncBackgroundCommand as AsyncBackgroundCommand,
+    signal_name as signal_name,
+)
 from holdfast.client.blocking_handles import BackgroundCommand as BackgroundCommand, Files as Files
 from holdfast.client.bulk import BulkOutcome as BulkOutcome, BulkResult as BulkResult
-from holdfast.client.command_records import CommandView as CommandView
+from holdfast.client.command_records import (
+    CommandView as CommandView,
+    validate_command_id as validate_command_id,
+)
 from holdfast.client.exec import AsyncExecSession as AsyncExecSession, ExecResult as ExecResult
-from holdfast.client.pools import AsyncPools as AsyncPools, AsyncTemplates as AsyncTemplates
 from holdfast.client.files import AsyncFiles as AsyncFiles, FileEntry as FileEntry
+from holdfast.client.paths import remote_path as remote_path
+from holdfast.client.pools import AsyncPools as AsyncPools, AsyncTemplates as AsyncTemplates
 from holdfast.client.sandbox import AsyncSandbox as AsyncSandbox
 from holdfast.client.sandboxes import AsyncSandboxes as AsyncSandboxes
 from holdfast.client.sync import Sandbox as Sandbox, Sandboxes as Sandboxes

@@ -134,7 +134,7 @@ class AsyncBackgroundCommand:
             ApiRequestRejectedError: the command is running, but its processes cannot be signalled: they have
                 changed their environment or their user.
         """
-        name = _signal_name(signal) if signal is not None else None
+        name = signal_name(signal) if signal is not None else None
         script, args = (SIGNAL_SCRIPT, [name]) if name else (TERMINATE_SCRIPT, [])
 
         async def send() -> bool:
@@ -277,14 +277,18 @@ def _start_error(result: ExecResult, launch: Launch, description: str) -> Holdfa
     )
 
 
-def _signal_name(signal: Signal) -> str:
+def signal_name(signal: Signal, *, argument: str = "signal") -> str:
     """The name of a signal for `kill -s`.
+
+    Args:
+        signal: its name, with or without `SIG`, or its number.
+        argument: name of the argument, for the error.
 
     Raises:
         InvalidArgumentError: there is no such signal.
     """
     if isinstance(signal, bool) or not isinstance(signal, str | int):
-        raise ArgumentTypeError("signal", f"must be a name or a number, not {signal!r}")
+        raise ArgumentTypeError(argument, f"must be a name or a number, not {signal!r}")
     try:
         if isinstance(signal, str) and not signal.isdigit():
             name = f"SIG{signal.upper().removeprefix('SIG')}"
@@ -292,5 +296,5 @@ def _signal_name(signal: Signal) -> str:
         return signals.Signals(int(signal)).name.removeprefix("SIG")
     except (KeyError, ValueError):
         raise InvalidArgumentError(
-            "signal", f"{signal!r} is not a signal; use a name such as TERM or INT, or its number"
+            argument, f"{signal!r} is not a signal; use a name such as TERM or INT, or its number"
         ) from None

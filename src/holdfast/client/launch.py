@@ -173,6 +173,8 @@ class Launch:
         self.marker = secrets.token_hex(16)
         self.id = self.marker[:ID_LENGTH]
         self.cwd = str(remote_path(cwd)) if cwd is not None else ""
+        if not _is_encodable(self.cwd):
+            raise InvalidArgumentError("cwd", f"{cwd!r} cannot be encoded as UTF-8")
         self._env = _assignments(env or {})
         self._has_options = bool(env) or cwd is not None
         # `env` would take such a name for another variable.

@@ -11,8 +11,12 @@ _COMMANDS = {
     "list": ("holdfast.cli.sandbox.listing:list_sandboxes", "List the sandboxes of a gateway."),
     "get": ("holdfast.cli.sandbox.inspection:get", "Show the current state of a sandbox."),
     "exec": ("holdfast.cli.sandbox.exec:exec_command", "Run a command in a sandbox."),
+    "ps": ("holdfast.cli.sandbox.background:list_commands", "List the background commands of a sandbox."),
+    "output": ("holdfast.cli.sandbox.background:output", "Print the output of a background command."),
+    "kill": ("holdfast.cli.sandbox.background:kill", "End a background command."),
     "connect": ("holdfast.cli.sandbox.exec:connect", "Open a shell in a sandbox."),
     "cp": ("holdfast.cli.sandbox.cp:copy", "Copy files into or out of a sandbox."),
+    "ls": ("holdfast.cli.sandbox.ls:list_files", "List the files in a directory of a sandbox."),
     "logs": ("holdfast.cli.sandbox.inspection:logs", "Print the logs of a sandbox."),
     "forward": ("holdfast.cli.sandbox.forward:forward", "Forward local ports to a sandbox."),
     "suspend": (

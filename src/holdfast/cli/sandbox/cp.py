@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from holdfast.cli.click_extensions import complete_with
+from holdfast import home
+from holdfast.cli.click_extensions import complete_with, is_json_requested
 from holdfast.cli.output import print_result
 from holdfast.cli.sandbox.common import open_sandbox, progress_step, sandbox_options
-from holdfast.errors import UsageError
+from holdfast.errors import DiskFullError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import BinaryIO
 
     from holdfast.cli.sandbox.common import ProgressStep
 
 _SANDBOX_PATH = re.compile(r"([a-z0-9][-a-z0-9]{0,62}):(.*)", re.DOTALL)
 _KIB = 1024.0
+_MAX_MEMORY_BYTES = 8 << 20
 
 
 @click.command("cp")
@@ -35,6 +41,9 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> N
     placed inside it. An existing directory TARGET receives a file; a directory SOURCE is merged with it, so
     that the same command can be repeated after an interruption.
 
+    If SOURCE is -, the content is read from stdin. If TARGET is -, the content of a file
+    is written to stdout.
+
     Start a local path that contains a colon with ./. Links that point outside the copy, such as a link to
     /etc, are skipped and listed, and the exit code is 1.
     """
@@ -46,6 +55,12 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> N
             hint="Write the path in the sandbox as NAME:PATH.",
         )
     name, path = remote[1], remote[2] or "."
+    if target == "-":
+        _write_to_stdout(name, path, gateway)
+        return
+    if source == "-":
+        _read_from_stdin(name, path, gateway)
+        return
     with (
         open_sandbox(name, gateway) as (sandbox, renderer),
         progress_step(renderer, "copy", f"{source} → {target}") as step,
@@ -60,6 +75,41 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> N
         click.echo(f"skipped: {entry}", err=True)
     print_result(result, [f"Copied {entries} to {result.target}."])
     ctx.exit(1 if result.skipped else 0)
+
+
+def split_sandbox_path(text: str) -> tuple[str, str] | None:
+    """Name and path of NAME:PATH; None for another text."""
+    match = _SANDBOX_PATH.fullmatch(text)
+    return (match[1], match[2]) if match else None
+
+
+def _write_to_stdout(name: str, path: str, gateway: str | None) -> None:
+    if is_json_requested():
+        raise UsageError("--json: cannot be combined with the target -", hint="Omit --json.")
+    with open_sandbox(name, gateway) as (sandbox, _):
+        for chunk in sandbox.files.stream(path):
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+
+
+def _read_from_stdin(name: str, path: str, gateway: str | None) -> None:
+    from holdfast.client.copy import CopyResult
+
+    # The size is sent first, so that a lost connection cannot look like the end of the input.
+    with (
+        tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as file,
+        open_sandbox(name, gateway) as (sandbox, _),
+    ):
+        try:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+            file.seek(0)
+        except OSError as error:
+            if error.errno not in home.NO_SPACE_ERRNOS:
+                raise
+            raise DiskFullError(f"{tempfile.gettempdir()}: no space left for the input") from error
+        entry = sandbox.files.write(path, cast("BinaryIO", file))
+    result = CopyResult(entries=1, bytes=entry.size, target=f"{name}:{entry.path}")
+    print_result(result, [f"Copied {_format_bytes(entry.size)} to {result.target}."])
 
 
 def _progress_callback(step: ProgressStep, total: int) -> Callable[[int], None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from holdfast.cli.click_extensions import complete_with, flag_option, gateway_wo
 from holdfast.cli.output import print_result, progress_renderer
 from holdfast.cli.sandbox.common import (
     ensure_gateway_up,
+    env_option,
     progress_step,
     sandbox_argument,
     sandbox_options,
@@ -56,13 +56,7 @@ def _check_memory(_ctx: click.Context, _param: click.Parameter, limit: str | Non
     shell_complete=complete_with("complete_templates"),
 )  # fmt: skip
 @click.option("--command", metavar="COMMAND", help="Command to run instead of the image's default command.")
-@click.option(
-    "--env",
-    "-e",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Environment variable; KEY alone copies its local value. Can be repeated.",
-)
+@env_option
 @click.option("--cpu", metavar="QUANTITY", help="CPU limit, such as 500m or 2.")
 @click.option(
     "--memory", metavar="QUANTITY", callback=_check_memory, help="Memory limit, such as 512Mi; at least 16Mi."
@@ -141,7 +135,7 @@ def pod_options(values: dict[str, Any]) -> dict[str, Any]:
         raise UsageError("--no-workspace: cannot be combined with other workspace options")
     return {
         "command": _split_command(others.pop("command")),
-        "env": _parse_env(others.pop("env")) or None,
+        "env": parse_env(others.pop("env")) or None,
         "labels": _parse_pairs(others.pop("label"), "--label") or None,
         "workspace": False if no_workspace else workspace or None,
         **others,
@@ -171,19 +165,6 @@ def _split_command(command: str | None) -> list[str] | None:
         return shlex.split(command)
     except ValueError as error:
         raise UsageError(f"--command: {error}") from error
-
-
-def _parse_env(values: tuple[str, ...]) -> dict[str, str]:
-    variables = {}
-    for text in values:
-        # KEY alone keeps a secret out of the command line, which other users of this machine can read.
-        key, equals, value = text.partition("=")
-        if not equals and key not in os.environ:
-            raise UsageError(
-                f"--env {key}: the variable is not set on this machine", hint=f"Pass --env {key}=VALUE."
-            )
-        variables[key] = value if equals else os.environ[key]
-    return variables
 
 
 def _parse_pairs(values: tuple[str, ...], option: str) -> dict[str, str]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
 from holdfast.cli.click_extensions import flag_option, is_json_requested
 from holdfast.cli.sandbox.common import (
     container_option,
+    env_option,
     event_printer,
     open_gateway,
+    parse_env,
     sandbox_argument,
     sandbox_options,
 )
@@ -23,9 +25,18 @@ if TYPE_CHECKING:
 # `exec` replaces `/bin/sh`, so that signals and the exit code are those of the user's shell.
 _SHELL_COMMAND = 'exec "$(command -v bash || command -v sh)"'
 _MAX_INPUT_BYTES = 64 << 20
+_MAX_PATH_LENGTH = 4096
 _KILLED_EXIT_CODE = 137
 _MEMORY_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.events")
 _MEMORY_CHECK_TIMEOUT = 5.0
+
+
+class _ExecOptions(TypedDict):
+    """Options of a command that all ways to run it have."""
+
+    env: dict[str, str]
+    cwd: str | None
+    container: str | None
 
 
 class _ExecCommand(click.Command):
@@ -55,6 +66,20 @@ class _ExecCommand(click.Command):
         return [*([name] if isinstance(name, str) else []), *(command if isinstance(command, tuple) else ())]
 
 
+def _check_cwd(_ctx: click.Context, _param: click.Parameter, path: str | None) -> str | None:
+    from holdfast.client import remote_path
+
+    if path is not None:
+        if not path or len(path) > _MAX_PATH_LENGTH:
+            problem = "longer than 4096 characters" if path else "empty"
+            raise UsageError(f"--cwd {path[:40]!r}: {problem}", hint="Pass the path of a directory.")
+        try:
+            remote_path(path)
+        except UsageError as error:
+            raise UsageError(f"--cwd {error.message}", hint=error.hint) from error
+    return path
+
+
 @click.command("exec", cls=_ExecCommand)
 @flag_option("--tty", "-t", text="Allocate a terminal for the command and send it every key.")
 @click.option(
@@ -63,18 +88,33 @@ class _ExecCommand(click.Command):
     default=None,
     help="Send stdin to the command; default: with --tty, or if stdin is a pipe or a file.",
 )
+@env_option
+@click.option(
+    "--cwd",
+    metavar="PATH",
+    callback=_check_cwd,
+    help="Working directory; a relative path starts in /sandbox.",
+)
+@flag_option(
+    "--background",
+    "-b",
+    text="Print the id of the command and return; the command continues without a client.",
+)
 @container_option
 @sandbox_options
 @sandbox_argument
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def exec_command(
+def exec_command(  # noqa: PLR0913 (one for each option)
     ctx: click.Context,
     name: str,
     command: tuple[str, ...],
     *,
     tty: bool,
     stdin: bool | None,
+    env: tuple[str, ...],
+    cwd: str | None,
+    background: bool,
     container: str | None,
     gateway: str | None,
 ) -> None:
@@ -83,16 +123,34 @@ def exec_command(
     Everything after NAME belongs to the command. Options can also follow NAME if `--` separates them from
     the command. In a loop that reads stdin, use -n, so that the command does not consume it. Without --tty,
     Ctrl-C also ends the command in the sandbox; a second Ctrl-C does not wait for that.
+
+    With --background, the command gets no input. Use `sandbox ps`, `sandbox output` and `sandbox kill` with
+    the printed id.
     """
     from holdfast.cli.sandbox.terminal import has_piped_input
 
     if tty and is_json_requested():
         raise UsageError("--tty: cannot be combined with --json", hint="Omit one of them.")
+    if background and (tty or stdin):
+        option = "--tty" if tty else "--stdin"
+        raise UsageError(f"{option}: cannot be combined with --background", hint="Omit one of them.")
+    options = _ExecOptions(env=parse_env(env), cwd=cwd, container=container)
     send_stdin = stdin if stdin is not None else tty or has_piped_input()
     sandbox = open_gateway(gateway, event_printer()).sandbox(name)
-    if is_json_requested():
-        ctx.exit(_run_as_json(sandbox, command, send_stdin=send_stdin, container=container))
-    ctx.exit(_run_attached(sandbox, command, tty=tty, stdin=send_stdin, container=container))
+    if background:
+        _start_in_background(sandbox, command, options)
+    elif is_json_requested():
+        ctx.exit(_run_as_json(sandbox, command, options, send_stdin=send_stdin))
+    else:
+        ctx.exit(_run_attached(sandbox, command, options, tty=tty, stdin=send_stdin))
+
+
+def _start_in_background(sandbox: Sandbox, command: tuple[str, ...], options: _ExecOptions) -> None:
+    from holdfast.cli.output import print_result
+
+    with sandbox:
+        started = sandbox.exec(*command, **options, background=True)
+    print_result({"id": started.id}, [started.id])
 
 
 @click.command()
@@ -113,11 +171,12 @@ def connect(
     command = (shell,) if shell else ("/bin/sh", "-c", _SHELL_COMMAND)
     sandbox = open_gateway(gateway, event_printer()).sandbox(name)
     tty = os.isatty(0) and os.isatty(1)
-    ctx.exit(_run_attached(sandbox, command, tty=tty, stdin=True, container=container))
+    options = _ExecOptions(env={}, cwd=None, container=container)
+    ctx.exit(_run_attached(sandbox, command, options, tty=tty, stdin=True))
 
 
 def _run_attached(
-    sandbox: Sandbox, command: tuple[str, ...], *, tty: bool, stdin: bool, container: str | None
+    sandbox: Sandbox, command: tuple[str, ...], options: _ExecOptions, *, tty: bool, stdin: bool
 ) -> int:
     import asyncio
 
@@ -126,10 +185,11 @@ def _run_attached(
     async def run() -> int:
         async with (
             sandbox as client,
-            client.session(*command, tty=tty, stdin=stdin, container=container) as session,
+            client.session(*command, tty=tty, stdin=stdin, **options) as session,
         ):
             code = await attach(session, tty=tty, stdin=stdin)
-            limit = await _exceeded_memory_limit(client, container) if code == _KILLED_EXIT_CODE else None
+            is_killed = code == _KILLED_EXIT_CODE
+            limit = await _exceeded_memory_limit(client, options["container"]) if is_killed else None
         if limit is not None:
             click.echo(f"sandbox {sandbox.name}: killed, probably out of memory: limit {limit}", err=True)
         return code
@@ -154,7 +214,7 @@ async def _exceeded_memory_limit(client: AsyncSandbox, container: str | None) ->
 
 
 def _run_as_json(
-    sandbox: Sandbox, command: tuple[str, ...], *, send_stdin: bool, container: str | None
+    sandbox: Sandbox, command: tuple[str, ...], options: _ExecOptions, *, send_stdin: bool
 ) -> int:
     """Run a command, print its result as JSON and return its exit code."""
     import sys
@@ -168,7 +228,7 @@ def _run_as_json(
             hint="Omit --json.",
         )
     with sandbox:
-        result = sandbox.exec(*command, stdin=data, container=container)
+        result = sandbox.exec(*command, stdin=data, **options)
     stdout, stderr = (output.decode(errors="replace") for output in (result.stdout, result.stderr))
     print_json({"exit_code": result.exit_code, "stdout": stdout, "stderr": stderr})
     return result.exit_code
