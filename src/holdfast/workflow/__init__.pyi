@@ -1,3 +1,4 @@
+from holdfast.workflow.function_step import result_of as result_of
 from holdfast.workflow.journal import (
     delete_old_runs as delete_old_runs,
     list_runs as list_runs,

@@ -1,7 +1,6 @@
 """Steps, probe results, and the context that each step receives.
 
-Subclass `Step` for each kind of step, or create one from functions:
-`Step("fetch", run=fetch, repeat="safe")`.
+Decorate functions with `Workflow.step`, or subclass `Step` for each kind of step.
 """
 
 from __future__ import annotations

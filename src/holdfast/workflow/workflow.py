@@ -1,17 +1,20 @@
 """A workflow: ordered steps that can be run, resumed and previewed.
 
-backup = Workflow("backup", [Dump(), Upload()])
-backup.run(store=SQLiteStore("backup.db"), lock=FileLock("backup.lock"))
+backup = Workflow("backup")
+
+@backup.step(probe=is_dumped)
+def dump(database: str) -> str: ...
+
+backup.run({"database": "shop"}, store=SQLiteStore("backup.db"), lock=FileLock("backup.lock"))
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.errors import WorkflowError
 from holdfast.workflow.graph import Graph
-from holdfast.workflow.step import Step
 
 if TYPE_CHECKING:
     import threading
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.workflow.lock import Lock
     from holdfast.workflow.preview import Plan
     from holdfast.workflow.runner import RunResult
+    from holdfast.workflow.step import ProbeResult, Repeat, Step
     from holdfast.workflow.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -82,14 +86,97 @@ class Workflow:
         self._steps.append(step)
         self._graph = None
 
-    def step(self, name: str | None = None, **options: Any) -> Callable[[F], F]:
-        """Decorate a function to add it as a step: `@workflow.step(needs=["fetch"], probe=is_saved)`."""
+    def step(  # noqa: PLR0913 (one keyword for each attribute and hook)
+        self,
+        name: str | None = None,
+        *,
+        probe: Callable[..., ProbeResult] | None = None,
+        inputs: Callable[..., Mapping[str, Any]] | Mapping[str, Any] | None = None,
+        restore: Callable[..., None] | None = None,
+        title: str | None = None,
+        needs: Sequence[str | Callable[..., Any]] = (),
+        reads: Sequence[str | Callable[..., Any]] = (),
+        version: int | None = None,
+        repeat: Repeat | None = None,
+        policy: Policy | None = None,
+        touches: Sequence[str] | None = None,
+        forgets: str | None = None,
+    ) -> Callable[[F], F]:
+        """Decorate a function to add it as a step: `@workflow.step(probe=is_saved)`.
+
+        Its parameters, and those of the hooks, are found by name: `ctx` is the `StepContext`, a default of
+        `result_of(other)` is the result of that step, and any other name is a parameter of the run, or a
+        value of `bind`. The parameters of the run are inputs of the step.
+
+        Args:
+            name: key of the checkpoint; the name of the function with dashes by default.
+            probe: observes whether the effect exists; returns `done`, `absent`, `partial` or `unknown`.
+            inputs: further values that the step reads from outside.
+            restore: restores in memory what later steps use; its parameter `result` is that of this step.
+            title: name for users.
+            needs: steps that must be done first, as functions or names.
+            reads: like `needs`, for results that the functions read with `ctx.result`.
+            version: increase it to run the step again after a change of its code.
+            repeat: what a second run means for a step without probe; see `Step`.
+            policy: how the function is retried.
+            touches: data that the step changes, for users.
+            forgets: an earlier step whose checkpoint is deleted when this one is done.
+
+        Returns:
+            A decorator that returns the function unchanged: it can still be called directly.
+        """
+        from holdfast.workflow.function_step import FunctionStep, mark_as_step
+
+        if callable(name):
+            raise WorkflowError(
+                f"{name!r}: `Workflow.step` is used without arguments",
+                hint='Write `@workflow.step(probe=...)`, or `@workflow.step(repeat="safe")`.',
+            )
+        options = {
+            "probe": probe, "inputs": inputs, "restore": restore, "title": title, "needs": needs,
+            "reads": reads, "version": version, "repeat": repeat, "policy": policy, "touches": touches,
+            "forgets": forgets,
+        }  # fmt: skip
 
         def decorate(run: F) -> F:
-            self.add(Step(name or run.__name__.replace("_", "-"), run=run, **options))
+            step = FunctionStep(run, name, **options)  # type: ignore[arg-type]
+            mark_as_step(run, step.name)
+            self.add(step)
             return run
 
         return decorate
+
+    def bind(self, **values: Any) -> Workflow:
+        """Return the workflow with fixed values for parameters of its functions.
+
+        Unlike the parameters of a run, these values are not inputs: a change does not run a step again. Use
+        them for directories and clients.
+        """
+        from holdfast.workflow.function_step import FunctionStep
+
+        steps = [step.bind(values) if isinstance(step, FunctionStep) else step for step in self._steps]
+        return Workflow(
+            self.name,
+            steps,
+            forget_on_success=self.forget_on_success,
+            workers=self.workers,
+            probe_policy=self.probe_policy,
+        )
+
+    def check_parameters(self, params: Any) -> None:
+        """Check that the run has all parameters that the functions of the steps require.
+
+        Raises:
+            WorkflowError: a parameter is missing.
+        """
+        from holdfast.workflow.function_step import FunctionStep
+
+        for step in self._steps:
+            for name in step.missing_parameters(params) if isinstance(step, FunctionStep) else ():
+                raise WorkflowError(
+                    f"step {step.name!r} has the parameter {name!r}, which the run does not have",
+                    hint=f"Pass it to `run`, fix it with `bind({name}=...)`, or give it a default.",
+                )
 
     def run(
         self,
@@ -118,6 +205,7 @@ class Workflow:
         """
         from holdfast.workflow.runner import Runner
 
+        self.check_parameters(params)
         runner = Runner(
             self, params, store=store, lock=lock, bus=bus, command=command, subject=subject, stop=stop
         )
@@ -138,4 +226,5 @@ class Workflow:
         """
         from holdfast.workflow.preview import preview
 
+        self.check_parameters(params)
         return preview(self, params, store=store, bus=bus)

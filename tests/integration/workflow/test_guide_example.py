@@ -14,10 +14,15 @@ import pytest
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "write-a-workflow.md"
 
 
-@pytest.fixture
-def guide_module(tmp_path):
-    """The first code block of the guide, as a module."""
-    code = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL).group(1)
+EXAMPLES = [
+    code for code in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if "def main()" in code
+]
+
+
+@pytest.fixture(params=EXAMPLES, ids=["functions", "classes"])
+def guide_module(tmp_path, request):
+    """An example of the guide, as a module."""
+    code = request.param
     path = tmp_path / "publish.py"
     path.write_text(code)
     spec = importlib.util.spec_from_file_location("publish", path)

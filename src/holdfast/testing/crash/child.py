@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import resource
@@ -146,7 +147,8 @@ class InstrumentedStep:
         kill = job.get("kill") or {}
         self._kill = kill if kill.get("step") == step.name else {}
         self._lines = 0
-        self._code: CodeType | None = getattr(getattr(step.run, "__func__", step.run), "__code__", None)
+        function = inspect.unwrap(getattr(step.run, "__func__", step.run))  # that of the user
+        self._code: CodeType | None = getattr(function, "__code__", None)
         step.__dict__["run"] = self.run
 
     def run(self, ctx: Any) -> Any:

@@ -117,7 +117,7 @@ def test_exec_options_are_accepted_around_name_but_not_in_command(capsys):
 )
 def test_command_arguments_are_passed_unchanged(line, options, command):
     parameters = exec_command.make_context("exec", line.split()).params
-    parsed = {key: value for key, value in parameters.items() if value not in (None, False)}
+    parsed = {key: value for key, value in parameters.items() if value not in (None, False, ())}
     assert parsed == {"name": "a", "command": tuple(command.split()), **options}
 
 
