@@ -17,7 +17,9 @@ for process in /proc/[0-9]*; do
   [ "$(tr '\\0' ' ' <"$process/cmdline")" != "$0 " ] || echo "${process#/proc/}"
 done 2>/dev/null
 """
-_PREPARE = "mkdir /busybox /sandbox && busybox --install -s /busybox && exec sleep infinity"
+_PREPARE = """
+mkdir -p /busybox /sandbox && chmod 777 /sandbox && busybox --install -s /busybox && exec sleep infinity
+"""
 
 
 class Output(NamedTuple):
@@ -31,12 +33,13 @@ class UserlandContainer:
 
     def __init__(self, client: APIClient, userland: str) -> None:
         self.client = client
-        self._environment = {"PATH": USERLANDS[userland]}
+        self.path = USERLANDS[userland]
+        self._environment = {"PATH": self.path}
 
     def __enter__(self) -> Self:
         self.id = self.client.create_container(
             DEFAULT_IMAGE, ["-c", _PREPARE], entrypoint="/bin/sh", host_config=self.client.create_host_config(
-                init=True
+                init=True, tmpfs={"/small": "size=256k,mode=1777"}
             ),
         )["Id"]  # fmt: skip
         self.client.start(self.id)

@@ -1,7 +1,7 @@
 """Shell scripts that read and change files in a sandbox; `holdfast.client.files` runs them.
 
-They use POSIX shell, and `stat -c` and `readlink` as GNU coreutils, busybox and toybox have them. Their exit
-codes name the problem: messages differ between programs and languages.
+They use POSIX shell, and `stat -c` and `readlink -n` as GNU coreutils, busybox and toybox have them. Their
+exit codes name the problem: messages differ between programs and languages.
 """
 
 from __future__ import annotations
@@ -49,10 +49,14 @@ exec cat <"$path"
 WRITE_SCRIPT = _script(r"""
 size=$2 mode=$3
 stop() { echo stop; cat >/dev/null; exit "$1"; }
-if [ -L "$path" ]; then
-  path=$(readlink -f -- "$path" && echo /) || stop MISSING
-  path=${path%?/}
-fi
+links=0
+while [ -L "$path" ]; do
+  links=$((links + 1))
+  [ "$links" -le 40 ] || { echo 'too many links' >&2; stop 1; }
+  parent_of "$path"
+  target=$(readlink -n -- "$path" && echo /) || stop DENIED
+  case $target in /*) path=${target%/} ;; *) path=$parent/${target%/} ;; esac
+done
 parent_of "$path"
 (
   [ ! -d "$path" ] || exit IS_DIRECTORY

@@ -115,7 +115,7 @@ class FunctionStep(Step):
             hooks["inputs"] = inputs
         self._hooks = {hook: _Hook(name, hook, call) for hook, call in hooks.items() if call is not None}
         references = [each.step for hook in self._hooks.values() for each in hook.references.values()]
-        calls: dict[str, Any] = {hook: self._injected(hook) for hook in self._hooks if hook != "inputs"}
+        calls: dict[str, Any] = {hook: self._with_arguments(hook) for hook in self._hooks if hook != "inputs"}
         super().__init__(
             name,
             **calls,
@@ -139,7 +139,7 @@ class FunctionStep(Step):
                 if not is_given and parameter.default is parameter.empty:
                     yield name
 
-    def _injected(self, hook: str) -> Callable[..., Any]:
+    def _with_arguments(self, hook: str) -> Callable[..., Any]:
         target = self._hooks[hook]
 
         def call(ctx: StepContext, *result: Any) -> Any:

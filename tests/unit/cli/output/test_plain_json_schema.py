@@ -26,6 +26,7 @@ from holdfast.cli import cli
 from holdfast.cli.click_extensions import LazyGroup
 from holdfast.cli.output import JSON_SCHEMA_VERSION, print_error
 from holdfast.cli.sandbox.bulk import BulkReport, OutcomeReport
+from holdfast.client import CommandView, FileEntry
 from holdfast.client.copy import CopyResult
 from holdfast.errors import PermanentError
 from holdfast.gateway.commands import GatewayResult
@@ -50,6 +51,7 @@ RESULTS = [
     SavedImage, LoadedImage, SandboxView, WorkspaceView,
     TemplateView, TemplateDeletionResult, PoolView, PoolDeletionResult, Workspace, NetworkPolicy,
     Condition, EventView, SandboxChange, BulkReport, OutcomeReport, DeletionResult, CopyResult,
+    CommandView, FileEntry,
 ]  # fmt: skip
 
 
