@@ -24,8 +24,9 @@ class _ExecSocket:
 
     close_frame = None
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, cut_after: int | None) -> None:
         self._process = process
+        self._cut_after = cut_after
 
     async def send(self, data: bytes) -> None:
         with suppress(ConnectionError):
@@ -48,10 +49,16 @@ class _ExecSocket:
             asyncio.ensure_future(read(Channel.STDERR, self._process.stderr)),
         ]
         try:
+            received = 0
             for _ in readers:
                 while (frame := await frames.get()) is not None:
                     yield frame
-            yield encode_frame(Channel.STATUS, _status(await self._process.wait()))
+                    received += len(frame) - 1
+                    if self._cut_after is not None and received >= self._cut_after:
+                        return
+            code = await self._process.wait()
+            if self._cut_after is None:
+                yield encode_frame(Channel.STATUS, _status(code))
         finally:
             for reader in readers:
                 reader.cancel()
@@ -64,10 +71,17 @@ def _status(code: int) -> bytes:
 
 
 class _ContainerRunner(ScriptRunner):
+    """Runs scripts in a container.
+
+    Attributes:
+        cuts: for each of the next connections, the bytes of output after which it is lost, or None.
+    """
+
     def __init__(self, container: UserlandContainer, user: str) -> None:
         super().__init__(None, "box")
         self._prefix = ["docker", "exec", "--interactive", f"--user={user}", f"--env=PATH={container.path}"]
         self._container = container
+        self.cuts: list[int | None] = []
 
     @asynccontextmanager
     async def open_socket(self, argv, *, tty=False, stdin=False, container=None):
@@ -78,7 +92,7 @@ class _ContainerRunner(ScriptRunner):
         if not stdin:
             process.stdin.close()
         try:
-            yield _ExecSocket(process)
+            yield _ExecSocket(process, self.cuts.pop(0) if self.cuts else None)
         finally:
             # The end of the input is all that the sandbox sees of a lost client.
             if process.returncode is None:
@@ -91,3 +105,8 @@ def container_sandbox(container: UserlandContainer, user: str = "0") -> Sandbox:
     sandbox = Sandbox("box", lambda: None)
     sandbox._delegate._scripts = _ContainerRunner(container, user)
     return sandbox
+
+
+def cut_connections(sandbox: Sandbox, *cuts: int | None) -> None:
+    """Lose the next connections of a client, each after so many bytes of output and before the exit code."""
+    sandbox._delegate._scripts.cuts[:] = cuts

@@ -168,11 +168,11 @@ complete_runs = _completer(_find_runs)
 complete_images = _completer(_find_images)
 complete_image_names = _completer(_find_image_names)
 complete_commands = _completer(_find_commands)
-_complete_copy_paths = _completer(_find_copy_paths)
+complete_sandbox_paths = _completer(_find_copy_paths)
 
 
 def complete_copy_paths(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """Complete `NAME:` for each sandbox, and the names of local files."""
-    return [*_complete_copy_paths(ctx, param, incomplete), CompletionItem(incomplete, type="file")]
+    return [*complete_sandbox_paths(ctx, param, incomplete), CompletionItem(incomplete, type="file")]

@@ -243,14 +243,10 @@ async def start_background(
         result = await scripts.run_argv(argv, container=container)
     except ResponseLostError:
         # The record shows whether the command has started.
-        try:
-            await handle.get()
-        except ProcessNotFoundError:
-            found = False
-        else:
-            found = True
-        if not found:
+        records = await read_records(scripts, container, launch.id)
+        if not records:
             raise
+        return handle
     if result.exit_code:
         raise _start_error(result, launch, description)
     return handle

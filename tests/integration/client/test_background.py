@@ -6,7 +6,7 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.support.container_sandbox import container_sandbox
+from tests.support.container_sandbox import container_sandbox, cut_connections
 from tests.support.userlands import USERLANDS, UserlandContainer
 
 from holdfast.client.launch import MAX_FINISHED_RECORDS
@@ -17,6 +17,7 @@ from holdfast.errors import (
     InvalidArgumentError,
     PathNotFoundError,
     ProcessNotFoundError,
+    ResponseLostError,
 )
 from holdfast.remote import connect
 from holdfast.retry import Policy, constant
@@ -115,6 +116,28 @@ def test_follow_delivers_all_output_until_the_end(sandbox):
     chunks = [output.data for output in command.output(follow=True)]
     assert len(chunks) > 2
     assert b"".join(chunks) == b"0\n1\n2\n" + bytes(300000)
+
+
+def test_follow_continues_after_lost_connections_without_gap_or_repetition(sandbox):
+    command = start(sandbox, "seq 1 20000; sleep 0.5; seq 20001 40000; seq 1 3 >&2")
+    cut_connections(sandbox, 5, 100_000, None)
+    chunks = list(command.output(follow=True))
+    expected = "".join(f"{number}\n" for number in range(1, 40001)).encode()
+    assert b"".join(data for channel, data in chunks if channel == 1) == expected
+    assert b"".join(data for channel, data in chunks if channel == 2) == b"1\n2\n3\n"
+    cut_connections(sandbox, 0, 0, 0, 0)
+    with pytest.raises(ResponseLostError):
+        list(start(sandbox, "true").output(follow=True))
+    cut_connections(sandbox)
+
+
+def test_command_whose_start_was_not_answered_is_started_once_and_found(sandbox):
+    cut_connections(sandbox, 0)
+    command = start(sandbox, "echo x >>/tmp/starts; echo started")
+    assert command.wait(timeout=30).stdout == b"started\n"
+    assert sandbox.files.read("/tmp/starts") == b"x\n"
+    sandbox.files.remove("/tmp/starts")
+    assert len(sandbox.commands()) == 1
 
 
 def test_unstartable_command_is_an_error_and_leaves_no_record(sandbox):

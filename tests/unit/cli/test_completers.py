@@ -61,7 +61,7 @@ def test_gateway_names(world, line):
     assert complete(f"{line}b") == ["betagate"]
 
 
-@pytest.mark.parametrize("command", ["get", "exec", "connect", "delete", "logs", "suspend", "forward"])
+@pytest.mark.parametrize("command", ["get", "exec", "connect", "delete", "logs", "suspend", "forward", "ps"])
 def test_sandbox_names_of_the_active_gateway(world, command):
     assert complete(f"sandbox {command} ") == SANDBOXES
     assert complete(f"sandbox {command} r") == ["redbox"]
@@ -109,7 +109,8 @@ def test_pool_names_of_the_active_gateway(world, command):
 
 
 def test_copy_completes_sandboxes_and_local_files(world):
-    assert complete("sandbox cp ") == ["redbox:", "bluebox:"]
+    assert complete("sandbox cp ") == complete("sandbox ls ") == ["redbox:", "bluebox:"]
+    assert completion_items("sandbox ls fi") == []
     assert [(item.type, item.value) for item in completion_items("sandbox cp a fi")] == [("file", "fi")]
 
 

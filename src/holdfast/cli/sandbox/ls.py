@@ -22,7 +22,7 @@ _TYPE_BITS = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "symlink": stat.S
 @click.command("ls")
 @flag_option("--long", "-l", text="Show mode, size and time of each entry, and the targets of links.")
 @sandbox_options
-@click.argument("directory", metavar="NAME[:PATH]", shell_complete=complete_with("complete_copy_paths"))
+@click.argument("directory", metavar="NAME[:PATH]", shell_complete=complete_with("complete_sandbox_paths"))
 def list_files(directory: str, *, long: bool, gateway: str | None) -> None:
     """List the entries of directory PATH in sandbox NAME, or a single file.
 
