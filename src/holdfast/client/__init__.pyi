@@ -10,7 +10,8 @@ from holdfast.client.command_records import (
     validate_command_id as validate_command_id,
 )
 from holdfast.client.exec import AsyncExecSession as AsyncExecSession, ExecResult as ExecResult
-from holdfast.client.files import AsyncFiles as AsyncFiles, FileEntry as FileEntry
+from holdfast.client.file_entries import FileEntry as FileEntry
+from holdfast.client.files import AsyncFiles as AsyncFiles
 from holdfast.client.paths import remote_path as remote_path
 from holdfast.client.pools import AsyncPools as AsyncPools, AsyncTemplates as AsyncTemplates
 from holdfast.client.sandbox import AsyncSandbox as AsyncSandbox

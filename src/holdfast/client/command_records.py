@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from holdfast.client.launch import ID_LENGTH, RECORD_ROOTS
-from holdfast.errors import ArgumentTypeError, InvalidArgumentError
+from holdfast.errors import ApiRequestRejectedError, ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from holdfast.client.scripts import ScriptRunner
 
 CommandState: TypeAlias = Literal["running", "finished", "lost"]
 
+_STATES: dict[str, CommandState] = {"running": "running", "finished": "finished", "lost": "lost"}
 _ID = re.compile(f"[0-9a-f]{{{ID_LENGTH}}}")
 LOST_CODE, NO_COMMAND_CODE = 75, 44
 # The supervisor is recognised by the marker in its arguments: another process may have its number.
@@ -121,27 +120,47 @@ async def read_records(
     """Read the records of all background commands, or of one, with the marker of each."""
     group = record_group(container)
     result = await scripts.run(_LIST_SCRIPT, group, id, container=container)
-    return sorted(_parse_records(result.stdout), key=lambda record: record[0].started)
+    try:
+        records = parse_records(result.stdout)
+    except ValueError as error:
+        # A sandbox is not trusted: its programs may have changed the files.
+        raise ApiRequestRejectedError(
+            f"sandbox {scripts.name}: the records of background commands are damaged",
+            hint=f"Delete /sandbox/.holdfast/{group} in the sandbox.",
+        ) from error
+    return sorted(records, key=lambda record: record[0].started)
 
 
-def _parse_records(output: bytes) -> Iterator[tuple[CommandView, str]]:
-    fields = iter(field.decode("utf-8", "surrogateescape") for field in output.split(b"\0")[:-1])
-    for name in fields:
-        marker, state, code, started, ended, count = (next(fields) for _ in range(6))
-        words = [next(fields) for _ in range(int(count))]
-        if not _ID.fullmatch(name):
-            continue
-        yield (
-            CommandView(
-                id=name,
-                command=words,
-                state=msgspec.convert(state, CommandState),
-                exit_code=int(code) if code else None,
-                started=datetime.fromtimestamp(int(started), UTC),
-                ended=datetime.fromtimestamp(int(ended), UTC) if ended else None,
-            ),
-            marker,
+def parse_records(output: bytes) -> list[tuple[CommandView, str]]:
+    """Parse the fields that the script prints for each command.
+
+    Raises:
+        ValueError: a field is missing or has another form.
+    """
+    fields = [field.decode("utf-8", "surrogateescape") for field in output.split(b"\0")[:-1]]
+    records = []
+    while fields:
+        (name, marker, state, code, started, ended, count), rest = fields[:7], fields[7:]
+        words, fields = rest[: int(count)], rest[int(count) :]
+        if not 0 <= int(count) == len(words):
+            raise ValueError(f"{name}: {count} words")
+        if _ID.fullmatch(name):
+            records.append((_to_view(name, words, state, code, started, ended), marker))
+    return records
+
+
+def _to_view(name: str, words: list[str], state: str, code: str, started: str, ended: str) -> CommandView:
+    try:
+        return CommandView(
+            id=name,
+            command=words,
+            state=_STATES[state],
+            exit_code=int(code) if code else None,
+            started=datetime.fromtimestamp(int(started), UTC),
+            ended=datetime.fromtimestamp(int(ended), UTC) if ended else None,
         )
+    except (KeyError, OverflowError, OSError) as error:
+        raise ValueError(name) from error
 
 
 def validate_command_id(id: str) -> str:  # noqa: A002 (as of the handle)

@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-import stat
-from datetime import UTC, datetime
+from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Literal, TypeAlias
-
-import msgspec
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.api import Channel
 from holdfast.client import file_scripts as scripts
+from holdfast.client.file_entries import FileEntry, parse_entries
 from holdfast.client.paths import WORKSPACE_DIR, remote_path
 from holdfast.errors import (
     ApiRequestRejectedError,
@@ -35,7 +33,7 @@ from holdfast.errors import (
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
     from typing import BinaryIO
 
@@ -43,13 +41,9 @@ if TYPE_CHECKING:
     from holdfast.client.scripts import ScriptRunner
 
 RemotePath: TypeAlias = str | os.PathLike[str]
-FileType: TypeAlias = Literal["file", "directory", "symlink", "other"]
 
 _CHUNK_SIZE = 1 << 20
 _MAX_MODE = 0o7777
-_FILE_TYPES: dict[int, FileType] = {
-    stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "symlink",
-}  # fmt: skip
 _ERRORS: dict[int, tuple[type[HoldfastError], str, str]] = {
     scripts.MISSING: (PathNotFoundError, "not found", "Check the path."),
     scripts.DENIED: (
@@ -69,28 +63,6 @@ _UNDELETABLE = (PurePosixPath("/"), WORKSPACE_DIR)
 _PLAIN_BYTES = frozenset(b"/._-+,=@: ") | frozenset(byte for byte in range(128) if chr(byte).isalnum())
 _FULL_DISK_MESSAGES = ("No space left", "Disk quota exceeded")
 _DENIED_MESSAGES = ("Permission denied", "Operation not permitted", "Read-only file system")
-
-
-class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A file, directory or link in a sandbox.
-
-    Attributes:
-        name: last component of the path.
-        path: absolute path.
-        type: `file`, `directory`, `symlink` or `other`.
-        size: bytes of content.
-        mode: permission bits.
-        mtime: time of the last change of the content.
-        link_target: target of a symbolic link as it is stored, else None.
-    """
-
-    name: str
-    path: str
-    type: FileType
-    size: int
-    mode: int
-    mtime: datetime
-    link_target: str | None = None
 
 
 class AsyncFiles:
@@ -162,7 +134,7 @@ class AsyncFiles:
         async with self._open(scripts.WRITE_SCRIPT, path, *args, stdin=True) as session:
             stdout, stderr = await _send_when_ready(session, source)
         self._check(session.exit_code, stderr, path)
-        return next(_parse_entries(stdout.removeprefix(b"ready\n"), remote_path(path)))
+        return self._parse(stdout.removeprefix(b"ready\n"), path)[0]
 
     async def list(self, path: RemotePath = ".") -> builtins.list[FileEntry]:
         """Return the entries of a directory, sorted by name.
@@ -173,9 +145,7 @@ class AsyncFiles:
             PathPermissionError: the user of the sandbox may not read it.
         """
         output = await self._run(scripts.LIST_SCRIPT, path)
-        return sorted(
-            _parse_entries(output, remote_path(path), is_listing=True), key=lambda entry: entry.name
-        )
+        return sorted(self._parse(output, path, is_listing=True), key=lambda entry: entry.name)
 
     async def stat(self, path: RemotePath) -> FileEntry:
         """Return the type, size, mode and time of a file, directory or link; a link is not followed.
@@ -183,7 +153,7 @@ class AsyncFiles:
         Raises:
             PathNotFoundError: the path does not exist.
         """
-        return next(_parse_entries(await self._run(scripts.STAT_SCRIPT, path), remote_path(path)))
+        return self._parse(await self._run(scripts.STAT_SCRIPT, path), path)[0]
 
     async def exists(self, path: RemotePath) -> bool:
         """Whether a file, directory or link exists.
@@ -258,11 +228,27 @@ class AsyncFiles:
     ) -> AbstractAsyncContextManager[AsyncExecSession]:
         return self._runner.open(script, _encode_path(path), *args, stdin=stdin)
 
+    def _parse(
+        self, output: bytes, path: RemotePath, *, is_listing: bool = False
+    ) -> builtins.list[FileEntry]:
+        # A sandbox is not trusted: its programs may print anything.
+        with suppress(ValueError):
+            entries = parse_entries(output, remote_path(path), is_listing=is_listing)
+            if entries or is_listing:
+                return entries
+        raise ApiRequestRejectedError(
+            f"{self._describe(path)}: unexpected output of `stat`",
+            hint="Use an image with `stat` of GNU coreutils, busybox or toybox.",
+        )
+
+    def _describe(self, path: RemotePath) -> str:
+        return f"{_printable(str(remote_path(path)))} in sandbox {self._runner.name}"
+
     def _check(self, code: int, stderr: bytes, path: RemotePath) -> None:
         """Raise the error for the exit code and the messages of a script."""
         if not code:
             return
-        subject = f"{_printable(str(remote_path(path)))} in sandbox {self._runner.name}"
+        subject = self._describe(path)
         reason = stderr.decode(errors="replace").strip().rsplit("\n", 1)[-1]
         if any(text in reason for text in _FULL_DISK_MESSAGES):
             raise DiskFullError(f"{subject}: no space left", hint="Delete files in the sandbox.")
@@ -340,42 +326,6 @@ def _encode_path(path: RemotePath) -> str:
     except UnicodeEncodeError as error:
         raise InvalidArgumentError("path", f"{path!r} cannot be encoded as UTF-8") from error
     return "".join(chr(byte) if byte in _PLAIN_BYTES else f"\\0{byte:03o}" for byte in encoded)
-
-
-def _parse_entries(output: bytes, path: PurePosixPath, *, is_listing: bool = False) -> Iterator[FileEntry]:
-    """Parse the records of a script: `s` with the status of an entry, `l` with the target of a link.
-
-    Args:
-        output: the records.
-        path: the directory of a listing, or the only entry.
-        is_listing: whether the records contain names.
-    """
-    statuses: dict[str, list[str]] = {}
-    targets: dict[str, str] = {}
-    position = 0
-    while position < len(output):
-        end = output.index(b"/", position)
-        head = output[position + 1 : end].decode("utf-8", "surrogateescape")
-        if output[position : position + 1] == b"s":
-            *numbers, name = head.split(" ", 3)
-            statuses[name] = numbers
-            position = end + 2
-        else:
-            link_end = output.index(b"\0", end)
-            targets[head] = output[end + 1 : link_end].decode("utf-8", "surrogateescape")
-            position = link_end + 1
-    for name, (raw_mode, size, mtime) in statuses.items():
-        mode = int(raw_mode, 16)
-        entry = path / name if is_listing else path
-        yield FileEntry(
-            name=entry.name,
-            path=str(entry),
-            type=_FILE_TYPES.get(stat.S_IFMT(mode), "other"),
-            size=int(size),
-            mode=stat.S_IMODE(mode),
-            mtime=datetime.fromtimestamp(int(mtime), UTC),
-            link_target=targets.get(name),
-        )
 
 
 def _printable(text: str) -> str:
