@@ -246,7 +246,7 @@ class Launch:
         messages = [f"env: '{name}': ", f"env: \u2018{name}\u2019: ", f"env: can't execute '{name}': "]
         messages += [f"env: exec {name}: "]
         # Printed by the script that changes the directory.
-        messages += [self.marker] if self._cwd else []
+        messages += [self.marker] if self.cwd else []
         return [message.encode(errors="surrogateescape") for message in messages]
 
 
