@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from holdfast.cli.parameters import GATEWAY, RejectedArgumentError, show_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MAX_PORT = 65535
 JSON_KEY = "json"
 GATEWAY_KEY = "gateway"
 GATEWAY_VARIABLE = "HOLDFAST_GATEWAY"
@@ -73,9 +73,12 @@ class LazyGroup(click.Group):
         except click.UsageError:
             import difflib
 
+            from holdfast.errors import UsageError
+
             matches = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
             hint = f"Did you mean {matches[0]!r}?" if matches else f"Run `{ctx.command_path} --help`."
-            raise click.UsageError(f"Command {args[0]!r} does not exist. {hint}", ctx) from None
+            message = f"{ctx.command_path} {show_value(args[0])}: no such command"
+            raise RejectedArgumentError(UsageError(message, hint=hint)) from None
 
 
 def flag_option(*names: str, text: str) -> Callable[[Any], Any]:
@@ -148,6 +151,7 @@ def _store_gateway(ctx: click.Context, _param: click.Parameter, value: str | Non
 gateway_option = click.option(
     "--gateway",
     "-g",
+    type=GATEWAY,
     metavar="GATEWAY",
     callback=_store_gateway,
     help="Name of the gateway; default: that of HOLDFAST_GATEWAY, or else the active one.",
@@ -159,7 +163,7 @@ def gateway_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """The gateway that a command is about, passed as `name`: NAME, or `--gateway` as in other commands."""
 
     @gateway_option
-    @click.argument("name", required=False, shell_complete=complete_with("complete_gateways"))
+    @click.argument("name", type=GATEWAY, required=False, shell_complete=complete_with("complete_gateways"))
     @functools.wraps(command)
     def call(*args: Any, name: str | None, gateway: str | None, **options: Any) -> Any:
         from holdfast.errors import UsageError
@@ -185,20 +189,6 @@ def gateway_words() -> str:
     ctx = click.get_current_context(silent=True)
     gateway = chosen_gateway((ctx.obj if ctx is not None else None) or {})
     return f" --gateway {gateway}" if gateway else ""
-
-
-class PortType(click.ParamType["int | str"]):
-    """A port number, or `auto` for a free port."""
-
-    name = "port"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        text = str(value).strip().lower()
-        if text == "auto":
-            return text
-        if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= MAX_PORT:
-            self.fail(f"{value!r} is not a port. Use a number from 1 to {MAX_PORT}, or auto.", param, ctx)
-        return int(text)
 
 
 def confirm_by_name(gateway: str, action: str, *, yes: str | None) -> None:

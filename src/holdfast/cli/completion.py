@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.click_extensions import LazyGroup, json_option
 from holdfast.cli.output import print_result
+from holdfast.cli.parameters import ChoiceType
 from holdfast.errors import PermanentError, UsageError
 from holdfast.home import write_atomic
 
@@ -40,7 +41,11 @@ def _shell_of_user(_ctx: click.Context, _param: click.Parameter, value: str | No
 
 
 _shell_argument = click.argument(
-    "shell", type=click.Choice(_SHELLS), required=False, callback=_shell_of_user, metavar="[SHELL]"
+    "shell",
+    type=ChoiceType(lambda: _SHELLS, example="bash"),
+    required=False,
+    callback=_shell_of_user,
+    metavar="[SHELL]",
 )
 
 

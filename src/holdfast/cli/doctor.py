@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.click_extensions import flag_option, gateway_argument, json_option
 from holdfast.cli.output import print_result, progress_renderer
+from holdfast.cli.parameters import FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from holdfast.gateway.doctor import Diagnosis, DoctorReport, Finding
 
@@ -24,7 +25,7 @@ _MAX_LISTED_CHECKS = 8
 @flag_option("--fix", text="Make the safe repairs; they delete nothing and stop nothing that is healthy.")
 @click.option(
     "--bundle",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FILE.tar.gz",
     help="Write findings, logs and settings to a file for a bug report; secrets are removed.",
 )

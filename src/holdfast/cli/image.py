@@ -16,6 +16,7 @@ from holdfast.cli.click_extensions import (
     json_option,
 )
 from holdfast.cli.output import format_table, print_result, progress_renderer
+from holdfast.cli.parameters import EXISTING_FILE, FILE, HOLDFAST_IMAGE, IMAGE, KUBERNETES
 
 _COMMANDS = {
     "build": ("holdfast.cli.image:build", "Build the node, gateway and sandbox images."),
@@ -31,18 +32,21 @@ def image() -> None:
     """Build, save, load and list holdfast's images; push local images into a gateway."""
 
 
-_STREAM = "-"
-_image_names = click.argument("images", nargs=-1, shell_complete=complete_with("complete_image_names"))
+_STREAM = Path("-")
+_image_names = click.argument("images", type=HOLDFAST_IMAGE, nargs=-1)
 
 
 @click.command()
 @_image_names
 @flag_option("--refresh", text="Install the newest Debian packages even if nothing else changed.")
 @click.option(
-    "--kubernetes", metavar="MINOR", default="", help="Kubernetes version of the node image, such as 1.33."
+    "--kubernetes",
+    type=KUBERNETES,
+    metavar="MINOR",
+    help="Kubernetes version of the node image, such as 1.33.",
 )
 @json_option
-def build(images: tuple[str, ...], refresh: bool, kubernetes: str) -> None:
+def build(images: tuple[str, ...], refresh: bool, kubernetes: str | None) -> None:
     """Build IMAGES from package registries: node, gateway and sandbox by default, or sandbox-full.
 
     Images that are up to date are not rebuilt. Rerun the command to continue an interrupted build.
@@ -55,7 +59,7 @@ def build(images: tuple[str, ...], refresh: bool, kubernetes: str) -> None:
         result = build_images(
             images,
             refresh=refresh,
-            kubernetes=kubernetes,
+            kubernetes=kubernetes or "",
             proxy=proxy.variables if proxy else None,
             bus=renderer.bus,
         )
@@ -65,10 +69,10 @@ def build(images: tuple[str, ...], refresh: bool, kubernetes: str) -> None:
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.argument("file", type=FILE)
 @_image_names
 @json_option
-def save(file: str, images: tuple[str, ...]) -> None:
+def save(file: Path, images: tuple[str, ...]) -> None:
     """Save IMAGES to FILE, or to standard output if FILE is -.
 
     The default is node, gateway and sandbox. `holdfast image load` loads the archive on another machine with
@@ -79,7 +83,7 @@ def save(file: str, images: tuple[str, ...]) -> None:
     if file == _STREAM:
         _check_output_is_free()
     with progress_renderer() as renderer:
-        target = sys.stdout.buffer if file == _STREAM else Path(file)
+        target = sys.stdout.buffer if file == _STREAM else file
         result = save_images(target, images, bus=renderer.bus)
     if file != _STREAM:
         names = ", ".join(saved.reference for saved in result.images)
@@ -96,9 +100,9 @@ def _check_output_is_free() -> None:
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("file", type=EXISTING_FILE)
 @json_option
-def load(file: str) -> None:
+def load(file: Path) -> None:
     """Load the images of FILE, which `holdfast image save` created; - reads standard input.
 
     Images that the container engine already has are not loaded again. Nothing is loaded from a damaged
@@ -107,7 +111,7 @@ def load(file: str) -> None:
     from holdfast.images import load_images
 
     with progress_renderer() as renderer:
-        result = load_images(sys.stdin.buffer if file == _STREAM else Path(file), bus=renderer.bus)
+        result = load_images(sys.stdin.buffer if file == _STREAM else file, bus=renderer.bus)
     loaded = [image.reference for image in result if image.changed]
     line = "The container engine already has these images. Nothing was loaded."
     print_result(result, [f"Loaded {', '.join(loaded)}." if loaded else line])
@@ -115,7 +119,12 @@ def load(file: str) -> None:
 
 @click.command()
 @click.argument(
-    "images", nargs=-1, required=True, metavar="IMAGE...", shell_complete=complete_with("complete_images")
+    "images",
+    type=IMAGE,
+    nargs=-1,
+    required=True,
+    metavar="IMAGE...",
+    shell_complete=complete_with("complete_images"),
 )
 @gateway_option
 @json_option

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.click_extensions import MAX_PORT
+from holdfast.cli.parameters import ADDRESS, FILE, OBJECT, PORT, ChoiceType, integer, matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-_PATH = click.Path(path_type=Path)
-_PORT = click.IntRange(1, MAX_PORT)
+# The settings of a gateway, from which these values come, allow more than requests do.
+_SIZE = matching(
+    "[0-9]{1,12}([.][0-9]{1,6})?([KMGTPE]i|[kMGTPE])?", "not a size", "an amount such as 10Gi", example="10Gi"
+)
+_CLASS = matching(
+    "[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", "not a valid name", "the name of a storage class", example="main"
+)
+_NAME = matching(
+    "[A-Za-z0-9_.][A-Za-z0-9_.-]{0,199}", "not a valid name", "the name of a gateway", example="dev"
+)
+_URL = matching("https?://[!-~]{1,2000}", "not a URL", "a URL such as https://host:1", example="https://host")
+_RATE_PATTERN = "[1-9][0-9]{0,8}([.][0-9]{1,6})?|0[.][1-9][0-9]{0,5}"
+_RATE = matching(_RATE_PATTERN, "not a rate", "a number of at least 0.1", example="50")
 _ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 (a Service in front of the pod decides who can connect)
 
 
@@ -35,30 +46,33 @@ def server() -> None:
 
 
 @server.command("run")
-@_server_option("name", "Name of the gateway.", required=True)
-@_server_option("certificate", "Certificate of the server (PEM file).", type=_PATH, required=True)
-@_server_option("key", "Private key of the server (PEM file).", type=_PATH, required=True)
+@_server_option("name", "Name of the gateway.", type=_NAME, required=True)
+@_server_option("certificate", "Certificate of the server (PEM file).", type=FILE, required=True)
+@_server_option("key", "Private key of the server (PEM file).", type=FILE, required=True)
 @_server_option(
-    "client-ca", "CA that must have issued the client certificates (PEM file).", type=_PATH, required=True
+    "client-ca",
+    "CA that must have issued the client certificates (PEM file).",
+    type=FILE,
+    required=True,
 )
-@_server_option("host", "Address to listen on.", default=_ALL_ADDRESSES)
-@_server_option("port", "Port of the HTTPS API.", type=_PORT, default=8443)
-@_server_option("health-port", "Port of the health checks and the metrics.", type=_PORT, default=8081)
-@_server_option("namespace", "Namespace of the sandboxes.", default="default")
+@_server_option("host", "Address to listen on.", type=ADDRESS, default=_ALL_ADDRESSES)
+@_server_option("port", "Port of the HTTPS API.", type=PORT, default=8443)
+@_server_option("health-port", "Port of the health checks and the metrics.", type=PORT, default=8081)
+@_server_option("namespace", "Namespace of the sandboxes.", type=OBJECT, default="default")
 @_server_option(
-    "kubeconfig", "Kubeconfig of the cluster; default: the cluster this process runs in.", type=_PATH
+    "kubeconfig", "Kubeconfig of the cluster; default: the cluster this process runs in.", type=FILE
 )
-@_server_option("workspace-size", "Size of a workspace if a request names none.", default="2Gi")
-@_server_option("storage-class", "Storage class of such a workspace; default: the cluster's default.")
-@_server_option("proxy-secret", "Secret with the proxy settings of sandboxes; default: none.")
-@_server_option("ca-config-map", "ConfigMap with the CA bundle of sandboxes; default: none.")
-@_server_option("endpoint", "URL at which sandboxes reach this API.")
+@_server_option("workspace-size", "Size of a workspace if a request names none.", type=_SIZE, default="2Gi")
 @_server_option(
-    "requests-per-second", "Request rate limit per client.", type=click.FloatRange(min=0.1), default=50.0
+    "storage-class", "Storage class of such a workspace; default: the cluster's default.", type=_CLASS
 )
-@_server_option("streams", "Limit of concurrent streams per client.", type=click.IntRange(min=1), default=64)
+@_server_option("proxy-secret", "Secret with the proxy settings of sandboxes; default: none.", type=OBJECT)
+@_server_option("ca-config-map", "ConfigMap with the CA bundle of sandboxes; default: none.", type=OBJECT)
+@_server_option("endpoint", "URL at which sandboxes reach this API.", type=_URL)
+@_server_option("requests-per-second", "Request rate limit per client.", type=_RATE, default="50")
+@_server_option("streams", "Limit of concurrent streams per client.", type=integer(1), default=64)
 def _run_server(
-    requests_per_second: float,
+    requests_per_second: str,
     streams: int,
     workspace_size: str,
     storage_class: str | None,
@@ -71,9 +85,8 @@ def _run_server(
     from holdfast.sandbox import HostSettings
     from holdfast.server import ClientLimits, ServerOptions, serve
 
-    limits = ClientLimits(
-        requests_per_second=requests_per_second, burst=max(1, round(2 * requests_per_second)), streams=streams
-    )
+    rate = float(requests_per_second)
+    limits = ClientLimits(requests_per_second=rate, burst=max(1, round(2 * rate)), streams=streams)
     workspace = Workspace(size=workspace_size, storage_class=storage_class)
     host_settings = HostSettings(proxy_secret=proxy_secret, ca_config_map=ca_config_map)
     serve(ServerOptions(limits=limits, workspace=workspace, host_settings=host_settings, **options))
@@ -86,23 +99,29 @@ def controller() -> None:
 
 @controller.command("run")
 @_controller_option(
-    "kubeconfig", "Kubeconfig of the cluster; default: the cluster this process runs in.", type=_PATH
+    "kubeconfig", "Kubeconfig of the cluster; default: the cluster this process runs in.", type=FILE
 )
 @click.option(
-    "--namespace", "namespaces", envvar="HOLDFAST_CONTROLLER_NAMESPACES", multiple=True,
-    help="Namespace to watch, can be repeated; default: all namespaces.",
+    "--namespace", "namespaces", envvar="HOLDFAST_CONTROLLER_NAMESPACES", type=OBJECT,
+    multiple=True, help="Namespace to watch, can be repeated; default: all namespaces.",
 )  # fmt: skip
-@_controller_option("lease-namespace", "Namespace of the Lease for leader election.", default="default")
-@_controller_option("lease-name", "Name of the Lease for leader election.", default="holdfast-controller")
-@_controller_option("identity", "Holder identity in the Lease; default: a random name.", default="")
+@_controller_option(
+    "lease-namespace", "Namespace of the Lease for leader election.", type=OBJECT, default="default"
+)
+@_controller_option(
+    "lease-name", "Name of the Lease for leader election.", type=OBJECT, default="holdfast-controller"
+)
+@_controller_option("identity", "Holder identity in the Lease; default: a random name.", type=OBJECT)
 @_controller_option(
     "network-policies",
     "Whether the cluster network enforces network policies; if not, sandboxes report it.",
-    type=click.Choice(["enforced", "ignored"]),
+    type=ChoiceType(lambda: ("enforced", "ignored"), example="enforced"),
     default="enforced",
 )
-@_controller_option("host", "Address of the health checks and the metrics.", default=_ALL_ADDRESSES)
-@_controller_option("port", "Port of the health checks and the metrics.", type=_PORT, default=8082)
+@_controller_option(
+    "host", "Address of the health checks and the metrics.", type=ADDRESS, default=_ALL_ADDRESSES
+)
+@_controller_option("port", "Port of the health checks and the metrics.", type=PORT, default=8082)
 def _run_controller(kubeconfig: Path | None, network_policies: str, **options: Any) -> None:
     """Reconcile until a signal arrives; serve health checks and metrics."""
     from holdfast.controller import ControllerOptions, run_controller

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,6 +13,7 @@ from msgspec.structs import asdict
 
 from holdfast.cli.click_extensions import complete_with, flag_option, json_option
 from holdfast.cli.output import format_table, print_result
+from holdfast.cli.parameters import FILE, GATEWAY, RUN, integer
 from holdfast.errors import GatewayNotFoundError, HoldfastError, UsageError
 from holdfast.events import StoreDamaged
 from holdfast.home import state_dir
@@ -21,6 +21,8 @@ from holdfast.workflow import SQLiteStore, delete_old_runs, list_runs, open_excl
 from holdfast.workflow.store import damaged_copies, describe_damage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.events import Event
     from holdfast.workflow import RunRecord, StepLog
 
@@ -41,18 +43,16 @@ def _store_options(command: F) -> F:
     """The options that select the stores to read; `_store_paths` reads their values."""
     option = partial(click.option, expose_value=False, callback=_keep_value)
     gateway = option(
-        "--gateway", "-g", help="Show only the runs of this gateway.",
+        "--gateway", "-g", type=GATEWAY, help="Show only the runs of this gateway.",
         shell_complete=complete_with("complete_gateways"),
     )  # fmt: skip
     help_line = "Read this store file instead; it can belong to any workflow."
-    return option("--store", type=click.Path(path_type=Path), help=help_line)(gateway(command))
+    return option("--store", type=FILE, help=help_line)(gateway(command))
 
 
 @click.group(invoke_without_command=True)
 @_store_options
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of runs."
-)
+@click.option("--limit", type=integer(1), default=20, show_default=True, help="Maximum number of runs.")
 @json_option
 @click.pass_context
 def runs(ctx: click.Context, limit: int) -> None:
@@ -74,7 +74,7 @@ def runs(ctx: click.Context, limit: int) -> None:
 
 
 @runs.command("show")
-@click.argument("run_id", metavar="ID", shell_complete=complete_with("complete_runs"))
+@click.argument("run_id", type=RUN, metavar="ID", shell_complete=complete_with("complete_runs"))
 @_store_options
 @json_option
 def show_run(run_id: str) -> None:
@@ -88,9 +88,7 @@ def show_run(run_id: str) -> None:
 
 @runs.command()
 @_store_options
-@click.option(
-    "--keep", type=click.IntRange(min=0), default=20, show_default=True, help="Number of runs to keep."
-)
+@click.option("--keep", type=integer(0), default=20, show_default=True, help="Number of runs to keep.")
 @flag_option("--damaged", text="Also delete damaged stores that were set aside.")
 @json_option
 def clean(keep: int, damaged: bool) -> None:

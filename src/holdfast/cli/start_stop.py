@@ -7,6 +7,7 @@ import click
 from holdfast import gateway  # its exports are imported on first use
 from holdfast.cli.click_extensions import confirm_by_name, flag_option, gateway_argument, json_option
 from holdfast.cli.output import print_result, progress_renderer
+from holdfast.cli.parameters import GATEWAY
 from holdfast.errors import GatewayNotFoundError
 
 
@@ -62,7 +63,7 @@ def use(name: str | None) -> None:
 @click.command()
 @gateway_argument
 @flag_option("--data", text="Also delete the volume with every workspace on it.")
-@click.option("--yes", metavar="NAME", help="Confirm with the exact name of the gateway.")
+@click.option("--yes", type=GATEWAY, metavar="NAME", help="Confirm with the exact name of the gateway.")
 @json_option
 def destroy(name: str | None, data: bool, yes: str | None) -> None:
     """Remove the container and the network of gateway NAME; keep its data unless --data is given."""

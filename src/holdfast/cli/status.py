@@ -12,6 +12,7 @@ from holdfast import (
 )
 from holdfast.cli.click_extensions import flag_option, gateway_argument, is_json_requested, json_option
 from holdfast.cli.output import JSON_SCHEMA_VERSION, format_table, print_result
+from holdfast.cli.parameters import OBJECT, integer
 from holdfast.errors import GatewayNotFoundError, HoldfastError
 
 
@@ -59,8 +60,10 @@ def list_gateways() -> None:
 
 @click.command()
 @gateway_argument
-@click.option("--component", help="Print the log of one component of the node, such as etcd or kubelet.")
-@click.option("--tail", type=click.IntRange(min=0), default=200, show_default=True, help="Number of lines.")
+@click.option(
+    "--component", type=OBJECT, help="Print the log of one component of the node, such as etcd or kubelet."
+)
+@click.option("--tail", type=integer(0), default=200, show_default=True, help="Number of lines.")
 @flag_option("--follow", "-f", text="Keep printing new lines until Ctrl-C.")
 @json_option
 def logs(name: str | None, component: str | None, tail: int, follow: bool) -> None:

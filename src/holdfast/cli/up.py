@@ -9,7 +9,6 @@ import msgspec
 
 from holdfast import gateway  # its exports are imported on first use
 from holdfast.cli.click_extensions import (
-    PortType,
     complete_with,
     confirm_by_name,
     flag_option,
@@ -18,6 +17,7 @@ from holdfast.cli.click_extensions import (
     json_option,
 )
 from holdfast.cli.output import ProgressRenderer, print_plan, print_result, progress_renderer
+from holdfast.cli.parameters import ADDRESS, GATEWAY, GPUS, IMAGE, PORT_OR_AUTO, REMOTE, SETTING_SECONDS
 from holdfast.events import RunFinished, RunStarted, StepFinished, StepSkipped
 
 if TYPE_CHECKING:
@@ -67,26 +67,39 @@ def _steps_renderer(*, verbose: bool) -> ProgressRenderer:
 @click.command()
 @gateway_argument
 @click.option(
-    "--image", help="Node image; default: the gateway's current image, or else holdfast's own.",
+    "--image", type=IMAGE, help="Node image; default: the gateway's current image, or else holdfast's own.",
     shell_complete=complete_with("complete_images"),
 )  # fmt: skip
 @click.option(
-    "--port", type=PortType(), help="Port of the Kubernetes API on this machine: a number, or auto (default)."
+    "--port",
+    type=PORT_OR_AUTO,
+    help="Port of the Kubernetes API on this machine: a number, or auto (default).",
 )
 @click.option(
-    "--listen", metavar="ADDRESS", help="Address that the ports are published on; default: 127.0.0.1."
+    "--listen",
+    type=ADDRESS,
+    metavar="ADDRESS",
+    help="Address that the ports are published on; default: 127.0.0.1.",
 )
-@click.option("--gpus", metavar="IDS", help="GPUs of the node: all, none, or comma-separated device IDs.")
 @click.option(
-    "--push-image", "push_images", multiple=True, metavar="IMAGE",
+    "--gpus", type=GPUS, metavar="IDS", help="GPUs of the node: all, none, or comma-separated device IDs."
+)
+@click.option(
+    "--push-image", "push_images", type=IMAGE, multiple=True, metavar="IMAGE",
     help="Local image to push into the node; can be repeated.",
     shell_complete=complete_with("complete_images"),
 )  # fmt: skip
-@click.option("--remote", metavar="USER@HOST", help="Create the gateway on another host, over ssh.")
-@click.option("--timeout", metavar="SECONDS", help="Time limit for the node to become ready.")
+@click.option(
+    "--remote", type=REMOTE, metavar="USER@HOST", help="Create the gateway on another host, over ssh."
+)
+@click.option(
+    "--timeout", type=SETTING_SECONDS, metavar="SECONDS", help="Time limit for the node to become ready."
+)
 @flag_option("--recreate", text="Recreate the container and the network; keep the data.")
 @flag_option("--wipe", text="Recreate the gateway WITHOUT its data; this deletes every workspace.")
-@click.option("--yes", metavar="NAME", help="Confirm --wipe with the exact name of the gateway.")
+@click.option(
+    "--yes", type=GATEWAY, metavar="NAME", help="Confirm --wipe with the exact name of the gateway."
+)
 @flag_option("--use", text="Make the gateway the active one even if another one is active.")
 @_plan_option
 @_verbose_option
@@ -136,10 +149,12 @@ def up(  # noqa: PLR0913 (one for each option)
 @click.command()
 @gateway_argument
 @click.option(
-    "--image", help="Node image; default: the image of this holdfast version.",
+    "--image", type=IMAGE, help="Node image; default: the image of this holdfast version.",
     shell_complete=complete_with("complete_images"),
 )  # fmt: skip
-@click.option("--timeout", metavar="SECONDS", help="Time limit for the new node to become ready.")
+@click.option(
+    "--timeout", type=SETTING_SECONDS, metavar="SECONDS", help="Time limit for the new node to become ready."
+)
 @_plan_option
 @_verbose_option
 @json_option

@@ -19,7 +19,10 @@ from holdfast.gateway.registry import (
     resolve_gateway_name as resolve_gateway_name,
     use_gateway as use_gateway,
 )
-from holdfast.gateway.settings.resolver import resolve_settings as resolve_settings
+from holdfast.gateway.settings.resolver import (
+    check_setting as check_setting,
+    resolve_settings as resolve_settings,
+)
 from holdfast.gateway.spec import (
     CONTRACT_VERSION as CONTRACT_VERSION,
     kubeconfig_context as kubeconfig_context,

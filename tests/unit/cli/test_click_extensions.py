@@ -5,9 +5,10 @@ from pathlib import Path
 
 import click
 import pytest
+from tests.support.command_tree import all_commands
 
 from holdfast.cli import cli
-from holdfast.cli.click_extensions import LazyGroup, confirm_by_name, gateway_argument, is_quiet_requested
+from holdfast.cli.click_extensions import confirm_by_name, gateway_argument, is_quiet_requested
 from holdfast.cli.output import run_command
 from holdfast.errors import UsageError
 
@@ -16,18 +17,7 @@ REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "cli"
 GROUPS = ("completion", "image", "man", "pool", "runs", "sandbox", "template")
 
 
-def all_commands(group, path=()):
-    """Every command with its path, including hidden ones."""
-    context = click.Context(group)
-    names = group._lazy if isinstance(group, LazyGroup) else group.commands
-    for name in names:
-        command = group.get_command(context, name)
-        yield (*path, name), command
-        if isinstance(command, click.Group):
-            yield from all_commands(command, (*path, name))
-
-
-COMMANDS = dict(all_commands(cli))
+COMMANDS = dict(all_commands())
 
 
 def test_misspelled_command_gets_suggestion(capsys):

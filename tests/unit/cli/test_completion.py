@@ -105,4 +105,4 @@ def test_unknown_shell_of_the_user_names_the_command(home):
 
 def test_unsupported_shell_is_rejected(home, capsys):
     assert run_command(cli, ["completion", "install", "tcsh"]) == 2
-    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in capsys.readouterr().err
+    assert "SHELL tcsh: not one of the choices; write bash, zsh or fish" in capsys.readouterr().err

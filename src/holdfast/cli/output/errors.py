@@ -16,16 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from holdfast import home
 from holdfast.cli.click_extensions import JSON_KEY, chosen_gateway
-from holdfast.cli.output.echo import defer_interrupts, echo
+from holdfast.cli.output.echo import defer_interrupts, echo, escape_control_characters
+from holdfast.cli.parameters import RejectedArgumentError, show_value
 from holdfast.errors import DiskFullError, HoldfastError, OperationCancelledError, PermanentError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+_MAX_WORD_LENGTH = 60
 _GATEWAY_COMMAND = re.compile(r"`holdfast (?:(?:sandbox|template|pool) [a-z]+|image push)\b")
 """A command in a hint that uses the active gateway unless `--gateway` names another one."""
 _JSON_OPTION = re.compile("(?:^| )(?:--json|-o ?json|--output[ =]json)(?: |$)")
@@ -55,9 +58,21 @@ def run_command(command: click.Command, args: Sequence[str] | None = None) -> in
         exit_code = OperationCancelledError.exit_code
         with suppress(KeyboardInterrupt), defer_interrupts():
             as_json = bool(is_unprocessed) or flags.get(JSON_KEY, False)
+            if isinstance(error, click.UsageError) and error.ctx is None:
+                error.ctx = _command_context(command, ours)
             exit_code = _handle_error(error, as_json=as_json, gateway=chosen_gateway(flags))
         return exit_code
     return result if isinstance(result, int) else 0
+
+
+def _command_context(command: click.Command, arguments: Sequence[str]) -> click.Context:
+    """The context of the command that the arguments name; some errors of click have none."""
+    ctx = click.Context(command, info_name="holdfast")
+    for word in arguments:
+        found = ctx.command.get_command(ctx, word) if isinstance(ctx.command, click.Group) else None
+        if found is not None:
+            ctx = click.Context(found, parent=ctx, info_name=word)
+    return ctx
 
 
 def _is_stdout_closed() -> bool:
@@ -68,11 +83,11 @@ def _is_stdout_closed() -> bool:
 
 
 def _handle_error(error: BaseException, *, as_json: bool, gateway: str) -> int:
+    if isinstance(error, NoArgsIsHelpError) and not as_json:
+        error.show()
+        return error.exit_code
     if isinstance(error, click.ClickException):
-        if not as_json:
-            error.show()
-            return error.exit_code
-        error = UsageError(error.format_message())
+        error = _translate_click_error(error)
     elif isinstance(error, KeyboardInterrupt | click.Abort):
         error = OperationCancelledError("interrupted")
     elif isinstance(error, OSError):
@@ -81,6 +96,20 @@ def _handle_error(error: BaseException, *, as_json: bool, gateway: str) -> int:
         error = _internal_error(error)
     print_error(error, as_json=as_json, gateway=gateway)
     return error.exit_code
+
+
+def _translate_click_error(error: click.ClickException) -> UsageError:
+    """One line for what click rejects itself, such as an unknown option; a long word is shortened."""
+    if isinstance(error, RejectedArgumentError):
+        return error.error
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    message = error.format_message().rstrip(".")
+    words = [word if len(word) <= _MAX_WORD_LENGTH else show_value(word) for word in message.split(" ")]
+    message = escape_control_characters(" ".join(words))
+    if ctx is None:
+        return UsageError(message)
+    message = f"{ctx.command_path}: {message[:1].lower()}{message[1:]}"
+    return UsageError(message, hint=f"Run `{ctx.command_path} --help`.")
 
 
 def _translate_os_error(error: OSError) -> HoldfastError | None:

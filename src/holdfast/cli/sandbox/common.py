@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -17,13 +16,8 @@ from holdfast.cli.click_extensions import (
     is_quiet_requested,
     json_option,
 )
-from holdfast.errors import (
-    ApiRefusedError,
-    ApiUnreachableError,
-    GatewayNotFoundError,
-    HoldfastError,
-    UsageError,
-)
+from holdfast.cli.parameters import OBJECT, SANDBOX, SECONDS, VARIABLE
+from holdfast.errors import ApiRefusedError, ApiUnreachableError, GatewayNotFoundError, HoldfastError
 from holdfast.events import StepFailed, StepFinished, StepProgress, StepStarted
 
 if TYPE_CHECKING:
@@ -38,19 +32,26 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 container_option = click.option(
-    "--container", "-c", metavar="CONTAINER", help="Name of the container, if the pod has several."
+    "--container",
+    "-c",
+    type=OBJECT,
+    metavar="CONTAINER",
+    help="Name of the container, if the pod has several.",
+)
+sandbox_argument = click.argument(
+    "name", type=SANDBOX, metavar="NAME", shell_complete=complete_with("complete_sandboxes")
 )
 env_option = click.option(
     "--env",
     "-e",
+    type=VARIABLE,
     multiple=True,
     metavar="KEY=VALUE",
     help="Environment variable; KEY alone copies its local value. Can be repeated.",
 )
-sandbox_argument = click.argument("name", metavar="NAME", shell_complete=complete_with("complete_sandboxes"))
 timeout_option = click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     default=180.0,
     show_default=True,
     metavar="SECONDS",
@@ -204,19 +205,3 @@ def confirm(renderer: ProgressRenderer, question: str) -> bool:
     """Ask a question with the default No; the live display pauses meanwhile."""
     with renderer.pause():
         return click.confirm(question, default=False, err=True)
-
-
-def parse_env(values: tuple[str, ...]) -> dict[str, str]:
-    """The variables of `--env`."""
-    variables = {}
-    for text in values:
-        # KEY alone keeps a secret out of the command line, which other users of this machine can read.
-        key, equals, value = text.partition("=")
-        if not key:
-            raise UsageError(f"--env {text!r}: name missing", hint="Pass --env KEY=VALUE.")
-        if not equals and key not in os.environ:
-            raise UsageError(
-                f"--env {key}: the variable is not set on this machine", hint=f"Pass --env {key}=VALUE."
-            )
-        variables[key] = value if equals else os.environ[key]
-    return variables

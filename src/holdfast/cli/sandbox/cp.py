@@ -15,6 +15,7 @@ import click
 from holdfast import home
 from holdfast.cli.click_extensions import complete_with, is_json_requested
 from holdfast.cli.output import print_result
+from holdfast.cli.parameters import PATH, show_value
 from holdfast.cli.sandbox.common import open_sandbox, progress_step, sandbox_options
 from holdfast.errors import DiskFullError, UsageError
 
@@ -30,8 +31,8 @@ _MAX_MEMORY_BYTES = 8 << 20
 
 
 @click.command("cp")
-@click.argument("source", metavar="SOURCE", shell_complete=complete_with("complete_copy_paths"))
-@click.argument("target", metavar="TARGET", shell_complete=complete_with("complete_copy_paths"))
+@click.argument("source", type=PATH, metavar="SOURCE", shell_complete=complete_with("complete_copy_paths"))
+@click.argument("target", type=PATH, metavar="TARGET", shell_complete=complete_with("complete_copy_paths"))
 @sandbox_options
 @click.pass_context
 def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> None:
@@ -51,7 +52,7 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> N
     remote = remote_source or remote_target
     if remote is None or (remote_source and remote_target):
         raise UsageError(
-            f"{source} {target}: exactly one of the two must be a path in a sandbox",
+            f"{show_value(source)} {show_value(target)}: exactly one of the two must be a path in a sandbox",
             hint="Write the path in the sandbox as NAME:PATH.",
         )
     name, path = remote[1], remote[2] or "."

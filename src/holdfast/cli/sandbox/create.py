@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.click_extensions import complete_with, flag_option, gateway_words
 from holdfast.cli.output import print_result, progress_renderer
+from holdfast.cli.parameters import (
+    COMMAND,
+    IMAGE,
+    LABEL,
+    MEMORY,
+    OBJECT,
+    QUANTITY,
+    SIZE,
+    WHOLE_SECONDS,
+)
 from holdfast.cli.sandbox.common import (
     ensure_gateway_up,
     env_option,
@@ -34,39 +43,41 @@ _MIN_READY_SECONDS = 3.0
 
 
 def _seconds_option(name: str, text: str) -> Callable[[Any], Any]:
-    return click.option(name, type=click.IntRange(min=1), metavar="SECONDS", help=text)
-
-
-def _check_memory(_ctx: click.Context, _param: click.Parameter, limit: str | None) -> str | None:
-    from holdfast.sandbox import memory_problem
-
-    if limit is not None and (problem := memory_problem(limit)):
-        raise UsageError(f"--memory {problem}")
-    return limit
+    return click.option(name, type=WHOLE_SECONDS, metavar="SECONDS", help=text)
 
 
 @click.command()
 @sandbox_argument
 @click.option(
-    "--image", help="Container image; default: holdfast's own sandbox image.",
+    "--image", type=IMAGE, help="Container image; default: holdfast's own sandbox image.",
     shell_complete=complete_with("complete_images"),
 )  # fmt: skip
 @click.option(
-    "--template", metavar="TEMPLATE", help="Create it from a warm pool of this SandboxTemplate.",
+    "--template", type=OBJECT, metavar="TEMPLATE", help="Create it from a warm pool of this SandboxTemplate.",
     shell_complete=complete_with("complete_templates"),
 )  # fmt: skip
-@click.option("--command", metavar="COMMAND", help="Command to run instead of the image's default command.")
-@env_option
-@click.option("--cpu", metavar="QUANTITY", help="CPU limit, such as 500m or 2.")
 @click.option(
-    "--memory", metavar="QUANTITY", callback=_check_memory, help="Memory limit, such as 512Mi; at least 16Mi."
+    "--command",
+    type=COMMAND,
+    metavar="COMMAND",
+    help="Command to run instead of the image's default command.",
 )
-@click.option("--workspace-size", metavar="QUANTITY", help="Size of /sandbox, such as 10Gi; default: 2Gi.")
-@click.option("--workspace-class", metavar="CLASS", help="Storage class of /sandbox.")
+@env_option
+@click.option("--cpu", type=QUANTITY, metavar="QUANTITY", help="CPU limit, such as 500m or 2.")
+@click.option("--memory", type=MEMORY, metavar="QUANTITY", help="Memory limit, such as 512Mi; at least 16Mi.")
+@click.option(
+    "--workspace-size", type=SIZE, metavar="QUANTITY", help="Size of /sandbox, such as 10Gi; default: 2Gi."
+)
+@click.option("--workspace-class", type=OBJECT, metavar="CLASS", help="Storage class of /sandbox.")
 @flag_option("--no-seed", text="Start with an empty /sandbox; required for images without a shell.")
 @flag_option("--no-workspace", text="Create no workspace; the files are deleted with the pod.")
 @click.option(
-    "--label", "-l", multiple=True, metavar="KEY=VALUE", help="Label of the sandbox; can be repeated."
+    "--label",
+    "-l",
+    type=LABEL,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Label of the sandbox; can be repeated.",
 )
 @_seconds_option("--idle-suspend-after", "Suspend the sandbox when it has been unused for this time.")
 @_seconds_option(
@@ -134,9 +145,9 @@ def pod_options(values: dict[str, Any]) -> dict[str, Any]:
     if (no_workspace := others.pop("no_workspace")) and workspace:
         raise UsageError("--no-workspace: cannot be combined with other workspace options")
     return {
-        "command": _split_command(others.pop("command")),
-        "env": parse_env(others.pop("env")) or None,
-        "labels": _parse_pairs(others.pop("label"), "--label") or None,
+        "command": others.pop("command"),
+        "env": dict(others.pop("env")) or None,
+        "labels": dict(others.pop("label")) or None,
         "workspace": False if no_workspace else workspace or None,
         **others,
     }
@@ -156,19 +167,3 @@ def _wait_until_ready(
             raise
     sandbox.resume()
     return wait_for_phase(renderer, sandbox, "Ready", timeout, min_ready_seconds)
-
-
-def _split_command(command: str | None) -> list[str] | None:
-    if command is None:
-        return None
-    try:
-        return shlex.split(command)
-    except ValueError as error:
-        raise UsageError(f"--command: {error}") from error
-
-
-def _parse_pairs(values: tuple[str, ...], option: str) -> dict[str, str]:
-    for text in values:
-        if "=" not in text:
-            raise UsageError(f"{option} {text}: value missing", hint=f"Pass {option} {text}=VALUE.")
-    return dict(text.split("=", 1) for text in values)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypedDict
 import click
 
 from holdfast.cli.click_extensions import flag_option, is_json_requested
+from holdfast.cli.parameters import PATH
 from holdfast.cli.sandbox.common import (
     container_option,
     env_option,
     event_printer,
     open_gateway,
-    parse_env,
     sandbox_argument,
     sandbox_options,
 )
@@ -134,7 +134,7 @@ def exec_command(  # noqa: PLR0913 (one for each option)
     if background and (tty or stdin):
         option = "--tty" if tty else "--stdin"
         raise UsageError(f"{option}: cannot be combined with --background", hint="Omit one of them.")
-    options = _ExecOptions(env=parse_env(env), cwd=cwd, container=container)
+    options = _ExecOptions(env=dict(env), cwd=cwd, container=container)
     send_stdin = stdin if stdin is not None else tty or has_piped_input()
     sandbox = open_gateway(gateway, event_printer()).sandbox(name)
     if background:
@@ -154,7 +154,9 @@ def _start_in_background(sandbox: Sandbox, command: tuple[str, ...], options: _E
 
 
 @click.command()
-@click.option("--shell", metavar="PATH", help="Path of the shell in the sandbox; default: bash, or else sh.")
+@click.option(
+    "--shell", type=PATH, metavar="PATH", help="Path of the shell in the sandbox; default: bash, or else sh."
+)
 @container_option
 @sandbox_options
 @sandbox_argument

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import MAX_PORT, chosen_gateway, is_json_requested, is_quiet_requested
+from holdfast.cli.click_extensions import chosen_gateway, is_json_requested, is_quiet_requested
 from holdfast.cli.output import print_error, print_result
+from holdfast.cli.parameters import PORT_MAPPING
 from holdfast.cli.sandbox.common import event_printer, open_gateway, sandbox_argument, sandbox_options
 from holdfast.errors import ObjectConflictError
 
@@ -22,28 +22,9 @@ if TYPE_CHECKING:
 _STOPPED_PHASES = ("Suspended", "Finished", "Expired", "Deleting")
 
 
-class PortMappingType(click.ParamType["tuple[int, int]"]):
-    """`LOCAL:REMOTE`, or one number for both; LOCAL 0 chooses a free port."""
-
-    name = "ports"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        if isinstance(value, tuple):
-            return value
-        local, colon, remote = str(value).partition(":")
-        parts = (local, remote if colon else local)
-        if not all(re.fullmatch("[0-9]{1,5}", part) and int(part) <= MAX_PORT for part in parts):
-            self.fail(f"{value!r} is not a port mapping: write LOCAL:REMOTE, such as 8080:80.", param, ctx)
-        if not int(parts[1]):
-            self.fail(f"{value!r}: the port in the sandbox cannot be 0.", param, ctx)
-        return int(parts[0]), int(parts[1])
-
-
 @click.command()
 @sandbox_argument
-@click.argument("ports", nargs=-1, required=True, type=PortMappingType(), metavar="LOCAL:REMOTE…")
+@click.argument("ports", nargs=-1, required=True, type=PORT_MAPPING, metavar="LOCAL:REMOTE…")
 @sandbox_options
 @click.pass_context
 def forward(ctx: click.Context, name: str, ports: tuple[tuple[int, int], ...], gateway: str | None) -> None:

@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.click_extensions import flag_option, is_json_requested
 from holdfast.cli.output import escape_control_characters, print_result
+from holdfast.cli.parameters import integer
 from holdfast.cli.sandbox.common import (
     container_option,
     open_sandbox,
@@ -40,7 +41,7 @@ def get(name: str, output: str | None, gateway: str | None) -> None:
 @click.command()
 @sandbox_argument
 @flag_option("--follow", "-f", text="Keep printing new lines until Ctrl-C.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Number of lines from the end.")
+@click.option("--tail", type=integer(0), metavar="LINES", help="Number of lines from the end.")
 @flag_option("--previous", "-p", text="Print the logs of the previous container.")
 @container_option
 @sandbox_options

@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.click_extensions import flag_option
 from holdfast.cli.output import print_result
+from holdfast.cli.parameters import ChoiceType
 from holdfast.cli.sandbox.bulk import confirm_for_all, run_for_all, selection_options
 from holdfast.cli.sandbox.common import (
     confirm,
@@ -102,7 +103,7 @@ def resume(selection: SandboxSelection, *, wait: bool, timeout: float, gateway: 
 @click.command()
 @selection_options
 @click.option(
-    "--for", "phase", type=click.Choice(_PHASES, case_sensitive=False), default="Ready", show_default=True,
+    "--for", "phase", type=ChoiceType(lambda: _PHASES, example="Ready"), default="Ready", show_default=True,
     help="Phase to wait for.",
 )  # fmt: skip
 @timeout_option

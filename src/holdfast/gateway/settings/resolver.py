@@ -124,6 +124,16 @@ def resolve_settings(
     )
 
 
+def check_setting(key: str, value: object) -> None:
+    """Check the value of one setting as if a flag set it.
+
+    Raises:
+        InvalidSettingError: The key is unknown or the value is invalid.
+    """
+    for raw in _from_flags({key: value}, _current_directory() or Path("/")):
+        _convert(raw)
+
+
 def explain_settings(resolved: ResolvedSettings) -> list[Setting]:
     """Return the value of every setting and its source, in the order of the model."""
     explained = []

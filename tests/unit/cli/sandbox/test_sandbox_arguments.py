@@ -14,8 +14,9 @@ from holdfast.api import Condition, DeletionResult, Phase, SandboxView, Workspac
 from holdfast.cli import cli
 from holdfast.cli.click_extensions import is_json_requested
 from holdfast.cli.output import run_command
+from holdfast.cli.parameters import VARIABLE
 from holdfast.cli.sandbox import _COMMANDS, create
-from holdfast.cli.sandbox.common import event_printer, parse_env
+from holdfast.cli.sandbox.common import event_printer
 from holdfast.cli.sandbox.cp import _format_bytes
 from holdfast.cli.sandbox.delete import _deletion_summary, _planned_data_outcome
 from holdfast.cli.sandbox.exec import exec_command
@@ -42,11 +43,11 @@ def home(tmp_path, monkeypatch):
         (["create", "a", "--memory", "512"], "--memory 512: less than the minimum of 16Mi; write 512Mi"),
         (["create", "a", "--env", "NO_SUCH_VARIABLE_HERE"], "is not set on this machine"),
         (["create", "a", "--label", "x"], "=VALUE"),
-        (["create", "a", "--command", "sh -c 'x"], "--command: No closing quotation"),
+        (["create", "a", "--command", "sh -c 'x"], "--command 'sh -c 'x': no closing quotation"),
         (["create", "a", "--timeout", "0"], "--timeout"),
         (["create", "a", "--shutdown-after", "0"], "--shutdown-after"),
         (["create", "a", "--shutdown-after", "1h"], "--shutdown-after"),
-        (["create", "a", "--shutdown-after", str(10**20)], "shutdown_after"),
+        (["create", "a", "--shutdown-after", str(10**20)], "--shutdown-after 1"),
         (["cp", "here", "there"], "must be a path in a sandbox"),
         (["cp", "a:x", "b:y"], "must be a path in a sandbox"),
         (["forward", "a", "80:x"], "not a port mapping"),
@@ -71,7 +72,7 @@ def home(tmp_path, monkeypatch):
         (["cp", "a:x", "-", "--json"], "--json: cannot be combined with the target -"),
         (["wait", "a", "--for", "Happy"], "--for"),
         (["get"], "NAME"),
-        (["vanish", "a"], "Command 'vanish' does not exist"),
+        (["vanish", "a"], "holdfast sandbox vanish: no such command"),
     ],
 )
 def test_invalid_arguments_are_reported_in_one_line(capsys, args, message):
@@ -146,7 +147,7 @@ def test_json_option_of_command_is_not_ours(line, requested):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["a", "-x", "--", "ls"], "No such option"),
+        (["a", "-x", "--", "ls"], "no such option"),
         (["a", "-g", "--", "ls"], "requires an argument"),
         (["a", "--"], "COMMAND"),
         (["a", "-t", "--"], "COMMAND"),
@@ -274,4 +275,5 @@ def test_parse_helpers():
 
 def test_env_name_without_value_is_read_from_environment(monkeypatch):
     monkeypatch.setitem(os.environ, "TOKEN_OF_MINE", "x=y")
-    assert parse_env(("TOKEN_OF_MINE", "A=", "B=c=d")) == {"TOKEN_OF_MINE": "x=y", "A": "", "B": "c=d"}
+    parsed = [VARIABLE.convert(text, None, None) for text in ("TOKEN_OF_MINE", "A=", "B=c=d")]
+    assert parsed == [("TOKEN_OF_MINE", "x=y"), ("A", ""), ("B", "c=d")]

@@ -1,0 +1,407 @@
+"""Types of the parameters of all commands: each one rejects an invalid value before anything is changed.
+
+The error names the parameter, its value and the accepted form:
+
+    --tail -1: less than 0; write a whole number from 0 to 2147483647
+
+Imports click only; the rules of other packages are imported when a value is checked.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from click.shell_completion import CompletionItem
+
+    from holdfast.errors import UsageError
+
+T = TypeVar("T")
+
+MAX_PORT = 65535
+_MAX_NUMBER = 2**31 - 1
+_MAX_PATH_LENGTH = 4096
+_MAX_PART_LENGTH = 255
+_MAX_REFERENCE_LENGTH = 384
+_MAX_HOST_LENGTH = 320
+_MAX_SHOWN_LENGTH = 100
+# The kernel's limit for one argument or variable of a program.
+_MAX_WORD_LENGTH = 128 * 1024 - 1
+
+
+class InvalidValueError(ValueError):
+    """A value that a `CheckedType` rejects.
+
+    Args:
+        problem: what is wrong, such as "less than 1".
+        accepted: the accepted form, if it depends on the value.
+    """
+
+    def __init__(self, problem: str, accepted: str = "") -> None:
+        super().__init__(problem)
+        self.accepted = accepted
+
+
+class RejectedArgumentError(click.UsageError):
+    """An error of the command line with a holdfast error that describes it.
+
+    Like all errors of click, it is raised before the command has processed its options.
+    """
+
+    def __init__(self, error: UsageError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class CheckedType(click.ParamType[T], Generic[T]):
+    """A type of parameters whose errors name the parameter, the value and the accepted form.
+
+    Args:
+        parse: returns the value of a text; raises ValueError or UsageError for an invalid one.
+        accepted: the accepted form; completes "write …".
+        example: a valid text.
+        name: placeholder of the value in the help of an option.
+    """
+
+    def __init__(
+        self, parse: Callable[[str], T], accepted: str, *, example: str, name: str = "value"
+    ) -> None:
+        self.name = name
+        self.parse = parse
+        self.accepted = accepted
+        self.example = example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        if not isinstance(value, str):
+            converted: T = value  # a default
+            return converted
+        from holdfast.errors import UsageError
+
+        try:
+            return self.parse(value)
+        except UsageError as error:
+            self._reject(value, InvalidValueError("not valid"), param, ctx, type(error))
+        except ValueError as error:
+            self._reject(value, error, param, ctx, UsageError)
+
+    def _reject(
+        self,
+        value: str,
+        error: ValueError,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+        kind: type[UsageError],
+    ) -> NoReturn:
+        accepted = getattr(error, "accepted", "") or self.accepted
+        where = f"{_parameter_name(param, ctx)} " if param is not None else ""
+        hint = f"Run `{ctx.command_path} --help`." if ctx is not None else ""
+        raise RejectedArgumentError(kind(f"{where}{show_value(value)}: {error}; write {accepted}", hint=hint))
+
+
+class ChoiceType(CheckedType[str]):
+    """One of some words.
+
+    Args:
+        choices: returns the words; called when a value is checked or completed.
+        example: one of them.
+    """
+
+    def __init__(self, choices: Callable[[], Iterable[str]], *, example: str) -> None:
+        super().__init__(self._parse, "", example=example)
+        self._choices = choices
+
+    def _parse(self, text: str) -> str:
+        choices = list(self._choices())
+        for choice in choices:
+            if choice.lower() == text.lower():
+                return choice
+        raise InvalidValueError("not one of the choices", " or ".join([", ".join(choices[:-1]), choices[-1]]))
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:  # noqa: ARG002
+        return f"[{'|'.join(self._choices())}]" if isinstance(param, click.Option) else None
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002 (click's signature)
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem[str]]:
+        from click.shell_completion import CompletionItem
+
+        words = [word for word in self._choices() if word.lower().startswith(incomplete.lower())]
+        return [CompletionItem(word) for word in words]
+
+
+def show_value(value: str) -> str:
+    """A value in an error: control characters are escaped, and a long value is shortened."""
+    from holdfast.cli.output import escape_control_characters
+
+    shown = escape_control_characters(value[: _MAX_SHOWN_LENGTH + 1])
+    if len(shown) > _MAX_SHOWN_LENGTH:
+        shown = f"{shown[:_MAX_SHOWN_LENGTH]}…"
+    return shown if shown and " " not in shown else f"'{shown}'"
+
+
+def _parameter_name(param: click.Parameter, ctx: click.Context | None) -> str:
+    if isinstance(param, click.Option):
+        return max((*param.opts, *param.secondary_opts), key=len)
+    return str(param.make_metavar(ctx or click.Context(click.Command("holdfast")))).strip("[].… ")
+
+
+def _model(model: str, problem: str) -> Callable[[str], str]:
+    """A parser that checks a text against a type of `holdfast.api`."""
+
+    def parse(text: str) -> str:
+        import msgspec
+
+        from holdfast import api
+
+        try:
+            return msgspec.convert(text, getattr(api, model))  # type: ignore[no-any-return]
+        except msgspec.ValidationError:
+            raise InvalidValueError(problem) from None
+
+    return parse
+
+
+def integer(least: int, most: int = _MAX_NUMBER) -> CheckedType[int]:
+    """Whole numbers from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch("-?[0-9]{1,18}", text.strip()):
+            raise InvalidValueError("not a whole number")
+        number = int(text)
+        if number < least:
+            raise InvalidValueError(f"less than {least}")
+        if number > most:
+            raise InvalidValueError(f"more than {most}")
+        return number
+
+    return CheckedType(
+        parse, f"a whole number from {least} to {most}", example=str(max(least, 1)), name="number"
+    )
+
+
+def matching(pattern: str, problem: str, accepted: str, *, example: str) -> CheckedType[str]:
+    """Texts that match a regular expression."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise InvalidValueError(problem)
+        return text
+
+    return CheckedType(parse, accepted, example=example)
+
+
+def _parse_seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise InvalidValueError("not a number") from None
+    if not math.isfinite(number) or not 0 < number <= _MAX_NUMBER:
+        raise InvalidValueError("not a possible time")
+    return number
+
+
+def _parse_port(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,5}", text.strip()) or not 1 <= int(text) <= MAX_PORT:
+        raise InvalidValueError("not a port")
+    return int(text)
+
+
+def _parse_port_or_auto(text: str) -> int | str:
+    return "auto" if text.strip().lower() == "auto" else _parse_port(text)
+
+
+def _parse_port_mapping(text: str) -> tuple[int, int]:
+    local, colon, remote = text.partition(":")
+    parts = (local, remote if colon else local)
+    if not all(re.fullmatch("[0-9]{1,5}", part) and int(part) <= MAX_PORT for part in parts):
+        raise InvalidValueError("not a port mapping")
+    if not int(parts[1]):
+        raise InvalidValueError("the port in the sandbox cannot be 0")
+    return int(parts[0]), int(parts[1])
+
+
+def _parse_gateway_name(text: str) -> str:
+    from holdfast.gateway import requested_gateway_name
+
+    return requested_gateway_name(text) or text
+
+
+def _parse_image(text: str) -> str:
+    from holdfast.containers import validate_reference
+
+    if len(text) > _MAX_REFERENCE_LENGTH:
+        raise InvalidValueError("too long")
+    return validate_reference(text.strip())
+
+
+def _parse_memory(text: str) -> str:
+    from holdfast.sandbox import memory_problem
+
+    problem, _, accepted = memory_problem(text).rpartition(": ")[2].partition("; write ")
+    if problem:
+        raise InvalidValueError(problem, accepted)
+    return text
+
+
+def _parse_command(text: str) -> list[str]:
+    import shlex
+
+    _check_word(text)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidValueError(str(error)[:1].lower() + str(error)[1:]) from None
+    if not words:
+        raise InvalidValueError("no command")
+    return words
+
+
+def _parse_variable(text: str) -> tuple[str, str]:
+    import os
+
+    # KEY alone keeps a secret out of the command line, which other users of this machine can read.
+    key, equals, value = text.partition("=")
+    _check_word(value)
+    _model("EnvVarName", "not a valid variable")(key)
+    if not equals and key not in os.environ:
+        raise InvalidValueError("the variable is not set on this machine", f"{key}=VALUE")
+    return key, value if equals else os.environ[key]
+
+
+def _parse_label(text: str) -> tuple[str, str]:
+    from holdfast.sandbox import reserved_label_reason
+
+    key, equals, value = text.partition("=")
+    if reason := reserved_label_reason(key):
+        raise InvalidValueError(f"reserved: {reason}", "a label with another prefix")
+    key = _model("LabelKey", "not a valid label")(key)
+    if not equals:
+        raise InvalidValueError("value missing", f"{key}=VALUE")
+    return key, _model("LabelValue", "not a valid label")(value)
+
+
+def _parse_remote(text: str) -> str:
+    from holdfast.remote import parse_target
+
+    if len(text) > _MAX_HOST_LENGTH:
+        raise InvalidValueError("too long")
+    parse_target(text)
+    return text
+
+
+def _parse_path(text: str) -> str:
+    if not text.strip():
+        raise InvalidValueError("empty")
+    if len(text) > _MAX_PATH_LENGTH or any(len(part) > _MAX_PART_LENGTH for part in text.split("/")):
+        raise InvalidValueError("too long")
+    return text
+
+
+def _parse_output_file(text: str) -> Path:
+    from pathlib import Path
+
+    path = Path(_parse_path(text))
+    if path.is_dir():
+        raise InvalidValueError("a directory")
+    return path
+
+
+def _parse_input_file(text: str) -> Path:
+    import os
+
+    path = _parse_output_file(text)
+    if text != "-" and not os.access(path, os.R_OK):
+        raise InvalidValueError("not a file that can be read")
+    return path
+
+
+def _check_word(text: str) -> None:
+    if "\0" in text or len(text) > _MAX_WORD_LENGTH:
+        raise InvalidValueError("too long, or with a null byte")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise InvalidValueError("not UTF-8 text")
+
+
+def _setting(key: str) -> Callable[[str], str]:
+    """A parser that checks the value of a setting and leaves it as it is."""
+
+    def parse(text: str) -> str:
+        from holdfast.gateway import check_setting
+
+        check_setting(key, text)
+        return text
+
+    return parse
+
+
+def _parse_address(text: str) -> str:
+    import ipaddress
+
+    try:
+        return str(ipaddress.IPv4Address(text.strip()))
+    except ValueError:
+        raise InvalidValueError("not an IPv4 address") from None
+
+
+def _image_names() -> Iterable[str]:
+    from holdfast.images.image_toml import ALL_IMAGE_NAMES
+
+    return ALL_IMAGE_NAMES
+
+
+_NAME_FORM = "at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends"
+_PATH_FORM = "a path of at most 4096 characters"
+
+GATEWAY = CheckedType(
+    _parse_gateway_name,
+    "at most 200 letters, digits, _ . and -, but no - as the first character",
+    example="dev",
+    name="gateway",
+)
+SANDBOX = CheckedType(_model("Name", "not a valid sandbox name"), _NAME_FORM, example="box")
+OBJECT = CheckedType(_model("Name", "not a valid name"), _NAME_FORM, example="main", name="name")
+QUANTITY = CheckedType(_model("Quantity", "not a quantity"), "a number such as 500m or 2", example="500m")
+MEMORY = CheckedType(_parse_memory, "an amount such as 512Mi", example="512Mi")
+SIZE = CheckedType(_model("Size", "not a size"), "an amount such as 10Gi", example="10Gi")
+SELECTOR = CheckedType(
+    _model("LabelSelector", "not a label selector"),
+    "labels as in kubectl, such as 'team=blue,tier in (web, db),!old'",
+    example="team=blue",
+)
+LABEL = CheckedType(_parse_label, "KEY=VALUE, such as team=blue", example="team=blue")
+VARIABLE = CheckedType(_parse_variable, "KEY=VALUE, or KEY of a local variable", example="KEY=VALUE")
+COMMAND = CheckedType(_parse_command, "a command such as 'sleep 60'", example="sleep 60")
+IMAGE = CheckedType(_parse_image, "[registry/]name[:tag] in lower case", example="python:3.13", name="image")
+HOLDFAST_IMAGE = ChoiceType(_image_names, example="node")
+KUBERNETES = matching("1[.][0-9]{1,3}", "not a Kubernetes version", "a version such as 1.33", example="1.33")
+SECONDS = CheckedType(_parse_seconds, "seconds as a number greater than 0", example="60")
+WHOLE_SECONDS = integer(1, 366 * 24 * 3600)
+SETTING_SECONDS = CheckedType(
+    _setting("timeouts.node_ready"), "seconds from 1 to 86400, such as 90, 90s, 3m or 1h", example="90"
+)
+PORT = CheckedType(_parse_port, f"a number from 1 to {MAX_PORT}", example="8080")
+PORT_OR_AUTO = CheckedType(
+    _parse_port_or_auto, f"a number from 1 to {MAX_PORT}, or auto", example="8080", name="port"
+)
+PORT_MAPPING = CheckedType(_parse_port_mapping, "LOCAL:REMOTE, such as 8080:80", example="8080:80")
+ADDRESS = CheckedType(_parse_address, "an IPv4 address such as 127.0.0.1", example="127.0.0.1")
+GPUS = CheckedType(_setting("gpus"), "all, none, or device IDs separated by commas", example="all")
+REMOTE = CheckedType(_parse_remote, "USER@HOST, or a host of your ssh configuration", example="user@host")
+PATH = CheckedType(_parse_path, _PATH_FORM, example="data")
+FILE = CheckedType(
+    _parse_output_file, "the path of a file, not of a directory", example="out.tar.gz", name="file"
+)
+EXISTING_FILE = CheckedType(_parse_input_file, "the path of a file that exists", example="-")
+RUN = matching(
+    "[A-Za-z0-9-]{1,64}", "not a part of an ID", "a part of the ID of a run, or last", example="last"
+)
