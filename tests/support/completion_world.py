@@ -91,6 +91,6 @@ def completion_world(folder):
 def record_run(gateway):
     """Record a run of a gateway; return its id."""
     path = state_dir() / "gateways" / gateway / "state.db"
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     workflow = Workflow("up", [Step("only", run=lambda _ctx: None, repeat="safe")])
     return workflow.run(store=SQLiteStore(path), command="up", subject=gateway).run

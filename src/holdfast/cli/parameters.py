@@ -30,7 +30,6 @@ _MAX_NUMBER = 2**31 - 1
 _MAX_PATH_LENGTH = 4096
 _MAX_PART_LENGTH = 255
 _MAX_REFERENCE_LENGTH = 384
-_MAX_HOST_LENGTH = 320
 _MAX_SHOWN_LENGTH = 100
 # The kernel's limit for one argument or variable of a program.
 _MAX_WORD_LENGTH = 128 * 1024 - 1
@@ -92,12 +91,7 @@ class CheckedType(click.ParamType[T], Generic[T]):
             self._reject(value, error, param, ctx, UsageError)
 
     def _reject(
-        self,
-        value: str,
-        error: ValueError,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-        kind: type[UsageError],
+        self, value: str, error: ValueError, param: click.Parameter | None, ctx: Any, kind: type[UsageError]
     ) -> NoReturn:
         accepted = getattr(error, "accepted", "") or self.accepted
         where = f"{_parameter_name(param, ctx)} " if param is not None else ""
@@ -239,9 +233,7 @@ def _parse_gateway_name(text: str) -> str:
 def _parse_image(text: str) -> str:
     from holdfast.containers import validate_reference
 
-    if len(text) > _MAX_REFERENCE_LENGTH:
-        raise InvalidValueError("too long")
-    return validate_reference(text.strip())
+    return validate_reference(_check_length(text, _MAX_REFERENCE_LENGTH).strip())
 
 
 def _parse_memory(text: str) -> str:
@@ -293,18 +285,16 @@ def _parse_label(text: str) -> tuple[str, str]:
 def _parse_remote(text: str) -> str:
     from holdfast.remote import parse_target
 
-    if len(text) > _MAX_HOST_LENGTH:
-        raise InvalidValueError("too long")
-    parse_target(text)
+    parse_target(_check_length(text, _MAX_PART_LENGTH))
     return text
 
 
 def _parse_path(text: str) -> str:
     if not text.strip():
         raise InvalidValueError("empty")
-    if len(text) > _MAX_PATH_LENGTH or any(len(part) > _MAX_PART_LENGTH for part in text.split("/")):
-        raise InvalidValueError("too long")
-    return text
+    for part in text.split("/"):
+        _check_length(part, _MAX_PART_LENGTH)
+    return _check_length(text, _MAX_PATH_LENGTH)
 
 
 def _parse_output_file(text: str) -> Path:
@@ -325,9 +315,14 @@ def _parse_input_file(text: str) -> Path:
     return path
 
 
+def _check_length(text: str, most: int) -> str:
+    if len(text) > most:
+        raise InvalidValueError("too long")
+    return text
+
+
 def _check_word(text: str) -> None:
-    if "\0" in text or len(text) > _MAX_WORD_LENGTH:
-        raise InvalidValueError("too long, or with a null byte")
+    _check_length(text, _MAX_WORD_LENGTH)
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise InvalidValueError("not UTF-8 text")
 

@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from holdfast.client import GatewayEndpoint, Pools, Sandbox, Sandboxes, Templates
     from holdfast.events import Event
     from holdfast.gateway.commands import GatewayResult
+    from holdfast.gateway.doctor import Diagnosis
     from holdfast.gateway.plan_summary import GatewayPlan
     from holdfast.gateway.registry import GatewayMetadata
     from holdfast.gateway.settings import ResolvedSettings
     from holdfast.gateway.status import GatewayStatus
+    from holdfast.workflow import RunRecord
 
 
 class GatewayOptions(TypedDict, total=False):
@@ -101,16 +103,16 @@ class Gateway:
         remote: str | None = None,
         recreate: bool = False,
         wipe: bool = False,
+        use: bool = False,
         **settings: Unpack[GatewayOptions],
     ) -> GatewayResult:
         """Create, resume or repair the gateway, and wait until it is healthy; another image upgrades it.
-
-        It becomes the active gateway if none is active; `use` makes it active in any case.
 
         Args:
             remote: host of a new gateway as `user@host`; default: this machine.
             recreate: recreate the container and keep the data.
             wipe: recreate the gateway without its data.
+            use: make it the active gateway even if another one is active.
             **settings: settings that override the environment and holdfast.toml.
 
         Returns:
@@ -122,7 +124,7 @@ class Gateway:
             UpgradeRolledBackError: The gateway was unhealthy with the other image and has its old one again.
             HoldfastError: A step failed; call `up` again to continue.
         """
-        options = gateway.UpOptions(remote=remote, recreate=recreate, wipe=wipe)
+        options = gateway.UpOptions(remote=remote, recreate=recreate, wipe=wipe, use=use)
         return gateway.commands.up(self.name, self._bus(), resolved=_resolve(settings), options=options)
 
     def plan(
@@ -160,6 +162,78 @@ class Gateway:
     def restart(self) -> GatewayResult:
         """Stop the gateway and start it again."""
         return gateway.commands.restart(self.name, self._bus())
+
+    def upgrade(self, *, image: str | None = None, timeout: float | None = None) -> GatewayResult:
+        """Upgrade the gateway to another node image and keep its data; roll back if it is not healthy.
+
+        Args:
+            image: the node image; default: that of this holdfast version.
+            timeout: seconds for the new node to become ready.
+
+        Raises:
+            GatewayNotFoundError: The gateway has no container.
+            ImageIncompatibleError: The new version cannot use the data of the old one.
+            UpgradeRolledBackError: The new version was unhealthy; the gateway has its old version again.
+        """
+        resolved = gateway.resolve_settings({"image": image, "timeouts.node_ready": timeout})
+        return gateway.commands.upgrade(self.name, self._bus(), resolved=resolved)
+
+    def plan_upgrade(self, *, image: str | None = None, timeout: float | None = None) -> GatewayPlan:
+        """Preview `upgrade` with the same arguments; changes nothing."""
+        resolved = gateway.resolve_settings({"image": image, "timeouts.node_ready": timeout})
+        return gateway.commands.plan_upgrade(self.name, resolved=resolved)
+
+    def push_images(self, images: Sequence[str]) -> GatewayResult:
+        """Push local images into the running gateway; the result names those that it did not have.
+
+        Raises:
+            GatewayNotFoundError, NodeStoppedError: The gateway does not exist or does not run.
+            ImageNotFoundError, ImageIncompatibleError: The node cannot get or use an image.
+        """
+        return gateway.commands.push(self.name, images, self._bus())
+
+    def doctor(self, *, fix: bool = False, bundle: Path | None = None) -> Diagnosis:
+        """Diagnose the gateway.
+
+        Args:
+            fix: make the safe repairs; they delete nothing and stop nothing that is healthy.
+            bundle: file for findings, logs and settings without secrets.
+
+        Returns:
+            The findings, and what was repaired.
+        """
+        from holdfast.gateway.doctor import diagnose
+
+        return diagnose(self.name, self._bus(), fix=fix, bundle_to=bundle)
+
+    def merge_kubeconfig(self) -> Path:
+        """Merge the gateway's kubeconfig into $KUBECONFIG or ~/.kube/config as the current context.
+
+        Returns:
+            The file that it was merged into.
+
+        Raises:
+            GatewayNotFoundError: The gateway has no kubeconfig.
+        """
+        if not self.kubeconfig.exists():
+            raise GatewayNotFoundError(
+                f"gateway {self.name}: no kubeconfig", hint=f"Run `holdfast up {self.name}`."
+            )
+        path = gateway.user_kubeconfig_path()
+        gateway.merge_into(path, self.kubeconfig.read_bytes(), name=self.name)
+        return path
+
+    def runs(self) -> list[RunRecord]:
+        """Return the recorded runs of earlier commands on this gateway, newest first."""
+        from contextlib import closing
+
+        from holdfast.workflow import SQLiteStore, list_runs
+
+        if not self._files.state.exists():
+            return []
+        with closing(SQLiteStore(self._files.state, readonly=True)) as store:
+            store.open()
+            return list_runs(store)
 
     def status(self) -> GatewayStatus:
         """Return the current state of the gateway.

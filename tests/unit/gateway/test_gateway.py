@@ -1,8 +1,11 @@
 """`holdfast.Gateway`: thin over the commands, and as strict as they are."""
 
 import inspect
+import re
 
 import pytest
+import yaml
+from tests.support.completion_world import record_run
 
 from holdfast import Gateway
 from holdfast.errors import (
@@ -11,6 +14,7 @@ from holdfast.errors import (
     InvalidGatewayNameError,
     InvalidSettingError,
 )
+from holdfast.gateway.cluster.kubeconfig import build_host_kubeconfig
 from holdfast.gateway.registry import GatewayMetadata, write_metadata
 
 
@@ -57,6 +61,56 @@ def test_subscriber_receives_run_events():
     with pytest.raises(ContainerEngineUnreachableError):
         Gateway("dev", listener=heard.append).destroy(data=True)
     assert type(heard[0]).__name__ == "RunStarted"
+
+
+def test_runs_are_those_of_the_gateway_newest_first():
+    assert Gateway("dev").runs() == []
+    ids = [record_run("dev"), record_run("dev"), record_run("other")]
+    assert [run.id for run in Gateway("dev").runs()] == [ids[1], ids[0]]
+
+
+def test_merge_kubeconfig_needs_one():
+    with pytest.raises(GatewayNotFoundError, match="gateway dev: no kubeconfig"):
+        Gateway("dev").merge_kubeconfig()
+
+
+def test_merge_kubeconfig_makes_the_context_current(tmp_path, monkeypatch):
+    target, dev = tmp_path / "theirs", Gateway("dev")
+    monkeypatch.setenv("KUBECONFIG", str(target))
+    dev.kubeconfig.parent.mkdir(parents=True)
+    cluster = {"server": "https://127.0.0.1:6443", "certificate-authority-data": "Y2E="}
+    user = {"client-certificate-data": "Y2VydA==", "client-key-data": "a2V5"}
+    parts = {"clusters": [{"name": "n", "cluster": cluster}], "users": [{"name": "n", "user": user}]}
+    node = yaml.safe_dump({**parts, "contexts": []}).encode()
+    dev.kubeconfig.write_bytes(build_host_kubeconfig(node, name="dev", server="https://127.0.0.1:1"))
+    assert dev.merge_kubeconfig() == target
+    assert "current-context: holdfast-dev" in target.read_text()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda dev: dev.upgrade(timeout=60),
+        lambda dev: dev.plan_upgrade(image="holdfast/node:0.1.0"),
+        lambda dev: dev.push_images(["app:1"]),
+    ],
+    ids=["upgrade", "plan_upgrade", "push_images"],
+)
+def test_commands_reach_the_engine(call):
+    with pytest.raises(ContainerEngineUnreachableError):
+        call(Gateway("dev"))
+
+
+@pytest.mark.parametrize("name", ["upgrade", "plan_upgrade"])
+def test_invalid_timeout_is_rejected_first(name):
+    with pytest.raises(InvalidSettingError, match=re.escape("timeouts.node_ready: invalid value")):
+        getattr(Gateway("dev"), name)(timeout=0)
+
+
+def test_doctor_reports_a_missing_engine():
+    diagnosis = Gateway("dev").doctor()
+    assert diagnosis.report.gateway == "dev"
+    assert "problem" in {finding.severity for finding in diagnosis.report.findings}
 
 
 def test_list_returns_registered_gateways():
