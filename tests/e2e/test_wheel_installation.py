@@ -99,7 +99,7 @@ def test_installed_wheel_works_without_the_clone(user, archive):
 
         assert engine.connect().client.images() == []
         located = "import holdfast, sys; print(holdfast.__file__)"
-        (python,) = user.home.glob("*/**/bin/python")
+        (python,) = (script.with_name("python") for script in user.home.glob("*/**/bin/holdfast"))
         assert user.run(str(python), "-c", located).startswith(str(user.home))
         assert json.loads(holdfast("image", "load", str(archive), "--json"))
         try:

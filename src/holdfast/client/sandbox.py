@@ -36,6 +36,10 @@ DEFAULT_WAIT_TIMEOUT = 180.0
 _HTTP_CREATED = 201
 
 
+def _ignore(_: object) -> None:
+    """Default callback."""
+
+
 class AsyncSandbox(AsyncCommands):
     """Client for one sandbox, which may not exist yet. Sends no request until a method is called.
 
@@ -182,7 +186,7 @@ class AsyncSandbox(AsyncCommands):
         await wait_until_gone(self._transport, self.name, timeout=timeout)
 
     async def upload(
-        self, source: Path | str, target: str = ".", *, progress: Callable[[int], None] = lambda _: None
+        self, source: Path | str, target: str = ".", *, progress: Callable[[int], None] | None = None
     ) -> CopyResult:
         """Copy a file or directory into the sandbox.
 
@@ -201,11 +205,11 @@ class AsyncSandbox(AsyncCommands):
         from holdfast.client import copy
 
         return await copy.upload(
-            self._transport, self.name, Path(source), target, self.exec, progress=progress
+            self._transport, self.name, Path(source), target, self.exec, progress=progress or _ignore
         )
 
     async def download(
-        self, source: str, target: Path | str = ".", *, progress: Callable[[int], None] = lambda _: None
+        self, source: str, target: Path | str = ".", *, progress: Callable[[int], None] | None = None
     ) -> CopyResult:
         """Copy a file or directory out of the sandbox. Nothing is written outside the copy.
 
@@ -224,7 +228,9 @@ class AsyncSandbox(AsyncCommands):
 
         path = remote_path(source)
         local_target = copy.resolve_local_target(path, target)
-        return await copy.download(self._transport, self.name, path, local_target, progress=progress)
+        return await copy.download(
+            self._transport, self.name, path, local_target, progress=progress or _ignore
+        )
 
     @property
     def files(self) -> AsyncFiles:
@@ -261,7 +267,7 @@ class AsyncSandbox(AsyncCommands):
         remote_port: int,
         local_port: int = 0,
         *,
-        on_error: Callable[[HoldfastError], None] = lambda _: None,
+        on_error: Callable[[HoldfastError], None] | None = None,
     ) -> AbstractAsyncContextManager[PortForward]:
         """Forward a port of 127.0.0.1 to the sandbox while the block runs.
 
@@ -275,7 +281,7 @@ class AsyncSandbox(AsyncCommands):
         """
         from holdfast.client.port_forward import forward_port
 
-        return forward_port(self._transport, self.name, remote_port, local_port, on_error=on_error)
+        return forward_port(self._transport, self.name, remote_port, local_port, on_error=on_error or _ignore)
 
     def __repr__(self) -> str:
         return f"<sandbox {self.name}>"

@@ -12,7 +12,7 @@ from holdfast.client.bulk import BulkResult, run_for_each
 from holdfast.client.list_watch import watch_list
 from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT, AsyncSandbox
 from holdfast.retry import Deadline
-from holdfast.sandbox import validate_selector
+from holdfast.sandbox import build_request, validate_selector
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -269,6 +269,7 @@ class AsyncSandboxes(AsyncClient):
             WaitTimeoutError: it was not ready within the timeout.
         """
         sandbox = self.sandbox(f"{prefix}-{uuid4().hex[:8]}")
+        build_request(sandbox.name, image=image, **options)  # nothing to delete after an invalid option
         try:
             # Inside `try`: a creation that failed with a lost response may still have created the sandbox.
             await sandbox.create(image, **options)
