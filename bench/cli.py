@@ -2,7 +2,7 @@
 
 `--help` and `list` are compared with `python -c pass`. `sandbox exec NAME -- true` is compared with
 `kubectl exec` in the same pod; it needs kubectl and a gateway that is up, and is left out otherwise.
-Completions have an absolute limit.
+Completions of the names of gateways, sandboxes, runs and images have an absolute limit; each finds a name.
 Prints one JSON object per line; exits 0 when every target is met. Bytecode is compiled before measuring, as
 in an installation.
 """
@@ -53,13 +53,13 @@ def all_claims(environment: dict[str, str], rounds: int, gateway: str | None) ->
     with tempfile.TemporaryDirectory() as directory:
         local = {**environment, "HOLDFAST_HOME": directory}
         yield from local_claims(local, rounds)
-        yield completion_claim("status ", local, rounds)
     kubeconfig = kubeconfig_path(environment, gateway)
     if kubeconfig is None:
         print("no gateway or no kubectl: `sandbox exec` is not measured", file=sys.stderr)
         return
     option = f"--gateway {gateway} " if gateway else ""
-    yield completion_claim(f"sandbox get {option}", environment, rounds)
+    for line in ("status ", "runs show ", "image push "):
+        yield completion_claim(line, environment, rounds)
     gateway_option = ["--gateway", gateway] if gateway else []
     with temporary_sandbox(environment, gateway_option) as name:
         commands = {
@@ -76,6 +76,7 @@ def all_claims(environment: dict[str, str], rounds: int, gateway: str | None) ->
             ],
             "exec": [sys.executable, SCRIPT, "sandbox", "exec", *gateway_option, name, "--", "true"],
         }
+        yield completion_claim(f"sandbox get {option}", environment, rounds)
         times = measure(commands, environment, rounds)
     yield claim("holdfast sandbox exec", times["exec"], ("kubectl exec", times["kubectl exec"]), EXEC_TARGET)
 
@@ -95,7 +96,10 @@ def completion_claim(line: str, environment: dict[str, str], rounds: int) -> dic
         "COMP_WORDS": f"holdfast {line}",
         "COMP_CWORD": str(len(line.split()) + 1),
     }
-    times = measure({line: [sys.executable, SCRIPT]}, {**environment, **variables}, rounds)[line]
+    environment, argv = {**environment, **variables}, [sys.executable, SCRIPT]
+    if not subprocess.run(argv, env=environment, check=True, capture_output=True).stdout.strip():
+        sys.exit(f"completion of `{line}` found no name")
+    times = measure({line: argv}, environment, rounds)[line]
     milliseconds = statistics.median(times) * 1000
     return measured.claim(f"completion of `{line}`", milliseconds, "ms", at_most=COMPLETION_TARGET_MS)
 

@@ -150,6 +150,23 @@ def test_ctrl_c_without_terminal_ends_the_command(sandbox_gateway, sandbox):
     assert b"sleep 613" not in running
 
 
+def test_command_without_stdin_leaves_the_input_of_a_loop(sandbox_gateway):
+    holdfast = " ".join(sandbox_gateway.holdfast.argv("sandbox", "exec"))
+    script = f"while read -r line; do {holdfast} -n a -- sh -c 'cat; echo \"$0\"' $line; done"
+    ended = subprocess.run(
+        ["sh", "-c", script], input="one\ntwo\n", env=sandbox_gateway.holdfast.environment,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (0, "one\ntwo\n"), ended.stderr
+
+
+def test_copy_of_an_unreadable_file_names_the_permission(sandbox, tmp_path):
+    ended = sandbox("cp", "a:/etc/shadow", str(tmp_path / "copy"))
+    assert ended.returncode == 3, ended.stderr
+    assert b"/etc/shadow: permission denied in the sandbox [path-denied]" in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("stdin", [None, b"a line\n"], ids=["no input", "piped input"])
 def test_terminal_without_a_terminal_loses_no_output(sandbox, stdin):
     expected = "".join(f"{number}\r\n" for number in range(60_000)).encode()

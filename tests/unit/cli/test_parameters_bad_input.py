@@ -260,6 +260,29 @@ def test_valid_text_that_the_command_rejects_is_escaped(words, value, world, cap
     assert len(error.splitlines()) <= 2
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path, command in COMMANDS.items()
+        # `runs` shows the runs of all gateways by default.
+        if "gateway" in {each.name for each in command.params} and path[0] != "runs"
+    ],
+    ids=" ".join,
+)
+def test_every_command_uses_the_gateway_of_the_variable(path, world, monkeypatch, capsys):
+    """An invalid name in the variable is reported, although another gateway is active."""
+    monkeypatch.setenv("HOLDFAST_GATEWAY", "a/b")
+    arguments = [each for each in COMMANDS[path].params if isinstance(each, click.Argument) and each.required]
+    before = files(world)
+    EFFECTS.recorded = []
+    words = ["box:a", "b"] if path == ("sandbox", "cp") else map(example, arguments)
+    code = run_command(cli, [*path, "--", *words])
+    effects, EFFECTS.recorded = EFFECTS.recorded, None
+    assert (code, effects, files(world)) == (2, [], before)
+    assert capsys.readouterr().err.startswith("x HOLDFAST_GATEWAY: gateway name 'a/b': invalid")
+
+
 def test_tables_name_existing_types_and_parameters():
     assert set(VALID) | set(MORE_VALUES) <= set(TYPES.values())
     assert [key for key in FREE_TEXT if key[1] not in {each.name for each in COMMANDS[key[0]].params}] == []
