@@ -55,7 +55,7 @@ def test_readme_example_works_from_nothing(gateway, tmp_path):
     assert 'Gateway("dev")' in EXAMPLE
     (tmp_path / "example.py").write_text(EXAMPLE.replace('"dev"', f'"{gateway.name}"'))
     ended = run_python(gateway, tmp_path, "example.py")
-    assert (ended.returncode, ended.stdout) == (0, "0 42\n"), ended.stderr
+    assert (ended.returncode, ended.stdout.split()) == (0, ["0", "42"]), ended.stderr
 
 
 def test_pytest_fixture_works_on_a_fresh_gateway(gateway, tmp_path):

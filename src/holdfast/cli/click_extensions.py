@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.parameters import GATEWAY, RejectedArgumentError, show_value
+from holdfast.cli.checked_type import RejectedArgumentError, show_value
+from holdfast.cli.parameters import GATEWAY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.checked_type import ChoiceType
 from holdfast.cli.click_extensions import LazyGroup, json_option
 from holdfast.cli.output import print_result
-from holdfast.cli.parameters import ChoiceType
 from holdfast.errors import PermanentError, UsageError
 from holdfast.home import write_atomic
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.parameters import ADDRESS, FILE, OBJECT, PORT, ChoiceType, integer, matching
+from holdfast.cli.checked_type import ChoiceType, integer, matching
+from holdfast.cli.parameters import ADDRESS, FILE, OBJECT, PORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

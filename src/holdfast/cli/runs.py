@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from msgspec.structs import asdict
 
+from holdfast.cli.checked_type import integer
 from holdfast.cli.click_extensions import complete_with, flag_option, json_option
 from holdfast.cli.output import format_table, print_result
-from holdfast.cli.parameters import FILE, GATEWAY, RUN, integer
+from holdfast.cli.parameters import FILE, GATEWAY, RUN
 from holdfast.errors import GatewayNotFoundError, HoldfastError, UsageError
 from holdfast.events import StoreDamaged
 from holdfast.home import state_dir

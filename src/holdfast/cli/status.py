@@ -10,9 +10,10 @@ from holdfast import (
     __version__,
     gateway,  # its exports are imported on first use
 )
+from holdfast.cli.checked_type import integer
 from holdfast.cli.click_extensions import flag_option, gateway_argument, is_json_requested, json_option
 from holdfast.cli.output import JSON_SCHEMA_VERSION, format_table, print_result
-from holdfast.cli.parameters import OBJECT, integer
+from holdfast.cli.parameters import OBJECT
 from holdfast.errors import GatewayNotFoundError, HoldfastError
 
 

@@ -6,16 +6,19 @@ The tests read the tree of commands, so a new option is tested too. It has to us
 
 import datetime as dt
 import json
+import pkgutil
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import click
 import pytest
 from tests.support.command_tree import all_commands, is_flag
 
-from holdfast.cli import cli, parameters, processes
+import holdfast.cli
+from holdfast.cli import cli
+from holdfast.cli.checked_type import CheckedType, ChoiceType
 from holdfast.cli.output import run_command
-from holdfast.cli.parameters import CheckedType
 from holdfast.gateway.registry import GatewayFiles, GatewayMetadata, use_gateway, write_metadata
 from holdfast.pki import ClientCertificateStore, ClientIdentity, issue_bundle
 
@@ -87,10 +90,12 @@ FREE_TEXT = {
 
 TYPES = {
     id(value): name
-    for module in (parameters, processes)
-    for name, value in vars(module).items()
+    for module in pkgutil.walk_packages(holdfast.cli.__path__, "holdfast.cli.")
+    if not module.name.endswith("__main__")
+    for name, value in vars(import_module(module.name)).items()
     if isinstance(value, CheckedType)
 }
+"""The names of the types in the modules of the command line."""
 
 CASES = [
     pytest.param(path, parameter, id=f"{' '.join(path)} {max(parameter.opts, key=len)}")
@@ -194,7 +199,7 @@ def test_bad_values_are_rejected_in_one_line_without_effects(path, parameter, wo
 @pytest.mark.parametrize(("path", "parameter"), CASES)
 def test_example_and_valid_values_are_accepted(path, parameter):
     kind = parameter.type
-    assert kind.accepted or isinstance(kind, parameters.ChoiceType)
+    assert kind.accepted or isinstance(kind, ChoiceType)
     context = click.Context(COMMANDS[path])
     valid, _ = VALID.get(TYPES.get(id(kind), ""), ((), ""))
     for text in (kind.example, *(VALUES[name] for name in valid)):

@@ -19,9 +19,9 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from holdfast import home
+from holdfast.cli.checked_type import RejectedArgumentError, show_value
 from holdfast.cli.click_extensions import JSON_KEY, chosen_gateway
 from holdfast.cli.output.echo import defer_interrupts, echo, escape_control_characters
-from holdfast.cli.parameters import RejectedArgumentError, show_value
 from holdfast.errors import DiskFullError, HoldfastError, OperationCancelledError, PermanentError, UsageError
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from holdfast import home
+from holdfast.cli.checked_type import show_value
 from holdfast.cli.click_extensions import complete_with, is_json_requested
 from holdfast.cli.output import print_result
-from holdfast.cli.parameters import PATH, show_value
+from holdfast.cli.parameters import PATH
 from holdfast.cli.sandbox.common import open_sandbox, progress_step, sandbox_options
 from holdfast.errors import DiskFullError, UsageError
 

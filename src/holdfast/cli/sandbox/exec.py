@@ -112,7 +112,7 @@ def exec_command(  # noqa: PLR0913 (one for each option)
     *,
     tty: bool,
     stdin: bool | None,
-    env: tuple[str, ...],
+    env: tuple[tuple[str, str], ...],
     cwd: str | None,
     background: bool,
     container: str | None,

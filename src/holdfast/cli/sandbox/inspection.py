@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.checked_type import integer
 from holdfast.cli.click_extensions import flag_option, is_json_requested
 from holdfast.cli.output import escape_control_characters, print_result
-from holdfast.cli.parameters import integer
 from holdfast.cli.sandbox.common import (
     container_option,
     open_sandbox,

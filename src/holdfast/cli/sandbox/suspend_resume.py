@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.checked_type import ChoiceType
 from holdfast.cli.click_extensions import flag_option
 from holdfast.cli.output import print_result
-from holdfast.cli.parameters import ChoiceType
 from holdfast.cli.sandbox.bulk import confirm_for_all, run_for_all, selection_options
 from holdfast.cli.sandbox.common import (
     confirm,
