@@ -143,12 +143,6 @@ def _find_images(_ctx: click.Context) -> list[CompletionItem[str]]:
     return [CompletionItem(name) for name in sorted(names - {"<none>:<none>"})]
 
 
-def _find_image_names(_ctx: click.Context) -> list[CompletionItem[str]]:
-    from holdfast.images import ALL_IMAGE_NAMES
-
-    return [CompletionItem(name) for name in ALL_IMAGE_NAMES]
-
-
 def _find_commands(ctx: click.Context) -> list[CompletionItem[str]]:
     from holdfast.cli import cli
 
@@ -166,7 +160,6 @@ complete_pools = _completer(_find_pools)
 complete_more_sandboxes = _completer(_find_more_sandboxes)
 complete_runs = _completer(_find_runs)
 complete_images = _completer(_find_images)
-complete_image_names = _completer(_find_image_names)
 complete_commands = _completer(_find_commands)
 complete_sandbox_paths = _completer(_find_copy_paths)
 

@@ -30,10 +30,14 @@ def _model(model: str, problem: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         import msgspec
 
-        from holdfast import api
+        from holdfast.api import EnvVarName, LabelKey, LabelSelector, LabelValue, Name, Quantity, Size
 
+        models = {
+            "EnvVarName": EnvVarName, "LabelKey": LabelKey, "LabelSelector": LabelSelector,
+            "LabelValue": LabelValue, "Name": Name, "Quantity": Quantity, "Size": Size,
+        }  # fmt: skip
         try:
-            return msgspec.convert(text, getattr(api, model))  # type: ignore[no-any-return]
+            return str(msgspec.convert(text, models[model]))
         except msgspec.ValidationError:
             raise InvalidValueError(problem) from None
 
@@ -195,7 +199,7 @@ def _parse_address(text: str) -> str:
 
 
 def _image_names() -> Iterable[str]:
-    from holdfast.images.image_toml import ALL_IMAGE_NAMES
+    from holdfast.images import ALL_IMAGE_NAMES
 
     return ALL_IMAGE_NAMES
 

@@ -7,7 +7,6 @@ from holdfast.gateway.settings.models import (
 )
 from holdfast.gateway.settings.resolver import (
     ResolvedSettings as ResolvedSettings,
-    check_setting as check_setting,
     explain_settings as explain_settings,
     resolve_settings as resolve_settings,
 )
