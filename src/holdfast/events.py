@@ -54,7 +54,7 @@ class RunFinished(Event, frozen=True, kw_only=True, tag="run.finished"):
 
 
 class RunFailed(Event, frozen=True, kw_only=True, tag="run.failed"):
-    """A run has failed; finished steps stay finished."""
+    """A run has failed; finished steps stay finished. `recorded` is false if no history lists it."""
 
     run: str
     seconds: float
@@ -62,6 +62,7 @@ class RunFailed(Event, frozen=True, kw_only=True, tag="run.failed"):
     code: str
     error: str
     hint: str = ""
+    recorded: bool = True
 
 
 class StepStarted(Event, frozen=True, kw_only=True, tag="step.started"):

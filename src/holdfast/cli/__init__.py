@@ -33,6 +33,7 @@ _COMMANDS = {
     "server": ("holdfast.cli.processes:server", ""),
     "controller": ("holdfast.cli.processes:controller", ""),
     "runs": ("holdfast.cli.runs:runs", "Show the history of commands, step by step."),
+    "timeline": ("holdfast.cli.timeline:timeline", "Write the timeline of a run as an HTML page."),
     "completion": ("holdfast.cli.completion:completion", "Set up completion for bash, zsh or fish."),
     "man": ("holdfast.cli.man:man", "Show or install manual pages."),
     "version": ("holdfast.cli.status:version", "Show the versions of holdfast and its parts."),

@@ -28,6 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 JSON_KEY = "json"
 GATEWAY_KEY = "gateway"
+FAILED_RUN_KEY = "failed_run"
 GATEWAY_VARIABLE = "HOLDFAST_GATEWAY"
 _QUIET_KEY = "quiet"
 

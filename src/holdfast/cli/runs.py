@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -15,9 +16,10 @@ from holdfast.cli.checked_type import integer
 from holdfast.cli.click_extensions import complete_with, flag_option, json_option
 from holdfast.cli.output import format_table, print_result
 from holdfast.cli.parameters import FILE, GATEWAY, RUN
-from holdfast.errors import GatewayNotFoundError, HoldfastError, UsageError
+from holdfast.errors import GatewayNotFoundError, HoldfastError
 from holdfast.events import StoreDamaged
 from holdfast.home import state_dir
+from holdfast.timeline import find_run
 from holdfast.workflow import SQLiteStore, delete_old_runs, list_runs, open_exclusive
 from holdfast.workflow.store import damaged_copies, describe_damage
 
@@ -31,7 +33,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MARKS = {"finished": "✓", "failed": "x", "in flight": "?"}
 _MAX_LISTED_NAMES = 8
+_MAX_PAGE_NAME = 100
 _MAX_SHOWN_SECONDS = 100.0
+TIMELINES = "timelines"
+"""The directory of the pages that `holdfast timeline` writes, below the directory of the state."""
 
 
 def _keep_value(ctx: click.Context, param: click.Parameter, value: object) -> None:
@@ -40,7 +45,7 @@ def _keep_value(ctx: click.Context, param: click.Parameter, value: object) -> No
         ctx.meta[f"holdfast.runs.{param.name}"] = value
 
 
-def _store_options(command: F) -> F:
+def store_options(command: F) -> F:
     """The options that select the stores to read; `_store_paths` reads their values."""
     option = partial(click.option, expose_value=False, callback=_keep_value)
     gateway = option(
@@ -52,7 +57,7 @@ def _store_options(command: F) -> F:
 
 
 @click.group(invoke_without_command=True)
-@_store_options
+@store_options
 @click.option("--limit", type=integer(1), default=20, show_default=True, help="Maximum number of runs.")
 @json_option
 @click.pass_context
@@ -76,19 +81,21 @@ def runs(ctx: click.Context, limit: int) -> None:
 
 @runs.command("show")
 @click.argument("run_id", type=RUN, metavar="ID", shell_complete=complete_with("complete_runs"))
-@_store_options
+@store_options
 @json_option
 def show_run(run_id: str) -> None:
     """Show the steps of run ID with their times, retries and errors, and the skipped steps with reasons.
 
     ID can be any part of the ID that occurs in no other run, or `last` for the newest run.
     """
-    run, path = _select_run(load_runs(), run_id)
+    runs = load_runs()
+    run = find_run([run for run, _ in runs], run_id)
+    path = {each.id: path for each, path in runs}[run.id]
     print_result(_run_as_dict(run), [*_header_lines(run, path), *_step_lines(run), *_error_lines(run)])
 
 
 @runs.command()
-@_store_options
+@store_options
 @click.option("--keep", type=integer(0), default=20, show_default=True, help="Number of runs to keep.")
 @flag_option("--damaged", text="Also delete damaged stores that were set aside.")
 @json_option
@@ -99,6 +106,7 @@ def clean(keep: int, damaged: bool) -> None:
     run_ids: list[str] = []
     deleted: list[str] = []
     events: list[Event] = []
+    pages = state_dir() / TIMELINES
     for path in _store_paths():
         # Listed before the store is opened: a store that is set aside now must be kept.
         copies = damaged_copies(path) if damaged else []
@@ -109,6 +117,8 @@ def clean(keep: int, damaged: bool) -> None:
         for copy in copies:
             copy.unlink(missing_ok=True)
             deleted.append(str(copy))
+    for run_id in run_ids:
+        (pages / page_name(run_id)).unlink(missing_ok=True)
     lines = [f"Deleted {len(run_ids)} runs. Checkpoints are kept."]
     lines += [f"Deleted {name}." for name in deleted]
     damage = [event for event in events if isinstance(event, StoreDamaged)]
@@ -165,15 +175,9 @@ def _read_runs(path: Path) -> list[RunRecord]:
         return runs
 
 
-def _select_run(runs: list[tuple[RunRecord, Path]], run_id: str) -> tuple[RunRecord, Path]:
-    if run_id == "last" and runs:
-        return runs[0]
-    matches = [pair for pair in runs if run_id in pair[0].id]
-    exact = [pair for pair in matches if pair[0].id == run_id]
-    if len(exact or matches) == 1:
-        return (exact or matches)[0]
-    problem = "several runs match" if matches else "no run matches"
-    raise UsageError(f"run {run_id!r}: {problem}", hint="Run `holdfast runs` to list all runs.")
+def page_name(run_id: str) -> str:
+    """The file name of the timeline of a run. A damaged store can contain any text as an id."""
+    return f"{re.sub('[^A-Za-z0-9-]', '_', run_id)[:_MAX_PAGE_NAME]}.html"
 
 
 def _header_lines(run: RunRecord, path: Path) -> list[str]:

@@ -287,6 +287,7 @@ def _run_workflow(
             bus=bus,
             command=command,
             subject=gateway.name,
+            parameters=gateway.parameters(),
             stop=gateway.stop,
         )
     except HoldfastError as error:

@@ -27,7 +27,7 @@ from holdfast.containers import (
 from holdfast.errors import ObjectOwnershipError
 from holdfast.gateway.hosts import DEFAULT_SETTINGS, Host, LocalHost, check_same_engine, resolve_host
 from holdfast.gateway.registry import GatewayFiles, GatewayMetadata, read_metadata
-from holdfast.gateway.settings import ResolvedSettings, resolve_settings
+from holdfast.gateway.settings import ResolvedSettings, explain_settings, resolve_settings
 from holdfast.gateway.spec import (
     HOLDFAST_NODE,
     LOOPBACK,
@@ -97,6 +97,12 @@ class GatewayContext:
     @property
     def settings(self) -> Settings:
         return self.resolved.settings
+
+    def parameters(self) -> dict[str, object]:
+        """The settings that are no defaults, and the options of the command; contains no secret."""
+        explicit = (each for each in explain_settings(self.resolved) if each.source != "default")
+        options = msgspec.structs.asdict(self.options)
+        return {each.key: each.value for each in explicit} | {k: v for k, v in options.items() if v}
 
     @cached_property
     def host(self) -> Host:

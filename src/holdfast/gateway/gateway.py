@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from holdfast.gateway.registry import GatewayMetadata
     from holdfast.gateway.settings import ResolvedSettings
     from holdfast.gateway.status import GatewayStatus
+    from holdfast.timeline import Timeline
     from holdfast.workflow import RunRecord
 
 
@@ -260,6 +261,26 @@ class Gateway:
         return read_node_logs(
             gateway.GatewayContext(self.name), component=component, tail=tail, follow=follow
         )
+
+    def timeline(self, run: str = "last", *, compare: str | None = None) -> Timeline:
+        """Return the timeline of a run of this gateway; `holdfast.timeline.render_page` makes a page of it.
+
+        Args:
+            run: id of the run, a part of it that occurs in no other run, or `last`.
+            compare: run to compare it with; default: the latest successful run of the same command before it.
+
+        Raises:
+            GatewayNotFoundError: The gateway has no runs.
+            UsageError: No run or several runs match.
+            StoreError: The history cannot be read.
+        """
+        from holdfast.timeline import read_timeline
+
+        if not self._files.state.exists():
+            raise GatewayNotFoundError(
+                f"gateway {self.name}: no runs found", hint="Run `holdfast runs` to list all runs."
+            )
+        return read_timeline(self._files.state, run, compare=compare)
 
     def sandbox(self, name: str) -> Sandbox:
         """Return one sandbox of the gateway: use `with`, or `async with` in a coroutine."""

@@ -3,6 +3,7 @@ from holdfast.workflow.journal import (
     delete_old_runs as delete_old_runs,
     list_runs as list_runs,
     open_exclusive as open_exclusive,
+    with_recorded_steps as with_recorded_steps,
 )
 from holdfast.workflow.lock import (
     FileLock as FileLock,

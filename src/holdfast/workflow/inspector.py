@@ -24,6 +24,7 @@ from holdfast.workflow.step import (
     Step,
     StepContext,
     has_hook,
+    required_steps,
 )
 from holdfast.workflow.store import NULL_RESULT, StepLog, StepRecord, encode_result
 
@@ -219,9 +220,15 @@ class StepInspector:
 
     def step_log(self, task: StepTask, outcome: Any, seconds: float, **fields: Any) -> StepLog:
         """Return the entry of a step in the history of this run; `fields` are further fields of it."""
-        started_at = time.time() - seconds
+        started_at, step = time.time() - seconds, task.step
         return StepLog(
-            step=task.step.name, outcome=outcome, at=started_at, **_attempt_fields(task, seconds), **fields
+            step=step.name,
+            outcome=outcome,
+            at=started_at,
+            title="" if step.title == step.name else step.title,
+            needs=required_steps(step),
+            **_attempt_fields(task, seconds),
+            **fields,
         )
 
 
@@ -231,6 +238,7 @@ def _attempt_fields(task: StepTask, seconds: float) -> dict[str, Any]:
         "seconds": seconds,
         "tries": task.context.attempt,
         "retries": tuple(task.context.retries),
+        "retry_times": tuple(task.context.retry_times),
         "at_least_once": task.step.repeat == "at-least-once",
         # The run that wrote the record started the step, and died or failed in it.
         "begun_before": record is not None

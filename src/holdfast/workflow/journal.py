@@ -29,6 +29,8 @@ class StepOutcome(msgspec.Struct, gc=False):
     log: StepLog | None = None
     # Why the step was skipped; empty if it was not.
     skipped: str = ""
+    # Start and duration of the probe of a skipped step.
+    probe: tuple[float, float] | None = None
     error: BaseException | None = None
     # The step whose record is deleted in the same commit; empty if none.
     forgets: str = ""
@@ -77,10 +79,13 @@ class Journal:
                 self.run.steps.append(outcome.log)
             if outcome.skipped:
                 self.run.skipped.setdefault(outcome.skipped, []).append(outcome.name)
+                if outcome.probe is not None:
+                    self.run.probes[outcome.name] = outcome.probe
 
     def remove_skip(self, name: str) -> None:
         """Remove a step from the skipped ones, because it runs after all."""
         with self._lock:
+            self.run.probes.pop(name, None)
             for reason, names in list(self.run.skipped.items()):
                 if name in names:
                     names.remove(name)
@@ -125,11 +130,8 @@ def dead_run_record(run: RunRecord, records: dict[str, StepRecord]) -> RunRecord
 
     Skipped steps are not recorded. The run lasted at least until its last record was written.
     """
-    own = {name: record for name, record in records.items() if record.run == run.id}
-    logs = sorted(
-        (_step_log_from_record(name, record) for name, record in own.items()), key=lambda log: log.at
-    )
-    last = max((record.at for record in own.values()), default=run.started)
+    logs = _recorded_logs(run, records)
+    last = max((record.at for record in records.values() if record.run == run.id), default=run.started)
     return replace(
         run,
         outcome="died",
@@ -139,6 +141,11 @@ def dead_run_record(run: RunRecord, records: dict[str, StepRecord]) -> RunRecord
         error="the process died",
         code="died",
     )
+
+
+def _recorded_logs(run: RunRecord, records: dict[str, StepRecord]) -> list[StepLog]:
+    own = ((name, record) for name, record in records.items() if record.run == run.id)
+    return sorted((_step_log_from_record(name, record) for name, record in own), key=lambda log: log.at)
 
 
 def _step_log_from_record(name: str, record: StepRecord) -> StepLog:
@@ -151,6 +158,13 @@ def _step_log_from_record(name: str, record: StepRecord) -> StepLog:
 def list_runs(store: SQLiteStore) -> list[RunRecord]:
     """Return all runs of an open store, newest first; a run whose process is gone has outcome `died`."""
     return [_mark_if_dead(run, store) for run in store.runs()]
+
+
+def with_recorded_steps(run: RunRecord, store: SQLiteStore) -> RunRecord:
+    """Return a run that is still running with the steps that it has recorded so far; other runs unchanged."""
+    if run.outcome != "running":
+        return run
+    return replace(run, steps=_recorded_logs(run, store.load(run.workflow)))
 
 
 def delete_old_runs(store: SQLiteStore, keep: int) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -131,7 +133,7 @@ class RunResult(msgspec.Struct, frozen=True):
 class Runner:
     """Runs a workflow once, from taking the lock to recording the end."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the arguments of `Workflow.run`
         self,
         workflow: Workflow,
         params: Any,
@@ -141,6 +143,7 @@ class Runner:
         bus: EventBus | None,
         command: str | None,
         subject: str,
+        parameters: Mapping[str, object],
         stop: threading.Event | None = None,
     ) -> None:
         self._workflow = workflow
@@ -154,6 +157,8 @@ class Runner:
             command=self._holder.command,
             subject=subject,
             tool=__version__,
+            platform=_describe_platform(),
+            parameters={name: str(value) for name, value in parameters.items()},
             pid=self._holder.pid,
             host=self._holder.host,
             boot=self._holder.boot,
@@ -243,11 +248,18 @@ class Runner:
         run = self._run_record
         run.outcome = "finished"
         run.seconds = round(time.monotonic() - self._started_at, 6)
+        self._redact_parameters()
         journal.finish(forget=self._run_context.graph.order if self._workflow.forget_on_success else ())
         changed = (*scheduler.changed, *executor.rerun_steps)
         self._bus.emit(RunFinished(run=run.id, seconds=run.seconds, changed=len(changed)))
         skipped = {name: reason for reason, names in run.skipped.items() for name in names}
         return RunResult(run.id, run.seconds, changed, skipped, self._run_context.results, (*run.damage,))
+
+    def _redact_parameters(self) -> None:
+        """Mask values of secrets that steps have registered since the run began."""
+        redact = self._run_context.redactor.redact
+        parameters = self._run_record.parameters
+        self._run_record.parameters = {name: redact(value) for name, value in parameters.items()}
 
     def _record_failed_run(
         self, journal: Journal, error: BaseException, step: str | None = None
@@ -263,6 +275,7 @@ class Runner:
         run.step, run.code = step or "", failure.code
         run.hint = self._run_context.redactor.redact(failure.hint)
         run.error = self._run_context.redactor.redact(str(failure))
+        self._redact_parameters()
         try:
             journal.finish(redact_results_of=self._run_context.redactor.leaked_steps)
         except HoldfastError as store_error:
@@ -270,7 +283,19 @@ class Runner:
             error.add_note(f"the store could not be written either: {store_error}")
         self._bus.emit(
             RunFailed(
-                run=run.id, seconds=run.seconds, step=step, code=failure.code, error=run.error, hint=run.hint
+                run=run.id,
+                seconds=run.seconds,
+                step=step,
+                code=failure.code,
+                error=run.error,
+                hint=run.hint,
+                recorded=not isinstance(self._store, MemoryStore),
             )
         )
         return error
+
+
+def _describe_platform() -> str:
+    system = os.uname()
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"Python {python}, {system.sysname} {system.release} {system.machine}"

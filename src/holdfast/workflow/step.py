@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from holdfast.workflow.graph import Graph
     from holdfast.workflow.lock import Lock
 
+# Progress messages that the history of a failed step keeps.
+MAX_PROGRESS_MESSAGES = 20
+
 _MISSING: Any = object()
 _decode = msgspec.json.Decoder().decode
 
@@ -208,8 +211,10 @@ class StepContext:
         "note_text",
         "previous_raw",
         "probe_result",
+        "progress_messages",
         "reads",
         "retries",
+        "retry_times",
         "step",
     )  # fmt: skip
 
@@ -222,6 +227,8 @@ class StepContext:
         self.attempt = 0
         self.reads: set[str] = set()
         self.retries: list[str] = []
+        self.retry_times: list[tuple[float, float]] = []
+        self.progress_messages: list[str] = []
         self.note_text = ""
 
     @property
@@ -273,6 +280,8 @@ class StepContext:
     def progress(self, message: str, fraction: float | None = None) -> None:
         """Report progress; `fraction` is between 0 and 1, if known."""
         text = self._run_context.redactor.redact(message)
+        if text not in self.progress_messages[-1:]:
+            self.progress_messages = [*self.progress_messages[1 - MAX_PROGRESS_MESSAGES :], text]
         self._run_context.bus.emit(StepProgress(step=self.step.name, message=text, fraction=fraction))
 
     def note(self, text: str) -> None:
@@ -314,6 +323,7 @@ class StepContext:
     ) -> Callable[[RetryScheduled], None]:
         def report(event: RetryScheduled) -> None:
             self.retries.append(event.reason)
+            self.retry_times.append((round(event.at, 3), event.delay))
             self._run_context.bus.emit(event)
             if listener is not None:
                 listener(event)

@@ -159,7 +159,8 @@ class StepExecutor:
                 task, "done", seconds, result=raw or NULL_RESULT, adopted=True
             )
         self._emit(StepSkipped(step=step.name, title=display_title(step), reason=reason, seconds=seconds))
-        return StepOutcome(step.name, record=record, skipped=reason, forgets=step.forgets)
+        probe = (round(time.time() - seconds, 3), seconds) if has_hook(step, "probe") else None
+        return StepOutcome(step.name, record=record, skipped=reason, probe=probe, forgets=step.forgets)
 
     def _run_step(self, task: StepTask, reason: str, started_at: float) -> StepOutcome:
         step, context = task.step, task.context
@@ -253,7 +254,10 @@ class StepExecutor:
             record = self._inspector.step_record(
                 task, "failed", seconds, result=result, stale=task.stale, error=text, code=failure.code
             )
-        log = self._inspector.step_log(task, "failed", seconds, error=text, code=failure.code)
+        progress = tuple(task.context.progress_messages)
+        log = self._inspector.step_log(
+            task, "failed", seconds, error=text, code=failure.code, progress=progress
+        )
         self._emit(
             StepFailed(
                 step=step.name, title=display_title(step), seconds=seconds, code=failure.code, error=text

@@ -187,6 +187,7 @@ class Workflow:
         bus: EventBus | None = None,
         command: str | None = None,
         subject: str = "",
+        parameters: Mapping[str, object] | None = None,
         stop: threading.Event | None = None,
     ) -> RunResult:
         """Run the steps that are not done. After an error, run again to continue.
@@ -198,6 +199,8 @@ class Workflow:
             bus: receives the events of the run.
             command: the command that users see in the run history; the workflow's name by default.
             subject: what the command acts on, for the run history.
+            parameters: what the command was called with, for the run history. A `Secret` is stored by its
+                reference; pass secrets in no other way.
             stop: stops the run when set, like the first Ctrl-C on the main thread.
 
         Raises:
@@ -207,8 +210,9 @@ class Workflow:
 
         self.check_parameters(params)
         runner = Runner(
-            self, params, store=store, lock=lock, bus=bus, command=command, subject=subject, stop=stop
-        )
+            self, params, store=store, lock=lock, bus=bus, command=command, subject=subject,
+            parameters=parameters or {}, stop=stop,
+        )  # fmt: skip
         return runner.run()
 
     def plan(self, params: Any = None, *, store: Store | None = None, bus: EventBus | None = None) -> Plan:

@@ -126,6 +126,7 @@ class FakeRemoteHost:
 @pytest.fixture
 def gateway(tmp_path):
     return SimpleNamespace(
+        parameters=dict,
         name="dev",
         object_name="holdfast-dev",
         stop=threading.Event(),

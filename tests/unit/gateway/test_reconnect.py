@@ -72,7 +72,12 @@ class Command:
     def gateway(self):
         files = SimpleNamespace(state=self.folder / "state" / "runs.db")
         return SimpleNamespace(
-            name="dev", host=self.host, files=files, settings=self.settings, stop=threading.Event()
+            name="dev",
+            host=self.host,
+            files=files,
+            settings=self.settings,
+            stop=threading.Event(),
+            parameters=dict,
         )
 
     def do(self, gateway, bus):

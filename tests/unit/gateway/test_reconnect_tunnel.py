@@ -58,7 +58,12 @@ class TunnelHost:
 def gateway(tmp_path):
     files = SimpleNamespace(state=tmp_path / "state" / "runs.db")
     return SimpleNamespace(
-        name="dev", host=TunnelHost(tmp_path), files=files, settings=Settings(), stop=threading.Event()
+        parameters=dict,
+        name="dev",
+        host=TunnelHost(tmp_path),
+        files=files,
+        settings=Settings(),
+        stop=threading.Event(),
     )
 
 

@@ -20,7 +20,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from holdfast import home
 from holdfast.cli.checked_type import RejectedArgumentError, show_value
-from holdfast.cli.click_extensions import JSON_KEY, chosen_gateway
+from holdfast.cli.click_extensions import FAILED_RUN_KEY, JSON_KEY, chosen_gateway
 from holdfast.cli.output.echo import defer_interrupts, echo, escape_control_characters
 from holdfast.errors import DiskFullError, HoldfastError, OperationCancelledError, PermanentError, UsageError
 
@@ -60,7 +60,8 @@ def run_command(command: click.Command, args: Sequence[str] | None = None) -> in
             as_json = bool(is_unprocessed) or flags.get(JSON_KEY, False)
             if isinstance(error, click.UsageError) and error.ctx is None:
                 error.ctx = _command_context(command, ours)
-            exit_code = _handle_error(error, as_json=as_json, gateway=chosen_gateway(flags))
+            run = str(flags.get(FAILED_RUN_KEY, ""))
+            exit_code = _handle_error(error, as_json=as_json, gateway=chosen_gateway(flags), run=run)
         return exit_code
     return result if isinstance(result, int) else 0
 
@@ -82,7 +83,7 @@ def _is_stdout_closed() -> bool:
     return bool(poll.poll(0))
 
 
-def _handle_error(error: BaseException, *, as_json: bool, gateway: str) -> int:
+def _handle_error(error: BaseException, *, as_json: bool, gateway: str, run: str) -> int:
     if isinstance(error, NoArgsIsHelpError) and not as_json:
         error.show()
         return error.exit_code
@@ -94,7 +95,7 @@ def _handle_error(error: BaseException, *, as_json: bool, gateway: str) -> int:
         error = _translate_os_error(error) or error
     if not isinstance(error, HoldfastError):
         error = _internal_error(error)
-    print_error(error, as_json=as_json, gateway=gateway)
+    print_error(error, as_json=as_json, gateway=gateway, run=run)
     return error.exit_code
 
 
@@ -128,7 +129,7 @@ def _translate_os_error(error: OSError) -> HoldfastError | None:
     )
 
 
-def print_error(error: HoldfastError, *, as_json: bool, gateway: str) -> None:
+def print_error(error: HoldfastError, *, as_json: bool, gateway: str, run: str = "") -> None:
     """Print an error on stderr.
 
     Args:
@@ -136,6 +137,7 @@ def print_error(error: HoldfastError, *, as_json: bool, gateway: str) -> None:
         as_json: whether to print it as JSON.
         gateway: the gateway that the user chose for this command, which commands in the hint have to name;
             empty for the active one.
+        run: the recorded run that failed; empty if there is none.
     """
     hint = error.hint
     if gateway:
@@ -144,11 +146,13 @@ def print_error(error: HoldfastError, *, as_json: bool, gateway: str) -> None:
         from holdfast.cli.output.plain import print_json
 
         body = {"event": "error", "code": error.code, "error": error.message, "hint": hint}
-        print_json({**body, "exit_code": error.exit_code}, err=True)
+        print_json({**body, "exit_code": error.exit_code, "run": run}, err=True)
         return
     print_error_line(f"{error.message} [{error.code}]")
     if hint:
         echo(f"  {hint}", err=True)
+    if run and not isinstance(error, OperationCancelledError):
+        echo(f"  Run `holdfast timeline {run}` to see what the command did, step by step.", err=True)
 
 
 def print_error_line(text: str) -> None:

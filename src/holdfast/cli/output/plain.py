@@ -17,18 +17,20 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.click_extensions import is_json_requested, is_quiet_requested
+from holdfast.cli.click_extensions import FAILED_RUN_KEY, is_json_requested, is_quiet_requested
 from holdfast.cli.output.echo import echo, supports_escapes
 from holdfast.events import (
     Event,
     EventBus,
     RetryScheduled,
+    RunFailed,
     StepFailed,
     StepFinished,
     StepProgress,
     StepSkipped,
     StepStarted,
     StoreDamaged,
+    Subscriber,
 )
 
 if TYPE_CHECKING:
@@ -79,7 +81,20 @@ class ProgressRenderer:
     @cached_property
     def bus(self) -> EventBus:
         """The event bus of the command; it delivers the events of all threads one after another."""
-        return EventBus(self)
+        return EventBus(self, _failed_run_recorder())
+
+
+def _failed_run_recorder() -> Subscriber:
+    """Return a subscriber that remembers the failed run for the error of the command."""
+    # Events may come from other threads, which have no context.
+    context = click.get_current_context(silent=True)
+    flags = {} if context is None else context.ensure_object(dict)
+
+    def record(event: Event) -> None:
+        if isinstance(event, RunFailed) and event.recorded:
+            flags[FAILED_RUN_KEY] = event.run
+
+    return record
 
 
 class JsonRenderer(ProgressRenderer):

@@ -31,6 +31,8 @@ class StepAttempt(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     error: str = ""
     code: str = ""
     retries: tuple[str, ...] = ()
+    # For each retry: when its attempt failed, and the delay before the next one. Older runs have no times.
+    retry_times: tuple[tuple[float, float], ...] = ()
     at_least_once: bool = False
     # An earlier run started this step and died or failed in it.
     begun_before: bool = False
@@ -58,6 +60,11 @@ class StepLog(StepAttempt, kw_only=True, gc=False):
     step: str
     outcome: Literal["finished", "failed", "in flight"]
     reason: str = ""
+    # Empty if the name of the step is its title.
+    title: str = ""
+    needs: tuple[str, ...] = ()
+    # The last progress messages of a step that failed.
+    progress: tuple[str, ...] = ()
 
 
 class RunRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -68,6 +75,9 @@ class RunRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     command: str
     subject: str = ""
     tool: str = ""
+    platform: str = ""
+    # What the command was called with, for users; contains no secrets.
+    parameters: dict[str, str] = {}
     pid: int = 0
     host: str = ""
     boot: str = ""
@@ -82,6 +92,8 @@ class RunRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     hint: str = ""
     steps: list[StepLog] = []
     skipped: dict[str, list[str]] = {}
+    # Start and duration of the probes of skipped steps. A step that its record decides has none.
+    probes: dict[str, tuple[float, float]] = {}
     # Damage that this run found in its store.
     damage: list[StoreDamaged] = []
 

@@ -93,6 +93,7 @@ def test_json_error_is_one_object(capsys):
         "error": "it broke",
         "hint": "Repair it.",
         "exit_code": 3,
+        "run": "",
     }
 
 

@@ -37,6 +37,16 @@ from holdfast.gateway.status import GatewayStatus
 from holdfast.images import LoadedImage, SavedArchive
 from holdfast.images.archive_format import SavedImage
 from holdfast.images.build import BuiltImage, ImageState
+from holdfast.timeline import (
+    Comparison,
+    RetryMark,
+    RunSummary,
+    SkippedSteps,
+    StepChange,
+    Timeline,
+    TimelineStep,
+    ValueChange,
+)
 from holdfast.workflow import PlannedStep, RunRecord, StepLog
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "reference" / "json-output.md").read_text()
@@ -48,6 +58,7 @@ EVENTS = [
 RESULTS = [
     GatewayResult, GatewayPlan, SettingChange, PlannedStep, GatewayStatus, GatewayMetadata, Diagnosis,
     DoctorReport, Finding, Repair, RunRecord, StepLog, BuiltImage, ImageState, SavedArchive,
+    Timeline, RunSummary, TimelineStep, RetryMark, SkippedSteps, Comparison, StepChange, ValueChange,
     SavedImage, LoadedImage, SandboxView, WorkspaceView,
     TemplateView, TemplateDeletionResult, PoolView, PoolDeletionResult, Workspace, NetworkPolicy,
     Condition, EventView, SandboxChange, BulkReport, OutcomeReport, DeletionResult, CopyResult,
