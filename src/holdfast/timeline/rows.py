@@ -158,8 +158,9 @@ def _details(step: TimelineStep) -> list[Markup]:
     parts = []
     if step.error:
         parts.append(error_message(step.error, step.code))
-    if step.note or step.reason or step.error or step.retries or step.needs:
-        parts.append(fact_list(_facts(step)))
+    facts = _facts(step)
+    if [name for name, _ in facts] not in ([], ["Compared run"]):
+        parts.append(fact_list(facts))
     if step.retries:
         parts.append(_retry_list(step.retries))
     if step.log:
