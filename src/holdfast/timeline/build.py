@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Clocks of records are rounded: a step may seem to start this much before the end of the step that it needs.
 _TOLERANCE = 0.002
+# Seconds: a run begins before its duration is measured.
+_CLOCK_TOLERANCE = 1.0
 # Seconds: smaller differences between two runs say nothing.
 _MIN_CHANGE = 0.001
 
@@ -98,19 +100,15 @@ def summarize_run(run: RunRecord) -> RunSummary:
 def _measured_steps(run: RunRecord, now: float | None) -> list[TimelineStep]:
     """The steps that ran, and the skipped ones that were probed."""
     reasons = {name: reason for reason, names in run.skipped.items() for name in names}
-    latest = (
-        run.started + run.seconds if run.seconds else now or max((log.at for log in run.steps), default=0)
-    )
-    steps = [_step_from_log(log, run.started, latest) for log in run.steps]
+    length = run.seconds or (now or max((log.at for log in run.steps), default=0.0)) - run.started
+    steps = [_step_from_log(log, run.started, length) for log in run.steps]
     for name, (at, seconds) in run.probes.items():
-        # The clock of the machine may have been set during the run.
-        start = min(max(0.0, at - run.started), max(0.0, latest - run.started))
         steps.append(
             TimelineStep(
                 name=name,
                 title=name,
                 state="skipped",
-                start=start,
+                start=_start_offset(at, run.started, length),
                 seconds=max(0.0, seconds),
                 lane=0,
                 reason=reasons.get(name, ""),
@@ -120,8 +118,14 @@ def _measured_steps(run: RunRecord, now: float | None) -> list[TimelineStep]:
     return [replace(step, queued=_queued_seconds(step, ends)) for step in steps]
 
 
-def _step_from_log(log: StepLog, started: float, latest: float) -> TimelineStep:
-    start = min(max(0.0, log.at - started), max(0.0, latest - started))
+def _start_offset(at: float, started: float, length: float) -> float:
+    """Return the start of a step, within the run even if the clock of the machine was set meanwhile."""
+    offset = max(0.0, at - started)
+    return offset if offset <= length + _CLOCK_TOLERANCE else max(0.0, length)
+
+
+def _step_from_log(log: StepLog, started: float, length: float) -> TimelineStep:
+    start = _start_offset(log.at, started, length)
     error, lines = _split_log(log.error)
     return TimelineStep(
         name=log.step,

@@ -48,7 +48,10 @@ def format_difference(seconds: float) -> str:
 
 def format_time(timestamp: float) -> str:
     """Return a time with its zone, in the time zone of this machine."""
-    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(timestamp))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(timestamp))
+    except (OverflowError, ValueError, OSError):  # a record with an impossible time
+        return f"{timestamp:g} s +0000"
 
 
 def count(number: int, noun: str) -> str:

@@ -6,7 +6,8 @@ from hypothesis import given, strategies as st
 from tests.support.timeline_records import STARTED, ran, run_of
 
 from holdfast.events import StoreDamaged
-from holdfast.timeline import build_timeline
+from holdfast.timeline import build_timeline, render_page
+from holdfast.workflow import StepLog
 
 
 def step_of(timeline, name):
@@ -121,6 +122,25 @@ def test_clock_that_was_set_during_the_run_gives_no_negative_times():
     timeline = build_timeline(run)
     assert all(0 <= step.start <= timeline.length for step in timeline.steps)
     assert timeline.length < 20
+
+
+def test_step_that_ends_just_after_the_measured_duration_keeps_its_order():
+    run = run_of(
+        ran("node", 0.0105, 0.00004), ran("record", 0.0112, 0.00002, needs=("node",)), seconds=0.0100
+    )
+    timeline = build_timeline(run)
+    assert [step.name for step in timeline.steps] == ["node", "record"]
+    assert all(step.is_critical for step in timeline.steps)
+
+
+@given(
+    st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False),
+)  # fmt: skip
+def test_impossible_times_still_have_a_page(started, seconds, at, took):
+    log = StepLog(step="a", outcome="failed", at=at, seconds=took, retries=("x",), retry_times=((at, took),))
+    run = run_of(log, started=started, seconds=seconds, probes={"b": (at, seconds)})
+    assert "</html>" in render_page(build_timeline(run, earlier=run, now=at))
 
 
 def test_error_is_split_into_message_and_log_lines():
