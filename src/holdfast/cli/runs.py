@@ -128,7 +128,8 @@ def clean(keep: int, damaged: bool) -> None:
 
 def _run_as_dict(run: RunRecord) -> dict[str, Any]:
     """A run with all its fields, including those with default values."""
-    return {**asdict(run), "steps": [asdict(log) for log in run.steps]}
+    probes = {name: asdict(log) for name, log in run.probes.items()}
+    return {**asdict(run), "steps": [asdict(log) for log in run.steps], "probes": probes}
 
 
 def _store_paths() -> list[Path]:

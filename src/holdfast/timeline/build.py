@@ -102,16 +102,17 @@ def _measured_steps(run: RunRecord, now: float | None) -> list[TimelineStep]:
     reasons = {name: reason for reason, names in run.skipped.items() for name in names}
     length = run.seconds or (now or max((log.at for log in run.steps), default=0.0)) - run.started
     steps = [_step_from_log(log, run.started, length) for log in run.steps]
-    for name, (at, seconds) in run.probes.items():
+    for name, probe in run.probes.items():
         steps.append(
             TimelineStep(
                 name=name,
                 title=name,
                 state="skipped",
-                start=_start_offset(at, run.started, length),
-                seconds=max(0.0, seconds),
+                start=_start_offset(probe.at, run.started, length),
+                seconds=max(0.0, probe.seconds),
                 lane=0,
                 reason=reasons.get(name, ""),
+                needs=probe.needs,
             )
         )
     ends = {step.name: step.end for step in steps}

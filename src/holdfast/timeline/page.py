@@ -255,8 +255,8 @@ def _skipped_section(timeline: Timeline) -> Markup | None:
         omitted = len(group.steps) - len(names)
         items = [element("li", element("code", name)) for name in names]
         items += [element("li", f"and {omitted:,} more")] if omitted else []
-        groups.append(element("dt", group.reason or "no reason recorded"))
-        groups.append(element("dd", element("ul", items, class_="names")))
+        reason = element("dt", group.reason or "no reason recorded")
+        groups.append(element("div", reason, element("dd", element("ul", items, class_="names"))))
     total = sum(len(group.steps) for group in timeline.skipped)
     return element(
         "section", element("h2", f"Skipped: {count(total, 'step')}"), element("dl", groups, class_="groups")

@@ -115,7 +115,7 @@ def _step_rows(
     cells = [
         name_cell,
         element("td", step_bar(step, length), class_="c-timeline", role="cell"),
-        element("td", format_seconds(step.start, exact=True), class_="c-start", role="cell"),
+        element("td", format_seconds(step.start) if step.start else "0", class_="c-start", role="cell"),
         element("td", format_seconds(step.seconds), class_="c-took", role="cell"),
     ]
     if has_earlier:

@@ -32,6 +32,7 @@ from holdfast.workflow.step import (
 )
 from holdfast.workflow.store.base import (
     MemoryStore as MemoryStore,
+    ProbeLog as ProbeLog,
     RunRecord as RunRecord,
     StepLog as StepLog,
     StepRecord as StepRecord,

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.workflow.lock import FileLock, Lock, LockHolder, NoLock, locked_error
-from holdfast.workflow.store import NULL_RESULT, RunRecord, StepAttempt, StepLog, StepRecord
+from holdfast.workflow.store import NULL_RESULT, ProbeLog, RunRecord, StepAttempt, StepLog, StepRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Set as AbstractSet
@@ -29,8 +29,8 @@ class StepOutcome(msgspec.Struct, gc=False):
     log: StepLog | None = None
     # Why the step was skipped; empty if it was not.
     skipped: str = ""
-    # Start and duration of the probe of a skipped step.
-    probe: tuple[float, float] | None = None
+    # The probe of a skipped step.
+    probe: ProbeLog | None = None
     error: BaseException | None = None
     # The step whose record is deleted in the same commit; empty if none.
     forgets: str = ""

@@ -11,8 +11,8 @@ import msgspec
 from holdfast.errors import HoldfastError, OperationCancelledError, StepError, StepResultError
 from holdfast.events import StepFailed, StepFinished, StepSkipped, StepStarted
 from holdfast.workflow.journal import Journal, StepOutcome
-from holdfast.workflow.step import display_title, has_hook
-from holdfast.workflow.store import NULL_RESULT, encode_result
+from holdfast.workflow.step import display_title, has_hook, required_steps
+from holdfast.workflow.store import NULL_RESULT, ProbeLog, encode_result
 
 if TYPE_CHECKING:
     from holdfast.retry import Policy
@@ -159,7 +159,9 @@ class StepExecutor:
                 task, "done", seconds, result=raw or NULL_RESULT, adopted=True
             )
         self._emit(StepSkipped(step=step.name, title=display_title(step), reason=reason, seconds=seconds))
-        probe = (round(time.time() - seconds, 3), seconds) if has_hook(step, "probe") else None
+        probe = None
+        if has_hook(step, "probe"):
+            probe = ProbeLog(at=time.time() - seconds, seconds=seconds, needs=required_steps(step))
         return StepOutcome(step.name, record=record, skipped=reason, probe=probe, forgets=step.forgets)
 
     def _run_step(self, task: StepTask, reason: str, started_at: float) -> StepOutcome:

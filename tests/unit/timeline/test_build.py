@@ -7,7 +7,7 @@ from tests.support.timeline_records import STARTED, ran, run_of
 
 from holdfast.events import StoreDamaged
 from holdfast.timeline import build_timeline, render_page
-from holdfast.workflow import StepLog
+from holdfast.workflow import ProbeLog, StepLog
 
 
 def step_of(timeline, name):
@@ -58,6 +58,16 @@ def test_critical_path_follows_the_needs_that_ended_last():
     assert timeline.critical == 8
 
 
+def test_critical_path_leads_through_the_probes_of_skipped_steps():
+    run = run_of(
+        ran("a", 0, 1), ran("b", 4, 1, needs=("probed",)),
+        probes={"probed": ProbeLog(at=STARTED + 1, seconds=3.0, needs=("a",))},
+    )  # fmt: skip
+    timeline = build_timeline(run)
+    assert all(step.is_critical for step in timeline.steps)
+    assert timeline.critical == 5
+
+
 def test_record_without_dependencies_has_no_critical_path():
     assert build_timeline(run_of(ran("a", 0, 1), ran("b", 1, 1))).critical is None
 
@@ -94,7 +104,7 @@ def test_retries_of_older_records_have_no_times():
 def test_probed_steps_are_in_the_timeline_and_recorded_ones_only_among_the_skipped():
     run = run_of(
         ran("a", 1, 1), skipped={"exists": ["probed"], "done in run r0": ["recorded"]},
-        probes={"probed": (STARTED + 0.5, 0.25)},
+        probes={"probed": ProbeLog(at=STARTED + 0.5, seconds=0.25)},
     )  # fmt: skip
     timeline = build_timeline(run)
     probed = step_of(timeline, "probed")
@@ -118,7 +128,7 @@ def test_axis_of_a_running_run_ends_now():
 
 
 def test_clock_that_was_set_during_the_run_gives_no_negative_times():
-    run = run_of(ran("a", -3600, 1), ran("b", 90_000, 1), probes={"c": (STARTED - 5, 1.0)})
+    run = run_of(ran("a", -3600, 1), ran("b", 90_000, 1), probes={"c": ProbeLog(at=STARTED - 5, seconds=1.0)})
     timeline = build_timeline(run)
     assert all(0 <= step.start <= timeline.length for step in timeline.steps)
     assert timeline.length < 20
@@ -139,7 +149,7 @@ def test_step_that_ends_just_after_the_measured_duration_keeps_its_order():
 )  # fmt: skip
 def test_impossible_times_still_have_a_page(started, seconds, at, took):
     log = StepLog(step="a", outcome="failed", at=at, seconds=took, retries=("x",), retry_times=((at, took),))
-    run = run_of(log, started=started, seconds=seconds, probes={"b": (at, seconds)})
+    run = run_of(log, started=started, seconds=seconds, probes={"b": ProbeLog(at=at, seconds=seconds)})
     assert "</html>" in render_page(build_timeline(run, earlier=run, now=at))
 
 

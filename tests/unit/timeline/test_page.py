@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from tests.support.timeline_records import ANY_TEXT, STARTED, HtmlRecorder, ran, run_of
 
 from holdfast.timeline import build_timeline, render_page
-from holdfast.workflow import RunRecord, StepLog
+from holdfast.workflow import ProbeLog, RunRecord, StepLog
 
 FAILED = run_of(
     ran("check", 0, 1, title="Check the engine"),
@@ -24,7 +24,8 @@ FAILED = run_of(
     ),
     outcome="failed", step="wait", error="node: not ready\n  E1 no network", code="not-ready",
     hint="Run `holdfast logs dev`.", skipped={"exists already": ["network", "volume"]},
-    probes={"network": (STARTED + 0.5, 0.1)}, tool="9.9.9", platform="Python 3, Linux", pid=7, host="box",
+    probes={"network": ProbeLog(at=STARTED + 0.5, seconds=0.1)}, tool="9.9.9", platform="Python 3, Linux",
+    pid=7, host="box",
     parameters={"image": "holdfast/node:1"},
 )  # fmt: skip
 EARLIER = run_of(ran("check", 0, 2), ran("pull", 2, 1), id="earlier-run", seconds=3.0, tool="8.8.8")

@@ -52,16 +52,17 @@ def test_titles_and_needs_are_recorded(store):
 
 def test_probes_of_skipped_steps_are_recorded_and_those_decided_by_records_are_not(store):
     steps = [
-        Step("probed", probe=lambda ctx: done("there"), run=lambda ctx: 1),
         Step("recorded", run=lambda ctx: 1, repeat="safe"),
+        Step("probed", needs=["recorded"], probe=lambda ctx: done("there"), run=lambda ctx: 1),
     ]
     for _ in range(2):
         Workflow("w", steps).run(store=store)
     run = last_run(store)
     assert set(run.probes) == {"probed"}
-    at, seconds = run.probes["probed"]
-    assert run.started - 0.01 <= at <= time.time()
-    assert seconds >= 0
+    probe = run.probes["probed"]
+    assert run.started - 0.01 <= probe.at <= time.time()
+    assert probe.seconds >= 0
+    assert probe.needs == ("recorded",)
 
 
 def test_step_that_runs_after_all_is_no_longer_a_skipped_one(store):

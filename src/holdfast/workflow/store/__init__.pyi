@@ -1,6 +1,7 @@
 from holdfast.workflow.store.base import (
     NULL_RESULT as NULL_RESULT,
     MemoryStore as MemoryStore,
+    ProbeLog as ProbeLog,
     RunRecord as RunRecord,
     StepAttempt as StepAttempt,
     StepLog as StepLog,

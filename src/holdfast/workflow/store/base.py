@@ -67,6 +67,14 @@ class StepLog(StepAttempt, kw_only=True, gc=False):
     progress: tuple[str, ...] = ()
 
 
+class ProbeLog(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """The probe of a step that was skipped, in the history of a run."""
+
+    at: float
+    seconds: float
+    needs: tuple[str, ...] = ()
+
+
 class RunRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One run of a workflow; `skipped` groups the names of skipped steps by reason."""
 
@@ -92,8 +100,8 @@ class RunRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
     hint: str = ""
     steps: list[StepLog] = []
     skipped: dict[str, list[str]] = {}
-    # Start and duration of the probes of skipped steps. A step that its record decides has none.
-    probes: dict[str, tuple[float, float]] = {}
+    # The probes of skipped steps. A step that its record decides has none.
+    probes: dict[str, ProbeLog] = {}
     # Damage that this run found in its store.
     damage: list[StoreDamaged] = []
 

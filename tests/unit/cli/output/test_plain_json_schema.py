@@ -47,7 +47,7 @@ from holdfast.timeline import (
     TimelineStep,
     ValueChange,
 )
-from holdfast.workflow import PlannedStep, RunRecord, StepLog
+from holdfast.workflow import PlannedStep, ProbeLog, RunRecord, StepLog
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "reference" / "json-output.md").read_text()
 EVENTS = [
@@ -57,7 +57,7 @@ EVENTS = [
 ]
 RESULTS = [
     GatewayResult, GatewayPlan, SettingChange, PlannedStep, GatewayStatus, GatewayMetadata, Diagnosis,
-    DoctorReport, Finding, Repair, RunRecord, StepLog, BuiltImage, ImageState, SavedArchive,
+    DoctorReport, Finding, Repair, RunRecord, StepLog, ProbeLog, BuiltImage, ImageState, SavedArchive,
     Timeline, RunSummary, TimelineStep, RetryMark, SkippedSteps, Comparison, StepChange, ValueChange,
     SavedImage, LoadedImage, SandboxView, WorkspaceView,
     TemplateView, TemplateDeletionResult, PoolView, PoolDeletionResult, Workspace, NetworkPolicy,
