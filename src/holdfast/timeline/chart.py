@@ -64,7 +64,7 @@ def step_bar(step: TimelineStep, length: float) -> Markup:
     shapes = []
     if step.queued:
         shapes.append(_rect("queued", step.start - step.queued, step.queued, length, y=11, height=2))
-    shapes.append(_rect(f"bar {_class(step)}", step.start, step.seconds, length, y=4, height=14, rx=3))
+    shapes.append(_rect(f"bar {bar_class(step)}", step.start, step.seconds, length, y=4, height=14, rx=3))
     shapes += [
         _rect("wait", start, seconds, length, y=4, height=14) for start, seconds in _waits(step, length)
     ]
@@ -109,9 +109,10 @@ def legend_swatch(kind: str) -> Markup:
     return element("svg", shape, class_="swatch", width=18, height=12, aria_hidden="true")
 
 
-def _class(step: TimelineStep) -> str:
+def bar_class(step: TimelineStep) -> str:
+    """Return the class of the bar of a step."""
     state = step.state.replace(" ", "-")
-    return f"{state} critical" if step.is_critical and step.state == "finished" else state
+    return f"{state} critical" if step.is_critical and step.state in {"finished", "skipped"} else state
 
 
 def _percent(seconds: float, length: float) -> float:
@@ -141,7 +142,7 @@ def _marks(retries: Iterable[RetryMark], length: float) -> Iterator[tuple[float,
 
 
 def _merged_states(steps: Sequence[TimelineStep], length: float) -> Iterator[tuple[str, float, float]]:
-    return _merge(((_class(step), step.start, step.seconds) for step in steps), length)
+    return _merge(((bar_class(step), step.start, step.seconds) for step in steps), length)
 
 
 def _merge(spans: Iterable[tuple[str, float, float]], length: float) -> Iterator[tuple[str, float, float]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast import __version__
-from holdfast.timeline.chart import legend_swatch, tick_interval
+from holdfast.timeline.chart import bar_class, legend_swatch, tick_interval
 from holdfast.timeline.format import count, format_difference, format_seconds, format_time
 from holdfast.timeline.markup import Content, Markup, element, join_markup, with_commands
 from holdfast.timeline.rows import MAX_ROWS, error_message, fact_list, log_lines, step_table
@@ -28,6 +28,7 @@ _MAX_CHANGES = 12
 _LEGEND = (
     ("bar finished", "ran"), ("bar finished critical", "on the critical path"), ("bar failed", "failed"),
     ("bar in-flight", "no end recorded"), ("bar skipped", "probed and skipped"),
+    ("bar skipped critical", "skipped, on the critical path"),
     ("wait", "wait before a retry"), ("retry", "failed attempt"), ("queued", "ready, not started"),
     ("earlier", "earlier run"),
 )  # fmt: skip
@@ -229,9 +230,7 @@ def _controls(timeline: Timeline) -> Markup:
 
 
 def _legend(timeline: Timeline) -> Markup:
-    used = {f"bar {step.state.replace(' ', '-')}" for step in timeline.steps}
-    if any(step.is_critical for step in timeline.steps):
-        used.add("bar finished critical")
+    used = {f"bar {bar_class(step)}" for step in timeline.steps}
     used |= {"wait"} if timeline.waited else set()
     used |= (
         {"retry"} if any(mark.at is not None for step in timeline.steps for mark in step.retries) else set()

@@ -225,7 +225,7 @@ def _retry_list(retries: Sequence[RetryMark]) -> Markup:
 
 
 def _retry_item(mark: RetryMark) -> Markup:
-    when = "" if mark.at is None else f"after {format_seconds(mark.at)}"
+    when = "" if mark.at is None else f"at {format_seconds(mark.at)}"
     wait = "" if mark.delay is None else f", next attempt {format_seconds(mark.delay)} later"
     if mark.delay == 0:
         wait = ", next attempt at once"

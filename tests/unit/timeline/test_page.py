@@ -44,7 +44,7 @@ def test_text_of_the_page_tells_the_whole_run(page):
     text = text_of(page)
     for expected in (
         "check", "Check the engine", "pull", "wait", "503",
-        "Attempt 1 failed after 2.00 s, next attempt 1.00 s later",
+        "Attempt 1 failed at 2.00 s, next attempt 1.00 s later",
         "node: not ready", "not-ready", "E1 no network", "etcd is ready", "holdfast logs dev",
         "exists already", "network", "volume", "9.9.9", "Python 3, Linux", "7 on box", "holdfast/node:1",
         "earlier-run", "8.8.8", "5.00 s", "+4.00 s",
