@@ -35,8 +35,8 @@ _MARKS = {"finished": "✓", "failed": "x", "in flight": "?"}
 _MAX_LISTED_NAMES = 8
 _MAX_PAGE_NAME = 100
 _MAX_SHOWN_SECONDS = 100.0
+# The directory of the pages of timelines, below the directory of the state.
 TIMELINES = "timelines"
-"""The directory of the pages that `holdfast timeline` writes, below the directory of the state."""
 
 
 def _keep_value(ctx: click.Context, param: click.Parameter, value: object) -> None:

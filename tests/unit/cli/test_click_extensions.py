@@ -63,7 +63,8 @@ def is_public(path):
 
 @pytest.mark.parametrize("path", list(filter(is_public, COMMANDS)), ids=" ".join)
 def test_reference_describes_every_command_and_option(path):
-    page = REFERENCE / f"{path[0] if path[0] in GROUPS else 'gateway'}.md"
+    page = REFERENCE / f"{path[0]}.md"
+    page = page if page.exists() else REFERENCE / "gateway.md"
     introduction, *sections = re.split(r"^## ", page.read_text(), flags=re.MULTILINE)
     (section,) = (text for text in sections if text.startswith(f"`holdfast {' '.join(path)}`"))
     for parameter in COMMANDS[path].params:
