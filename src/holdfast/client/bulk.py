@@ -67,7 +67,7 @@ class BulkResult(Generic[T]):
         raise (TemporaryError if temporary else PermanentError)(
             f"{len(failed)} of {len(self.outcomes)} sandboxes: failed: {names}"
             + (f" and {omitted} more" if omitted > 0 else ""),
-            hint=None if temporary else failed[0].error and failed[0].error.hint,
+            hint=failed[0].error.hint if failed[0].error and not temporary else None,
             cause=(temporary or failed)[0].error,
         )
 

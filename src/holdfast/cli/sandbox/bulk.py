@@ -217,11 +217,11 @@ def _raise_for_failures(result: BulkResult[T]) -> None:
         raise common
     try:
         result.raise_for_failures()
-    except TemporaryError as error:
+    except HoldfastError as error:
         hints = {failed.error.hint for failed in result.failed if failed.error}
-        if len(hints) == 1:
-            error.hint = hints.pop()
-        raise
+        hint = hints.pop() if len(hints) == 1 else error.hint
+        # Exit code 1 also if all failures are permanent: other sandboxes have succeeded, or failed otherwise.
+        raise TemporaryError(error.message, hint=hint, cause=error.cause) from error.cause
 
 
 def _common_error(outcomes: Sequence[BulkOutcome[T]]) -> HoldfastError | None:
