@@ -358,7 +358,7 @@ SANDBOX_ROWS = [
         lambda seen: [(one["name"], sorted(one.keys() - {"name"})) for one in seen["pod"]["spec"]["volumes"]],
         [("other", ["emptyDir"]), ("data", ["persistentVolumeClaim"])],
     ),
-    Row(POD, "field manager", "whole", field_manager("pod"), {"sandbox-controller"}),
+    Row(POD, "field manager", "whole", lambda seen: "sandbox-controller" in field_manager("pod")(seen), True),
     Row(POD, "labels follow the template", "followed", label("pod", "team"), "red"),
     Row(POD, "removed labels are removed", "followed", label("pod", "old"), None),
     Row(
@@ -413,7 +413,13 @@ SANDBOX_ROWS = [
         ],
     ),
     Row(SERVICE, "owner", "whole", owner("service"), ("Sandbox", "whole", True, True)),
-    Row(SERVICE, "field manager", "whole", field_manager("service"), {"sandbox-controller"}),
+    Row(
+        SERVICE,
+        "field manager",
+        "whole",
+        lambda seen: "sandbox-controller" in field_manager("service")(seen),
+        True,
+    ),
     Row(
         "4 PVC",
         "field manager",

@@ -22,7 +22,7 @@ _CONCURRENT = 6
 class ImpatientNamespace(SandboxNamespace):
     """Waits no longer than a scenario may take."""
 
-    def wait(self, kind: str, name: str, until: Any, seconds: float = 20) -> Any:
+    def wait(self, kind: str, name: str, until: Any, seconds: float = 45) -> Any:
         return super().wait(kind, name, until, seconds)
 
 

@@ -22,9 +22,9 @@ _SANDBOX_CONDITIONS = {
     "Finished": ("True PodSucceeded", "True PodFailed"),
 }  # fmt: skip
 _CLAIM_READY_CONDITIONS = (
-    "True DependenciesReady", "False TemplateNotFound", "False WarmPoolNotFound", "False AdoptionConflict",
-    "False SandboxCreatePending", "False InvalidMetadata", "False EnvVarsInjectionRejected",
-    "False VolumeClaimTemplatesError", "False ClaimExpired", "False SandboxMissing", "False SandboxNotReady",
+    "True DependenciesReady", "False TemplateNotFound", "False WarmPoolNotFound", "False ReconcilerError",
+    "False InvalidMetadata", "False EnvVarsInjectionRejected",
+    "False VolumeClaimTemplatesError", "False ClaimExpired", "False SandboxNotReady",
 )  # fmt: skip
 
 SANDBOX_CONDITIONS = {("Sandbox", kind, said) for kind, rows in _SANDBOX_CONDITIONS.items() for said in rows}

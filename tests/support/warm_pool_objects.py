@@ -10,6 +10,11 @@ from holdfast.sandbox.from_template import warm_sandbox as warm_sandbox_manifest
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 EXTENSIONS = "extensions.agents.x-k8s.io/v1beta1"
+TIMES = {
+    "agents.x-k8s.io/controller-first-observed-at": "2026-01-01T12:00:00.000000000Z",
+    "agents.x-k8s.io/claim-first-ready-at": "2026-01-01T12:00:00.000000000Z",
+}
+"""annotations of a SandboxClaim that was ready before"""
 
 
 def template(**spec):
@@ -35,7 +40,13 @@ def claim(**spec):
     return {
         "apiVersion": EXTENSIONS,
         "kind": "SandboxClaim",
-        "metadata": {"name": "c", "namespace": "ns", "uid": "claim-1", "generation": 1},
+        "metadata": {
+            "name": "c",
+            "namespace": "ns",
+            "uid": "claim-1",
+            "generation": 1,
+            "annotations": dict(TIMES),
+        },
         "spec": {"warmPoolRef": {"name": "p"}} | spec,
     }
 
@@ -56,7 +67,8 @@ def warm_sandbox(name, *, ready=True, template_object=None, owner=None, age=0, f
         }
     ]
     if finished:
-        conditions.append({"type": "Finished", "status": "True", "reason": "PodFailed", "message": "over"})
+        over = {"type": "Finished", "status": "True", "reason": "PodFailed", "message": "over"}
+        conditions.append({**over, "lastTransitionTime": NOW.strftime("%Y-%m-%dT%H:%M:%SZ")})
     made["status"] = {"conditions": conditions, "podIPs": ["10.0.0.3"]}
     return made
 
@@ -66,7 +78,10 @@ def name_sequence():
     return lambda: f"p-{next(numbers)}"
 
 
-def reconcile_claim(claim_object, *sandboxes, pool_object=None, template_object=None, now=NOW):
+def reconcile_claim(
+    claim_object, *sandboxes, pool_object=None, template_object=None, now=NOW, label_domains=()
+):
+    """One reconcile; by default, labels of every domain are allowed."""
     return reconcile_sandbox_claim(
         ObservedSandboxClaim(
             sandbox_claim=claim_object,
@@ -74,6 +89,7 @@ def reconcile_claim(claim_object, *sandboxes, pool_object=None, template_object=
             template=template() if template_object is None else template_object,
             sandboxes=sandboxes,
             now=now,
+            label_domains=label_domains,
         )
     )
 

@@ -43,8 +43,11 @@ TRACE_CONTEXT_ANNOTATION = "opentelemetry.io/trace-context"
 LAUNCH_TYPE_LABEL = f"{GROUP}/launch-type"
 # Label on a bound sandbox and on its pod: the UID of the SandboxClaim.
 SANDBOX_CLAIM_UID_LABEL = f"{GROUP}/claim-uid"
-# Annotation on a SandboxClaim: the sandbox it is bound to.
+# Annotation on a SandboxClaim: the warm sandbox that it adopts. Older controllers used a label of this key.
 BOUND_SANDBOX_ANNOTATION = f"{GROUP}/sandbox-name"
+# Annotations on a SandboxClaim: when a controller saw it first, and when it became ready first.
+FIRST_OBSERVED_ANNOTATION = f"{GROUP}/controller-first-observed-at"
+FIRST_READY_ANNOTATION = f"{GROUP}/claim-first-ready-at"
 
 # Labels and annotations of holdfast.
 

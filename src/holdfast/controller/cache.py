@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from holdfast.api import NAME_HASH_LABEL, ConditionType, SandboxClaimReason
+from holdfast.api import NAME_HASH_LABEL, WARM_POOL_LABEL, ConditionType, SandboxClaimReason
 from holdfast.sandbox import bound_sandbox_name, controller_of, find_condition, name_hash
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class ObjectCache:
         self._by_owner: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)
         self._by_name_hash: dict[tuple[str, str, str], set[ObjectKey]] = defaultdict(set)
         self._pending_claims_by_pool: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)
+        self._orphans_by_pool: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)
         self._claims_by_reason: dict[str, set[ObjectKey]] = defaultdict(set)
         self._tombstones: dict[str, int] = {}
 
@@ -100,6 +101,10 @@ class ObjectCache:
         """Return the SandboxClaims that wait for a sandbox of a pool."""
         return self._sorted(self._pending_claims_by_pool.get((namespace, pool)))
 
+    def list_pool_orphans(self, namespace: str, pool: str) -> list[dict[str, Any]]:
+        """Return the sandboxes with the label of a pool that have no controller."""
+        return self._sorted(self._orphans_by_pool.get((namespace, name_hash(pool))))
+
     def list_claims_with_invalid_metadata(self) -> list[dict[str, Any]]:
         """Return the SandboxClaims that are not ready because of their metadata."""
         return self._sorted(self._claims_by_reason.get(SandboxClaimReason.INVALID_METADATA))
@@ -132,6 +137,10 @@ class ObjectCache:
         )
         if label:
             yield self._by_name_hash, (kind, namespace, label)
+        if kind == "Sandbox" and owner is None:
+            pool = (obj["metadata"].get("labels") or {}).get(WARM_POOL_LABEL)
+            if pool:
+                yield self._orphans_by_pool, (namespace, pool)
         if kind == "SandboxClaim" and not bound_sandbox_name(obj):
             yield self._pending_claims_by_pool, (namespace, obj["spec"]["warmPoolRef"]["name"])
         if kind == "SandboxClaim" and (reason := find_condition(obj, ConditionType.READY).get("reason")):

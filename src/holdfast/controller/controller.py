@@ -27,7 +27,7 @@ from holdfast.controller.reconcilers import (
 from holdfast.controller.workqueue import WorkQueue
 from holdfast.errors import HoldfastError, ObjectConflictError
 from holdfast.retry import exponential, random_fraction
-from holdfast.sandbox import controller_of, has_condition, largest_disk
+from holdfast.sandbox import DEFAULT_LABEL_DOMAINS, controller_of, has_condition, largest_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -58,6 +58,7 @@ class Controller:
         *,
         workers: int = 64,
         enforces_policies: bool = True,
+        label_domains: tuple[str, ...] = DEFAULT_LABEL_DOMAINS,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         # One event loop runs all callers, and code between two awaits is atomic: the cache, the queue and
@@ -83,7 +84,9 @@ class Controller:
             "Sandbox": self._sandboxes,
             "SandboxTemplate": self._templates,
             "SandboxWarmPool": WarmPoolReconciler(self.cache, executor, clock, reserved),
-            "SandboxClaim": SandboxClaimReconciler(self.cache, executor, clock, reserved, self._defer_events),
+            "SandboxClaim": SandboxClaimReconciler(
+                self.cache, executor, clock, reserved, self._defer_events, label_domains
+            ),
         }
         self._queue = WorkQueue(self._reconcile, workers=workers, on_failure=self._on_failure)
         self._enqueued_at: dict[Hashable, float] = {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api import NAME_HASH_LABEL, TEMPLATE_REF_ANNOTATION
+from holdfast.api import NAME_HASH_LABEL, TEMPLATE_REF_ANNOTATION, WARM_POOL_LABEL
 from holdfast.controller.cache import object_key
-from holdfast.sandbox import controller_of, template_name
+from holdfast.sandbox import controller_of, name_hash, template_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,9 +30,8 @@ def affected_keys(obj: Mapping[str, Any], cache: ObjectCache) -> Iterator[Object
     # By label too: a sandbox may adopt a labelled object that has no controller yet.
     if label and kind != "Sandbox":
         yield from (object_key(sandbox) for sandbox in cache.list_tracked("Sandbox", namespace, label))
-    if kind == "Sandbox" and cache.get("SandboxClaim", namespace, name) is not None:
-        # The sandbox may have blocked the SandboxClaim that wants its name.
-        yield "SandboxClaim", namespace, name
+    if kind == "Sandbox":
+        yield from _affected_by_sandbox(obj, cache)
     if kind == "SandboxWarmPool":
         yield from _pending_claims_of_pool(namespace, name, cache)
     if kind == "NetworkPolicy":
@@ -62,14 +61,32 @@ def _affected_by_network_policy(namespace: str, policy: str, cache: ObjectCache)
 
 
 def _warm_pools_of_template(namespace: str, template: str, cache: ObjectCache) -> Iterator[ObjectKey]:
-    """Yield the warm pools of a template and the SandboxClaims that wait for them."""
+    """Yield the warm pools of a template and their SandboxClaims."""
     for pool in cache.iter_kind("SandboxWarmPool"):
         if (
             pool["metadata"]["namespace"] == namespace
             and pool["spec"]["sandboxTemplateRef"]["name"] == template
         ):
             yield object_key(pool)
-            yield from _pending_claims_of_pool(namespace, pool["metadata"]["name"], cache)
+            # All of them: the pod metadata of a template reaches the pods of bound SandboxClaims too.
+            for claim in cache.iter_kind("SandboxClaim"):
+                _, place, _ = key = object_key(claim)
+                if (place, claim["spec"]["warmPoolRef"]["name"]) == (namespace, pool["metadata"]["name"]):
+                    yield key
+
+
+def _affected_by_sandbox(sandbox: Mapping[str, Any], cache: ObjectCache) -> Iterator[ObjectKey]:
+    """Yield the SandboxClaim of the same name, and the pools that may adopt the sandbox."""
+    _, namespace, name = object_key(sandbox)
+    if cache.get("SandboxClaim", namespace, name) is not None:
+        # The sandbox may have blocked the SandboxClaim that wants its name.
+        yield "SandboxClaim", namespace, name
+    if controller_of(sandbox) is not None:
+        return
+    label = (sandbox["metadata"].get("labels") or {}).get(WARM_POOL_LABEL)
+    for pool in cache.iter_kind("SandboxWarmPool") if label else ():
+        if pool["metadata"]["namespace"] == namespace and name_hash(pool["metadata"]["name"]) == label:
+            yield object_key(pool)
 
 
 def _pending_claims_of_pool(namespace: str, pool: str, cache: ObjectCache) -> Iterator[ObjectKey]:

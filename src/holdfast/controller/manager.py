@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -27,6 +28,7 @@ from holdfast.controller.informer import CRD_NAMES, WATCHED_RESOURCES, Informer
 from holdfast.controller.leader_election import LeaderElector
 from holdfast.errors import HoldfastError, PortInUseError, TemporaryError
 from holdfast.kube import AsyncObjects, async_api_client, condition, in_cluster_async_client
+from holdfast.sandbox import DEFAULT_LABEL_DOMAINS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
@@ -102,6 +104,7 @@ log = logging.getLogger("holdfast.controller")
 _CRD_TIMEOUT = 600.0
 # Well below the pod's termination grace period of 10 s, after which the kubelet kills the process.
 _RELEASE_TIMEOUT = 2.0
+_FIELD_MANAGER = "sandbox-controller"
 _EXTRA_CONNECTIONS = 4
 """for the Lease and the lists"""
 
@@ -122,6 +125,8 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """concurrent reconciliations, each with its own connection"""
     enforces_policies: bool = True
     """whether the cluster enforces network policies"""
+    label_domains_file: str = "/etc/sandbox-config/allowed-label-domains"
+    """domains of labels that SandboxClaims may add to pods; without the file, the published default"""
 
 
 def run_controller(options: ControllerOptions) -> None:
@@ -140,13 +145,25 @@ async def _run(options: ControllerOptions) -> None:
         await Manager(AsyncObjects(api), options, stop).run()
 
 
+def read_label_domains(path: str) -> tuple[str, ...]:
+    """Read the domains of a file, separated by commas or lines; the published default without any."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return DEFAULT_LABEL_DOMAINS
+    return tuple(text.replace(",", " ").split()) or DEFAULT_LABEL_DOMAINS
+
+
 class Manager:
     """Runs the controller while this process is the leader, and the health endpoints at all times."""
 
     def __init__(self, objects: AsyncObjects, options: ControllerOptions, stop: asyncio.Event) -> None:
         self._objects, self._options, self._stop = objects, options, stop
         self._controller = Controller(
-            self._objects, workers=options.workers, enforces_policies=options.enforces_policies
+            self._objects,
+            workers=options.workers,
+            enforces_policies=options.enforces_policies,
+            label_domains=read_label_domains(options.label_domains_file),
         )
         self._state = "starting"
         # By default an identity that no other process has.
@@ -219,6 +236,8 @@ async def _create_client(options: ControllerOptions) -> Any:
     api = await (async_api_client(kubeconfig) if kubeconfig else in_cluster_async_client())
     watches = len(WATCHED_RESOURCES) * max(1, len(options.namespaces))
     tune_client(api, connections=options.workers + watches + _EXTRA_CONNECTIONS)
+    # The API server records it as the field manager of the objects that the controller creates.
+    api.user_agent = _FIELD_MANAGER
     return api
 
 

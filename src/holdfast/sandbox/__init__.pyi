@@ -4,16 +4,24 @@ from holdfast.sandbox.actions import (
     ActionTarget as ActionTarget,
     Adopt as Adopt,
     Create as Create,
+    Decision as Decision,
     Delete as Delete,
     Patch as Patch,
 )
 from holdfast.sandbox.claim.binding import (
     ObservedSandboxClaim as ObservedSandboxClaim,
+    adoption_conflict as adoption_conflict,
     bound_sandbox_name as bound_sandbox_name,
+    creation_conflict as creation_conflict,
     reconcile_sandbox_claim as reconcile_sandbox_claim,
+    recorded_sandbox_name as recorded_sandbox_name,
     sandbox_claim_error_status as sandbox_claim_error_status,
 )
-from holdfast.sandbox.claim.overrides import additional_pod_metadata as additional_pod_metadata
+from holdfast.sandbox.claim.metadata import (
+    DEFAULT_LABEL_DOMAINS as DEFAULT_LABEL_DOMAINS,
+    additional_pod_metadata as additional_pod_metadata,
+    error_condition as error_condition,
+)
 from holdfast.sandbox.dependents import (
     UNENFORCED_STORAGE_CLASSES as UNENFORCED_STORAGE_CLASSES,
     is_bound as is_bound,

@@ -106,9 +106,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         actions: API writes, in their order.
         status: the new status of the object; None to leave it as it is.
+        after_status: API writes that follow the status.
         requeue_after: seconds until the next reconciliation.
     """
 
     actions: tuple[Action, ...] = ()
     status: dict[str, Any] | None = None
+    after_status: tuple[Action, ...] = ()
     requeue_after: float | None = None

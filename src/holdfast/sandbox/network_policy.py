@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 # The controller watches only network policies with these labels.
 MANAGED_LABELS = {MANAGED_BY_LABEL: "holdfast"}
 _NAME_SUFFIX = "-network-policy"
+# Where the published installation runs its routers.
+_ROUTER_NAMESPACE = {"kubernetes.io/metadata.name": "agent-sandbox-system"}
 # Link-local 169.254.0.0/16 contains the metadata services of clouds, which give out credentials.
 _PRIVATE_RANGES = {
     "0.0.0.0/0": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"],
-    "::/0": ["fc00::/7"],
+    "::/0": ["fc00::/7", "fe80::/10"],
 }
 
 
@@ -48,9 +50,20 @@ def template_name(policy: str) -> str:
 
 
 def reconcile_template(observed: ObservedTemplate) -> tuple[Action, ...]:
-    """Create, update or delete the template's policy. A policy of another owner is left alone."""
+    """Label the template; create, update or delete its policy. A policy of another owner is left alone."""
     if is_being_deleted(observed.template):
         return ()
+    return (*_label_actions(observed.template), *_policy_actions(observed))
+
+
+def _label_actions(template: dict[str, Any]) -> tuple[Action, ...]:
+    labels = template_labels(template["metadata"]["name"])
+    if labels.items() <= (template["metadata"].get("labels") or {}).items():
+        return ()
+    return (Patch.of(template, {"metadata": {"labels": labels}}),)
+
+
+def _policy_actions(observed: ObservedTemplate) -> tuple[Action, ...]:
     policy, managed = observed.policy, _is_managed(observed.template)
     if policy is None:
         return (Create(manifest=policy_manifest(observed.template)),) if managed else ()
@@ -179,7 +192,11 @@ def _default_rules() -> dict[str, Any]:
     public = [
         {"ipBlock": {"cidr": cidr, "except": list(private)}} for cidr, private in _PRIVATE_RANGES.items()
     ]
+    router = {
+        "podSelector": {"matchLabels": dict([ROUTER_LABEL])},
+        "namespaceSelector": {"matchLabels": dict(_ROUTER_NAMESPACE)},
+    }
     return {
-        "ingress": [{"from": [{"podSelector": {"matchLabels": dict([ROUTER_LABEL])}}]}],
+        "ingress": [{"from": [router]}],
         "egress": [{"to": public}],
     }

@@ -21,10 +21,10 @@ from holdfast.api import (
     parse_timestamp,
 )
 from holdfast.retry import exponential
-from holdfast.sandbox.actions import Action, Create, Decision, Delete
+from holdfast.sandbox.actions import Action, ActionTarget, Adopt, Create, Decision, Delete
 from holdfast.sandbox.from_template import has_template_spec, template_labels, warm_sandbox
 from holdfast.sandbox.lifecycle import number_annotation
-from holdfast.sandbox.manifests import is_controlled_by, name_hash
+from holdfast.sandbox.manifests import is_controlled_by, name_hash, owner_reference
 from holdfast.sandbox.status import (
     ConditionUpdate,
     find_condition,
@@ -47,12 +47,21 @@ _TIMESTAMP_PRECISION = timedelta(seconds=1)
 
 
 class ObservedWarmPool(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool, its template if it exists, and the sandboxes that the pool controls."""
+    """A pool and its sandboxes.
+
+    Attributes:
+        pool: the pool.
+        template: its template, if it exists.
+        now: the current time.
+        sandboxes: the sandboxes that the pool controls.
+        orphans: sandboxes with the label of the pool that have no controller.
+    """
 
     pool: dict[str, Any]
     template: dict[str, Any] | None
     now: datetime
     sandboxes: tuple[dict[str, Any], ...] = ()
+    orphans: tuple[dict[str, Any], ...] = ()
 
 
 def reconcile_warm_pool(observed: ObservedWarmPool, generate_name: Callable[[], str]) -> Decision:
@@ -69,13 +78,16 @@ def reconcile_warm_pool(observed: ObservedWarmPool, generate_name: Callable[[], 
     delayed, counts = _delayed_replacements(observed, obsolete, replicas - len(fresh))
     # A finished sandbox exists until its replacement is due: it stores the count and the time of the backoff.
     obsolete = [one for one in obsolete if one["metadata"]["uid"] not in delayed]
-    surplus = sorted(fresh, key=_deletion_order)[: max(0, len(fresh) - replicas)]
+    surplus = _deletion_order(fresh)[: max(0, len(fresh) - replicas)]
+    adopted, deleted = _handle_orphans(observed)
     # Deletions come first, because a quota may count sandboxes. A crash before the creations loses the
     # counts.
     # Only if unchanged: a SandboxClaim may adopt the sandbox before the deletion.
-    actions: list[Action] = [Delete.if_unchanged(one) for one in (*obsolete, *surplus)]
+    actions: list[Action] = [*adopted, *(Delete.if_unchanged(one) for one in (*deleted, *obsolete, *surplus))]
     if observed.template is not None:
-        missing = max(0, replicas - len(fresh) - len(delayed))
+        # A sandbox that is being deleted still uses its node: its successor waits for it.
+        leaving = sum(map(is_being_deleted, observed.sandboxes))
+        missing = max(0, replicas - len(fresh) - len(delayed) - leaving - len(adopted))
         for count in [*counts, *[0] * missing][:missing]:
             manifest = warm_sandbox(
                 generate_name(), observed.pool, observed.template, replacement_count=count
@@ -184,10 +196,38 @@ def _seconds_until_stuck(sandbox: Mapping[str, Any], now: datetime) -> float | N
     return READY_GRACE_SECONDS - (now - max(times)).total_seconds() if times else None
 
 
-def _deletion_order(sandbox: Mapping[str, Any]) -> tuple[bool, str, str]:
-    """Sort key for surplus sandboxes: those that are not ready first, then the oldest."""
-    metadata, ready = sandbox["metadata"], has_condition(sandbox, ConditionType.READY)
-    return ready, metadata.get("creationTimestamp", ""), metadata["name"]
+def _deletion_order(sandboxes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Surplus sandboxes first: those that are not ready, then the newest."""
+
+    def age(sandbox: Mapping[str, Any]) -> tuple[str, str]:
+        metadata = sandbox["metadata"]
+        return metadata.get("creationTimestamp", ""), metadata["name"]
+
+    newest_first = sorted(sandboxes, key=age, reverse=True)
+    return sorted(newest_first, key=lambda one: has_condition(one, ConditionType.READY))
+
+
+def _handle_orphans(observed: ObservedWarmPool) -> tuple[list[Adopt], list[dict[str, Any]]]:
+    """Adoptions of sandboxes without a controller, and the sandboxes of another template to delete."""
+    adopted: list[Adopt] = []
+    deleted: list[dict[str, Any]] = []
+    template = observed.template
+    if template is None:
+        return adopted, deleted
+    for one in observed.orphans:
+        if is_being_deleted(one):
+            continue
+        if not matches_template(one, template):
+            deleted.append(one)
+            continue
+        metadata = one["metadata"]
+        # The version rejects the write if another controller has adopted the sandbox meanwhile.
+        change = {
+            "resourceVersion": metadata.get("resourceVersion"),
+            "ownerReferences": [*(metadata.get("ownerReferences") or ()), owner_reference(observed.pool)],
+        }
+        adopted.append(Adopt(target=ActionTarget.from_object(one), patch={"metadata": change}))
+    return adopted, deleted
 
 
 def _build_status(
@@ -195,9 +235,13 @@ def _build_status(
 ) -> dict[str, Any]:
     metadata = observed.pool["metadata"]
     conditions = updated_conditions(observed.pool, errors, observed.now)
-    return {
+    counts = {
         "replicas": len(fresh),
         "readyReplicas": sum(has_condition(one, ConditionType.READY) for one in fresh),
+    }
+    return {
+        # The published API leaves out a count of zero.
+        **{field: count for field, count in counts.items() if count},
         "selector": f"{WARM_POOL_LABEL}={name_hash(metadata['name'])}",
         "observedGeneration": metadata.get("generation", 0),
         # Not an empty list: the published CRD has no conditions, and the status would never be as written.

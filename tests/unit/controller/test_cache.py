@@ -103,14 +103,15 @@ def test_pod_event_enqueues_sandbox_without_owner(cache):
     assert set(affected_keys(made("Pod", "other"), cache)) == set()
 
 
-def test_template_enqueues_pools_and_pool_enqueues_pending_claims(cache):
+def test_template_enqueues_pools_and_claims_and_pool_enqueues_pending_claims(cache):
     pool = made("SandboxWarmPool", "p", spec={"sandboxTemplateRef": {"name": "t"}})
     waiting = made("SandboxClaim", "c", spec={"warmPoolRef": {"name": "p"}})
     served = made("SandboxClaim", "d", spec={"warmPoolRef": {"name": "p"}}, status={"sandbox": {"name": "x"}})
     for one in (pool, waiting, served):
         cache.put(one)
     woken = {("SandboxWarmPool", "ns", "p"), ("SandboxClaim", "ns", "c")}
-    assert set(affected_keys(made("SandboxTemplate", "t"), cache)) == woken | {("SandboxTemplate", "ns", "t")}
+    template_woken = woken | {("SandboxTemplate", "ns", "t"), ("SandboxClaim", "ns", "d")}
+    assert set(affected_keys(made("SandboxTemplate", "t"), cache)) == template_woken
     assert set(affected_keys(pool, cache)) == woken
     fresh = made("Sandbox", "warm", owner=pool)
     assert set(affected_keys(fresh, cache)) == woken | {("Sandbox", "ns", "warm")}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from kubernetes.aio import client
 
-from holdfast.controller.manager import environment_proxy, tune_client
+from holdfast.controller.manager import environment_proxy, read_label_domains, tune_client
+from holdfast.sandbox import DEFAULT_LABEL_DOMAINS
 
 
 def test_environment_proxy_is_used_unless_server_is_excluded(monkeypatch):
@@ -33,3 +35,18 @@ def test_tuned_client_ignores_environment_and_keeps_explicit_proxy(monkeypatch):
             return seen
 
     assert asyncio.run(made()) == (False, 7, "http://given:1")
+
+
+@pytest.mark.parametrize(
+    ("text", "domains"),
+    [
+        (None, DEFAULT_LABEL_DOMAINS),
+        ("", DEFAULT_LABEL_DOMAINS),
+        ("a.io, b.io\nc.io", ("a.io", "b.io", "c.io")),
+    ],
+)
+def test_label_domains_are_read_from_a_file(tmp_path, text, domains):
+    path = tmp_path / "allowed-label-domains"
+    if text is not None:
+        path.write_text(text)
+    assert read_label_domains(str(path)) == domains

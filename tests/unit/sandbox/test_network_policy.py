@@ -19,7 +19,7 @@ def template(**spec):
     return {
         "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
         "kind": "SandboxTemplate",
-        "metadata": {"name": "t", "namespace": "ns", "uid": "t-1"},
+        "metadata": {"name": "t", "namespace": "ns", "uid": "t-1", "labels": {HASH: name_hash("t")}},
         "spec": {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "app:1"}]}}, **spec},
     }
 
@@ -41,12 +41,25 @@ def test_published_default_applies():
     spec = action.manifest["spec"]
     assert spec["podSelector"] == {"matchLabels": {HASH: name_hash("t")}}
     assert spec["policyTypes"] == ["Ingress", "Egress"]
-    assert spec["ingress"] == [{"from": [{"podSelector": {"matchLabels": {"app": "sandbox-router"}}}]}]
+    (ingress,) = spec["ingress"]
+    assert ingress["from"] == [
+        {
+            "podSelector": {"matchLabels": {"app": "sandbox-router"}},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "agent-sandbox-system"}},
+        }
+    ]
     (rule,) = spec["egress"]
     blocked = {each["ipBlock"]["cidr"]: each["ipBlock"]["except"] for each in rule["to"]}
     assert "10.0.0.0/8" in blocked["0.0.0.0/0"]
     assert "169.254.0.0/16" in blocked["0.0.0.0/0"]
-    assert blocked["::/0"] == ["fc00::/7"]
+    assert blocked["::/0"] == ["fc00::/7", "fe80::/10"]
+
+
+def test_template_gets_its_label():
+    bare = template()
+    del bare["metadata"]["labels"]
+    label, _ = decided(bare)
+    assert label.patch == {"metadata": {"labels": {HASH: name_hash("t")}}}
 
 
 def test_template_pods_carry_policy_label():

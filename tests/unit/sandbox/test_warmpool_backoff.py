@@ -19,6 +19,7 @@ from tests.support.warm_pool_objects import (
 
 from holdfast.sandbox.actions import Create, Delete, Patch
 from holdfast.sandbox.claim.binding import ObservedSandboxClaim, sandbox_claim_error_status
+from holdfast.sandbox.claim.metadata import error_condition
 from holdfast.sandbox.reconcile import ObservedSandbox, reconcile_sandbox
 from holdfast.sandbox.warmpool import ObservedWarmPool, reconcile_warm_pool, warm_pool_error_status
 
@@ -27,10 +28,15 @@ def test_claim_reports_server_rejection_and_keeps_sandbox():
     asked = claim()
     asked["status"] = {"sandbox": {"name": "old"}}
     status = sandbox_claim_error_status(
-        ObservedSandboxClaim(sandbox_claim=asked, pool=pool(), template=template(), now=NOW), "over quota"
+        ObservedSandboxClaim(sandbox_claim=asked, pool=pool(), template=template(), now=NOW),
+        error_condition("over quota"),
     )
     (row,) = status["conditions"]
-    assert (row["status"], row["reason"], row["message"]) == ("False", "ReconcilerError", "over quota")
+    assert (row["status"], row["reason"], row["message"]) == (
+        "False",
+        "ReconcilerError",
+        "Error seen: over quota",
+    )
     assert status["sandbox"] == {"name": "old"}
 
 
@@ -39,7 +45,7 @@ def refused(asked, *boxes, now=NOW):
     seen = ObservedSandboxClaim(
         sandbox_claim=asked, pool=pool(), template=template(), sandboxes=boxes, now=now
     )
-    status = sandbox_claim_error_status(seen, "no red teams")
+    status = sandbox_claim_error_status(seen, error_condition("no red teams"))
     return {row["type"]: row["reason"] for row in status["conditions"]}, status["sandbox"]
 
 
@@ -98,9 +104,9 @@ def test_sandbox_unready_after_timeout_is_replaced_and_not_adopted():
     delete, create = decision.actions
     assert (delete.target.name, type(create)) == ("stuck", Create)
     assert decision.requeue_after == 200.0
-    (take, _) = reconcile_claim(claim(), stuck, slow).actions
+    (_, take) = reconcile_claim(claim(), stuck, slow).actions
     assert take.target.name == "slow"
-    (create, _) = reconcile_claim(claim(), stuck).actions
+    (create,) = reconcile_claim(claim(), stuck).actions
     assert isinstance(create, Create)
 
 
@@ -120,9 +126,9 @@ def test_unscheduled_sandbox_is_kept():
 def test_new_sandbox_is_preferred_to_unready_one_of_old_template():
     newer = template()
     newer["spec"]["podTemplate"]["spec"]["containers"][0]["image"] = "app:2"
-    create, _ = reconcile_claim(claim(), warm_sandbox("old", ready=False), template_object=newer).actions
+    (create,) = reconcile_claim(claim(), warm_sandbox("old", ready=False), template_object=newer).actions
     assert isinstance(create, Create)
-    take, _ = reconcile_claim(
+    _, take = reconcile_claim(
         claim(),
         warm_sandbox("old"),
         warm_sandbox("new", ready=False, template_object=newer),
@@ -239,7 +245,7 @@ def test_failed_pod_in_adopted_sandbox_is_recreated_on_request():
     def adopted(**metadata):
         asked = claim()
         asked["metadata"] |= metadata
-        return apply_merge_patch(waits, reconcile_claim(asked, waits).actions[0].patch)
+        return apply_merge_patch(waits, reconcile_claim(asked, waits).actions[-1].patch)
 
     assert (follow_up(waits).actions, follow_up(waits).requeue_after) == ((), None)
     assert Delete not in [type(each) for each in follow_up(adopted()).actions]
@@ -247,6 +253,6 @@ def test_failed_pod_in_adopted_sandbox_is_recreated_on_request():
     again = follow_up(adopted(**requested))
     assert [type(each) for each in again.actions] == [Patch, Delete]
     final = apply_merge_patch(
-        waits, reconcile_claim(claim(lifecycle={"ttlSecondsAfterFinished": 9}), waits).actions[0].patch
+        waits, reconcile_claim(claim(lifecycle={"ttlSecondsAfterFinished": 9}), waits).actions[-1].patch
     )
     assert Delete not in [type(each) for each in follow_up(final).actions]

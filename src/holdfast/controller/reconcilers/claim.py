@@ -1,4 +1,4 @@
-"""Reconcile a SandboxClaim: the sandbox first, then the status, then its annotations."""
+"""Reconcile a SandboxClaim: the sandbox first, then the status, then the time of the first readiness."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.api import FIRST_OBSERVED_ANNOTATION, FIRST_READY_ANNOTATION
 from holdfast.controller.cache import object_key
 from holdfast.controller.executor import REQUEUE_NOW, REQUEUE_SOON
-from holdfast.errors import ApiRequestRejectedError
+from holdfast.errors import ApiRequestRejectedError, ObjectConflictError
+from holdfast.kube import parse_status
 from holdfast.retry import exponential, random_fraction
 from holdfast.sandbox import (
+    DEFAULT_LABEL_DOMAINS,
     Adopt,
+    Create,
     ObservedSandboxClaim,
     Patch,
     additional_pod_metadata,
+    adoption_conflict,
     bound_sandbox_name,
+    creation_conflict,
+    error_condition,
     reconcile_sandbox_claim,
+    recorded_sandbox_name,
     sandbox_claim_error_status,
 )
 
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
 
     from holdfast.controller.cache import ObjectCache, ObjectKey
     from holdfast.controller.executor import ActionExecutor
-    from holdfast.sandbox import Action
+    from holdfast.sandbox import Action, Decision
 
 
 _MAX_TRACKED = 4096
@@ -68,7 +76,8 @@ class RevertBackoff:
                 if len(self._applied) > _MAX_TRACKED:
                     self._applied.clear()
                 attempts = last.attempts + 1 if last else 1
-                self._applied[action.target.uid] = _AppliedPatch(action.patch, attempts, self._clock())
+                patch = _without_times(action.patch)
+                self._applied[action.target.uid] = _AppliedPatch(patch, attempts, self._clock())
 
     def _remaining_seconds(self, action: Action) -> float:
         last = self._last_identical(action) if isinstance(action, Patch) else None
@@ -78,9 +87,21 @@ class RevertBackoff:
 
     def _last_identical(self, action: Patch) -> _AppliedPatch | None:
         last = self._applied.get(action.target.uid)
-        if last is None or last.patch != action.patch or self._clock() - last.applied_at >= _RESET_AFTER:
+        is_identical = last is not None and last.patch == _without_times(action.patch)
+        if last is None or not is_identical or self._clock() - last.applied_at >= _RESET_AFTER:
             return None
         return last
+
+
+def _without_times(patch: dict[str, Any]) -> dict[str, Any]:
+    """The patch without values that differ each time."""
+    annotations = patch.get("metadata", {}).get("annotations") or {}
+    times = dict.fromkeys({FIRST_OBSERVED_ANNOTATION, FIRST_READY_ANNOTATION} & annotations.keys())
+    return (
+        {**patch, "metadata": {**patch["metadata"], "annotations": {**annotations, **times}}}
+        if times
+        else patch
+    )
 
 
 @dataclass(eq=False)
@@ -93,6 +114,7 @@ class SandboxClaimReconciler:
         clock: Current time.
         reserved: Sandboxes that an adoption or deletion in progress uses.
         defer_events: Defers the events of a sandbox.
+        label_domains: Domains of labels that SandboxClaims may add to pods.
     """
 
     _cache: ObjectCache
@@ -100,43 +122,47 @@ class SandboxClaimReconciler:
     _clock: Callable[[], datetime]
     _reserved: set[ObjectKey]
     _defer_events: Callable[[ObjectKey], AbstractContextManager[None]]
+    _label_domains: tuple[str, ...] = DEFAULT_LABEL_DOMAINS
     _revert_backoff: RevertBackoff = field(default_factory=RevertBackoff, init=False)
 
     async def reconcile(self, claim: dict[str, Any]) -> float | None:
         """Reconcile once; a rejection by the API server is written to the status."""
-        try:
-            return await self._reconcile(claim)
-        except ApiRequestRejectedError as error:
-            live = self._cache.get(*object_key(claim))
-            if live is not None:
-                status = sandbox_claim_error_status(self._observe(live), error.message)
-                await self._executor.write_status(live, status)
-            raise
-
-    async def _reconcile(self, claim: dict[str, Any]) -> float | None:
-        await self._fetch_unknown_sandbox(claim)
+        await self._fetch_unknown_sandboxes(claim)
         decision = reconcile_sandbox_claim(self._observe(claim))
         adoption = next((action for action in decision.actions if isinstance(action, Adopt)), None)
-        if adoption is not None:
-            return await self._adopt_sandbox(adoption, claim)
+        creates = any(isinstance(action, Create) for action in decision.actions)
+        try:
+            if adoption is not None:
+                return await self._adopt_sandbox(decision, adoption, claim)
+            return await self._apply(decision, claim)
+        except ApiRequestRejectedError as error:
+            await self._write_error(claim, _describe_rejection(error, creates=creates))
+            raise
+        except ObjectConflictError:
+            live = self._cache.get(*object_key(claim))
+            if creates and live is not None:
+                await self._executor.write_status(live, creation_conflict(self._observe(live)))
+            raise
+
+    async def _apply(self, decision: Decision, claim: dict[str, Any]) -> float | None:
+        """Execute a decision about a SandboxClaim that adopts nothing."""
         due, delay = self._revert_backoff.split_due(decision.actions)
-        key = object_key(claim)
-        claim_patches = [action for action in due if isinstance(action, Patch) and action.target.key == key]
-        sandbox_actions = [action for action in due if action not in claim_patches]
-        changed = await self._executor.execute(sandbox_actions, claim)
-        self._revert_backoff.record_applied(sandbox_actions)
-        # The status first: users wait for it, and the annotation only repeats it.
+        changed = await self._executor.execute(due, claim)
+        self._revert_backoff.record_applied(due)
         status_written = await self._executor.write_status(claim, decision.status)
-        await self._executor.execute(claim_patches, claim)
-        self._revert_backoff.record_applied(claim_patches)
-        if status_written or claim_patches or changed:
+        later, later_delay = self._revert_backoff.split_due(decision.after_status)
+        # The status first: users wait for it, and the annotation only tells when it was written.
+        await self._executor.execute(later, claim)
+        self._revert_backoff.record_applied(later)
+        if status_written or later or changed:
             # Lifetimes may start with the new status.
             return REQUEUE_NOW
-        if sandbox_actions or decision.requeue_after == 0:
+        if due or decision.requeue_after == 0:
             return REQUEUE_SOON
-        return min((wait for wait in (delay, decision.requeue_after) if wait is not None), default=None)
+        waits = (delay, later_delay, decision.requeue_after)
+        return min((wait for wait in waits if wait is not None), default=None)
 
-    async def _adopt_sandbox(self, adoption: Adopt, claim: dict[str, Any]) -> float:
+    async def _adopt_sandbox(self, decision: Decision, adoption: Adopt, claim: dict[str, Any]) -> float:
         """Adopt a sandbox and report it; events of the sandbox are deferred until the status is written.
 
         Otherwise the pool would create its replacement while the user waits for this sandbox.
@@ -146,26 +172,56 @@ class SandboxClaimReconciler:
         self._reserved.add(sandbox)
         try:
             with self._defer_events(sandbox):
-                # If the controller crashes after this write, the owner reference binds the sandbox, and the
-                # next leader writes the status.
-                await self._executor.execute((adoption,), claim)
-                decision = reconcile_sandbox_claim(self._observe(claim))
-                if not all(isinstance(action, Patch) for action in decision.actions):
+                record = [action for action in decision.actions if action is not adoption]
+                # If the controller crashes after this write, the next leader completes the adoption.
+                await self._executor.execute(record, claim)
+                live = self._live(claim)
+                if live is None:
+                    return REQUEUE_NOW
+                # After this write, the owner reference binds the sandbox, and the next leader writes the
+                # status.
+                await self._execute_adoption(adoption, live)
+                follow = reconcile_sandbox_claim(self._observe(live))
+                if any(isinstance(action, Adopt | Create) for action in follow.actions):
                     # The sandbox was deleted during the adoption: try another one.
                     return REQUEUE_NOW
-                await self._executor.write_status(claim, decision.status)
+                await self._executor.write_status(live, follow.status)
         finally:
             self._reserved.discard(sandbox)
-        await self._executor.execute(decision.actions, claim)
+        await self._executor.execute((*follow.actions, *follow.after_status), live)
         return REQUEUE_NOW
 
-    async def _fetch_unknown_sandbox(self, claim: dict[str, Any]) -> None:
-        """Read the bound sandbox if it is not cached: creating another one would lose the user's data."""
-        namespace, name = claim["metadata"]["namespace"], bound_sandbox_name(claim)
-        if name and self._cache.get("Sandbox", namespace, name) is None:
-            sandbox = await self._executor.read("Sandbox", namespace, name)
-            if sandbox is not None and not self._executor.on_write(sandbox, object_key(claim)):
-                self._cache.put(sandbox, read_by_name=True)
+    async def _execute_adoption(self, adoption: Adopt, claim: dict[str, Any]) -> None:
+        try:
+            await self._executor.execute((adoption,), claim)
+        except ObjectConflictError as error:
+            names = adoption.target.name, claim["metadata"]["name"]
+            detail = "sandbox {} is no longer adoptable by claim {}: {}".format(*names, error.message)
+            status = sandbox_claim_error_status(self._observe(claim), adoption_conflict(detail))
+            await self._executor.write_status(claim, status)
+            raise
+
+    async def _write_error(self, claim: dict[str, Any], message: str) -> None:
+        live = self._cache.get(*object_key(claim))
+        if live is not None:
+            status = sandbox_claim_error_status(self._observe(live), error_condition(message))
+            await self._executor.write_status(live, status)
+
+    def _live(self, claim: dict[str, Any]) -> dict[str, Any] | None:
+        """The SandboxClaim as it is in the cache; None if it is deleted or being deleted."""
+        live = self._cache.get(*object_key(claim))
+        if live is None or live["metadata"]["uid"] != claim["metadata"]["uid"]:
+            return None
+        return None if live["metadata"].get("deletionTimestamp") else live
+
+    async def _fetch_unknown_sandboxes(self, claim: dict[str, Any]) -> None:
+        """Read a recorded sandbox that is not cached: creating another one would lose the user's data."""
+        namespace = claim["metadata"]["namespace"]
+        for name in {bound_sandbox_name(claim), recorded_sandbox_name(claim)} - {""}:
+            if self._cache.get("Sandbox", namespace, name) is None:
+                sandbox = await self._executor.read("Sandbox", namespace, name)
+                if sandbox is not None and not self._executor.on_write(sandbox, object_key(claim)):
+                    self._cache.put(sandbox, read_by_name=True)
 
     def _observe(self, claim: dict[str, Any]) -> ObservedSandboxClaim:
         namespace = claim["metadata"]["namespace"]
@@ -175,20 +231,30 @@ class SandboxClaimReconciler:
             if pool is not None
             else None
         )
-        same_name = self._cache.get("Sandbox", namespace, claim["metadata"]["name"])
         warm = self._cache.list_owned("Sandbox", pool) if pool is not None else []
-        sandboxes = [
-            *self._cache.list_owned("Sandbox", claim),
-            *(sandbox for sandbox in warm if object_key(sandbox) not in self._reserved),
-            *([same_name] if same_name is not None else ()),
-        ]
+        names = {claim["metadata"]["name"], bound_sandbox_name(claim), recorded_sandbox_name(claim)}
+        by_name = [self._cache.get("Sandbox", namespace, name) for name in sorted(names - {""})]
+        # Reserved sandboxes of the pool are about to belong to another SandboxClaim, or to be deleted.
+        reserved = {one["metadata"]["uid"] for one in warm if object_key(one) in self._reserved}
+        found = {
+            sandbox["metadata"]["uid"]: sandbox
+            for sandbox in (*self._cache.list_owned("Sandbox", claim), *warm, *filter(None, by_name))
+            if sandbox["metadata"]["uid"] not in reserved
+        }
         return ObservedSandboxClaim(
             sandbox_claim=claim,
             pool=pool,
             template=template,
-            sandboxes=tuple(sandboxes),
+            sandboxes=tuple(found.values()),
             network_policies=tuple(self._cache.iter_kind("NetworkPolicy"))
             if additional_pod_metadata(claim, "labels")
             else (),
             now=self._clock(),
+            label_domains=self._label_domains,
         )
+
+
+def _describe_rejection(error: ApiRequestRejectedError, *, creates: bool) -> str:
+    cause = error.cause if isinstance(error.cause, Exception) else None
+    message = (parse_status(cause).message if cause else "") or error.message
+    return f"sandbox create error: {message}" if creates else message

@@ -50,6 +50,7 @@ class WarmPoolReconciler:
             pool=pool,
             template=self._cache.get("SandboxTemplate", namespace, name),
             sandboxes=tuple(self._cache.list_owned("Sandbox", pool)),
+            orphans=tuple(self._cache.list_pool_orphans(namespace, pool["metadata"]["name"])),
             now=self._clock(),
         )
         # If the response to a create is lost, a retry under another random name may leave a surplus sandbox.

@@ -1,52 +1,62 @@
 """Reconciliation of one SandboxClaim, without I/O: it adopts a sandbox of its warm pool, or creates one.
 
 A SandboxClaim adopts a warm sandbox with one write that succeeds only at the observed version, so that two
-SandboxClaims never get the same sandbox.
+SandboxClaims never get the same sandbox. Before that, it records the name of the sandbox on itself, so that
+another controller can complete the adoption.
 """
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003 (msgspec reads the types of its fields)
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.api import (
     BOUND_SANDBOX_ANNOTATION,
-    CREATED_BY_LABEL,
     LAUNCH_TYPE_LABEL,
     SANDBOX_CLAIM_UID_LABEL,
-    TEMPLATE_FIELDS_HASH_LABEL,
-    TEMPLATE_HASH_LABEL,
     TEMPLATE_REF_ANNOTATION,
-    WARM_POOL_LABEL,
     ConditionType,
     SandboxClaimReason,
-    SandboxReason,
+    parse_timestamp,
 )
 from holdfast.sandbox import from_template
-from holdfast.sandbox.actions import Action, ActionTarget, Adopt, Create, Decision, Delete, Patch
-from holdfast.sandbox.claim import overrides
+from holdfast.sandbox.actions import Action, Create, Decision, Delete, Patch
+from holdfast.sandbox.claim import adoption, overrides
 from holdfast.sandbox.claim.edits import (
     applied_sandbox_claim_annotations,
     find_edits,
     ignored_edits_condition,
 )
-from holdfast.sandbox.from_template import SAFE_TO_EVICT_ANNOTATION
-from holdfast.sandbox.lifecycle import seconds_until_claim_expiry
-from holdfast.sandbox.manifests import describe_owner, is_controlled_by, owner_reference
-from holdfast.sandbox.status import (
-    ConditionUpdate,
-    find_condition,
-    has_condition,
-    is_being_deleted,
-    not_ready_condition,
-    updated_conditions,
+from holdfast.sandbox.claim.metadata import (
+    DEFAULT_LABEL_DOMAINS,
+    error_condition,
+    find_invalid_metadata,
+    has_additional_metadata,
+    inherited_labels,
+    is_from_holdfast,
 )
-from holdfast.sandbox.warmpool import matches_template, needs_replacement
+from holdfast.sandbox.claim.report import (
+    bound_status,
+    first_observed_annotation,
+    first_ready_annotation,
+    unbound_status,
+)
+from holdfast.sandbox.lifecycle import seconds_until_claim_expiry
+from holdfast.sandbox.manifests import is_controlled_by
+from holdfast.sandbox.status import find_condition, is_being_deleted, not_ready_condition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from holdfast.sandbox.status import ConditionUpdate
+
+# How long a SandboxClaim waits for the IP address of a warm sandbox before it gets a new one.
+WARM_START_SECONDS = 2.0
+_WARM_START_REQUEUE = 0.5
+# A missing pool or template wakes its SandboxClaims when it is created; this is for events that were missed.
+_MISSING_REQUEUE = 60.0
 
 
 class ObservedSandboxClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +67,9 @@ class ObservedSandboxClaim(msgspec.Struct, frozen=True, kw_only=True):
         pool: its warm pool.
         template: the pool's template.
         now: the current time.
-        sandboxes: the pool's sandboxes, those it controls, and the one with its name.
+        sandboxes: the pool's sandboxes, those it controls, and those with its name or with a name it records.
         network_policies: policies that may select pods by a label that the SandboxClaim adds.
+        label_domains: domains of labels that SandboxClaims may add to pods.
     """
 
     sandbox_claim: dict[str, Any]
@@ -67,6 +78,7 @@ class ObservedSandboxClaim(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     sandboxes: tuple[dict[str, Any], ...] = ()
     network_policies: tuple[dict[str, Any], ...] = ()
+    label_domains: tuple[str, ...] = DEFAULT_LABEL_DOMAINS
 
 
 def reconcile_sandbox_claim(observed: ObservedSandboxClaim) -> Decision:
@@ -76,38 +88,80 @@ def reconcile_sandbox_claim(observed: ObservedSandboxClaim) -> Decision:
     sandbox = _bound_sandbox(observed)
     expires_in = seconds_until_claim_expiry(observed.sandbox_claim, observed.now)
     if expires_in == 0:
-        return _reconcile_expired(observed, sandbox)
-    if sandbox is not None:
-        decision = _reconcile_bound(observed, sandbox)
-    elif name := bound_sandbox_name(observed.sandbox_claim):
-        decision = _reconcile_missing_sandbox(observed, name)
+        decision = _reconcile_expired(observed, sandbox)
     else:
-        decision = _reconcile_unbound(observed)
-    if decision.requeue_after is None:
-        return msgspec.structs.replace(decision, requeue_after=expires_in)
-    return decision
+        decision = _reconcile_live(observed, sandbox)
+        if decision.requeue_after is None:
+            decision = msgspec.structs.replace(decision, requeue_after=expires_in)
+    return _with_times(observed, decision)
 
 
-def sandbox_claim_error_status(observed: ObservedSandboxClaim, message: str) -> dict[str, Any] | None:
+def sandbox_claim_error_status(
+    observed: ObservedSandboxClaim, ready: ConditionUpdate
+) -> dict[str, Any] | None:
     """Status of a SandboxClaim whose actions the API server rejected.
 
     It still reports the bound sandbox and whether it has finished: the TTL counts from there.
 
+    Args:
+        observed: the SandboxClaim.
+        ready: the Ready condition that tells the error.
+
     Returns:
         The status; None if the SandboxClaim is being deleted.
     """
-    if is_being_deleted(observed.sandbox_claim):
+    sandbox_claim, now = observed.sandbox_claim, observed.now
+    if is_being_deleted(sandbox_claim):
         return None
-    sandbox = _bound_sandbox(observed)
-    if sandbox is None or seconds_until_claim_expiry(observed.sandbox_claim, observed.now) == 0:
-        return _not_ready_decision(observed, SandboxReason.RECONCILER_ERROR, message).status
-    ready = not_ready_condition(SandboxReason.RECONCILER_ERROR, message)
-    return _reconcile_bound(observed, sandbox, ready=ready).status
+    sandbox, is_expired = _bound_sandbox(observed), seconds_until_claim_expiry(sandbox_claim, now) == 0
+    if sandbox is None or is_expired:
+        return unbound_status(sandbox_claim, ready, now, keeps_finished=is_expired)
+    return bound_status(sandbox_claim, sandbox, now, error=ready)
+
+
+def creation_conflict(observed: ObservedSandboxClaim) -> dict[str, Any] | None:
+    """Status of an unbound SandboxClaim whose sandbox exists already: the cache does not have it yet."""
+    message = "Sandbox already created; waiting for cache to converge"
+    ready = not_ready_condition(SandboxClaimReason.SANDBOX_CREATE_PENDING, message)
+    is_bound = bound_sandbox_name(observed.sandbox_claim) or _bound_sandbox(observed) is not None
+    return None if is_bound else sandbox_claim_error_status(observed, ready)
+
+
+def adoption_conflict(detail: str) -> ConditionUpdate:
+    """The Ready condition of a SandboxClaim that lost the race for a sandbox."""
+    message = f"adoption write conflict: {detail}; the next pass retries from a converged view"
+    return not_ready_condition(SandboxClaimReason.ADOPTION_CONFLICT, message)
 
 
 def bound_sandbox_name(sandbox_claim: Mapping[str, Any]) -> str:
     """Name of the sandbox that a SandboxClaim is bound to, according to its status; empty if none."""
     return str(((sandbox_claim.get("status") or {}).get("sandbox") or {}).get("name") or "")
+
+
+def recorded_sandbox_name(sandbox_claim: Mapping[str, Any]) -> str:
+    """Name of the warm sandbox that a SandboxClaim records; older controllers used a label."""
+    fields = (sandbox_claim["metadata"].get(field) or {} for field in ("annotations", "labels"))
+    return next((str(name) for entries in fields if (name := entries.get(BOUND_SANDBOX_ANNOTATION))), "")
+
+
+def _with_times(observed: ObservedSandboxClaim, decision: Decision) -> Decision:
+    """Record the first observation before all other writes, and the first readiness after the status."""
+    sandbox_claim, actions = observed.sandbox_claim, decision.actions
+    if first := first_observed_annotation(sandbox_claim, observed.now):
+        patch: dict[str, Any] = {"metadata": {"annotations": first}}
+        if (
+            actions
+            and isinstance(actions[0], Patch)
+            and actions[0].target.uid == sandbox_claim["metadata"]["uid"]
+        ):
+            metadata = actions[0].patch["metadata"]
+            patch = {"metadata": {**metadata, "annotations": {**metadata["annotations"], **first}}}
+            actions = actions[1:]
+        actions = (Patch.of(sandbox_claim, patch), *actions)
+    after: tuple[Action, ...] = ()
+    if ready := first_ready_annotation(sandbox_claim, decision.status, observed.now):
+        after = (Patch.of(sandbox_claim, {"metadata": {"annotations": ready}}),)
+    return msgspec.structs.replace(decision, actions=actions, after_status=after)
 
 
 def _bound_sandbox(observed: ObservedSandboxClaim) -> dict[str, Any] | None:
@@ -116,42 +170,105 @@ def _bound_sandbox(observed: ObservedSandboxClaim) -> dict[str, Any] | None:
     return next((one for one in observed.sandboxes if is_controlled_by(one, observed.sandbox_claim)), None)
 
 
-def _reconcile_missing_sandbox(observed: ObservedSandboxClaim, name: str) -> Decision:
-    """Report the missing sandbox and unbind it, to get another one. A finished SandboxClaim gets none."""
-    message = f"sandbox {name} no longer exists"
-    decision = _not_ready_decision(observed, SandboxClaimReason.SANDBOX_MISSING, message)
-    if find_condition(observed.sandbox_claim, ConditionType.FINISHED):
-        return decision
-    # With this status, the next reconciliation finds the SandboxClaim unbound and gets another sandbox.
-    status = {key: value for key, value in (decision.status or {}).items() if key != "sandbox"}
-    return msgspec.structs.replace(decision, status=status, requeue_after=0.0)
+def _find_sandbox(observed: ObservedSandboxClaim, name: str) -> dict[str, Any] | None:
+    return next((one for one in observed.sandboxes if one["metadata"]["name"] == name), None)
+
+
+def _reconcile_live(observed: ObservedSandboxClaim, sandbox: dict[str, Any] | None) -> Decision:
+    sandbox_claim = observed.sandbox_claim
+    current = None if sandbox is None else sandbox["spec"]["podTemplate"].get("metadata")
+    invalid = find_invalid_metadata(sandbox_claim, observed.label_domains, current)
+    if sandbox is not None:
+        return _reconcile_bound(observed, sandbox, invalid)
+    if invalid is not None:
+        return _unbound_decision(observed, invalid)
+    if bound_sandbox_name(sandbox_claim):
+        # With this status, the next reconciliation finds the SandboxClaim unbound and gets another sandbox.
+        missing = not_ready_condition(SandboxClaimReason.SANDBOX_MISSING, "Sandbox does not exist")
+        status = unbound_status(sandbox_claim, missing, observed.now, keeps_sandbox=False)
+        return Decision(status=status, requeue_after=0.0)
+    return _reconcile_unbound(observed)
+
+
+def _unbound_decision(observed: ObservedSandboxClaim, ready: ConditionUpdate) -> Decision:
+    return Decision(status=unbound_status(observed.sandbox_claim, ready, observed.now))
 
 
 def _reconcile_unbound(observed: ObservedSandboxClaim) -> Decision:
+    sandbox_claim, now = observed.sandbox_claim, observed.now
+    if observed.pool is None or observed.template is None:
+        status = unbound_status(sandbox_claim, _missing_condition(observed), now)
+        return Decision(status=status, requeue_after=_MISSING_REQUEUE)
+    template, recorded = observed.template, _find_sandbox(observed, recorded_sandbox_name(sandbox_claim))
+    if recorded is not None and is_controlled_by(recorded, observed.pool) and not is_being_deleted(recorded):
+        return _adopt(observed, recorded, template)
+    rejection = _name_rejection(observed) or overrides.find_rejection(
+        sandbox_claim, template, observed.network_policies
+    )
+    if rejection is not None:
+        return _unbound_decision(observed, rejection)
+    if not overrides.needs_cold_sandbox(sandbox_claim):
+        candidates = [
+            one
+            for one in adoption.warm_candidates(observed.sandboxes, observed.pool, template, now)
+            if not adoption.has_conflict(sandbox_claim, one, template, observed.network_policies)
+        ]
+        if warm := adoption.pick_usable(candidates):
+            return _adopt(observed, warm, template)
+        if candidates and _seconds_since_creation(sandbox_claim, now) < WARM_START_SECONDS:
+            return Decision(requeue_after=_WARM_START_REQUEUE)
+    return _create_cold_sandbox(observed, template)
+
+
+def _name_rejection(observed: ObservedSandboxClaim) -> ConditionUpdate | None:
+    """The error of a SandboxClaim whose name another sandbox has."""
+    name = observed.sandbox_claim["metadata"]["name"]
+    if _find_sandbox(observed, name) is None:
+        return None
+    return error_condition(
+        f'sandbox "{name}" is not controlled by claim "{name}". Please use a different claim name or delete '
+        "the sandbox manually"
+    )
+
+
+def _missing_condition(observed: ObservedSandboxClaim, prefix: str = "") -> ConditionUpdate:
     if observed.pool is None:
         name = observed.sandbox_claim["spec"]["warmPoolRef"]["name"]
-        message = f"warm pool {name} not found"
-        return _not_ready_decision(observed, SandboxClaimReason.WARM_POOL_NOT_FOUND, message)
-    if observed.template is None:
-        name = observed.pool["spec"]["sandboxTemplateRef"]["name"]
-        message = f"template {name} not found"
-        return _not_ready_decision(observed, SandboxClaimReason.TEMPLATE_NOT_FOUND, message)
-    rejection = overrides.find_rejection(observed.sandbox_claim, observed.template, observed.network_policies)
-    if rejection is not None:
-        return _not_ready_decision(observed, rejection.reason, rejection.message)
-    warm = None
-    if not overrides.needs_cold_sandbox(observed.sandbox_claim):
-        warm = _pick_warm_sandbox(observed, observed.pool, observed.template)
-    if warm is None:
-        return _create_cold_sandbox(observed, observed.template)
-    name = warm["metadata"]["name"]
-    # Adopt first: the annotation never names a sandbox that another SandboxClaim got.
-    actions = (
-        _adopt_warm_sandbox(observed.sandbox_claim, warm, observed.template),
-        _record_sandbox_name(observed.sandbox_claim, name),
+        return not_ready_condition(
+            SandboxClaimReason.WARM_POOL_NOT_FOUND, f'SandboxWarmPool "{name}" not found'
+        )
+    name = observed.pool["spec"]["sandboxTemplateRef"]["name"]
+    return not_ready_condition(
+        SandboxClaimReason.TEMPLATE_NOT_FOUND, f'{prefix}SandboxTemplate "{name}" not found'
     )
-    reason, message = SandboxClaimReason.SANDBOX_NOT_READY, f"binding sandbox {name}"
-    return _not_ready_decision(observed, reason, message, *actions)
+
+
+def _seconds_since_creation(obj: Mapping[str, Any], now: datetime) -> float:
+    created = obj["metadata"].get("creationTimestamp")
+    return (now - parse_timestamp(created)) / timedelta(seconds=1) if created else WARM_START_SECONDS
+
+
+def _adopt(observed: ObservedSandboxClaim, warm: dict[str, Any], template: Mapping[str, Any]) -> Decision:
+    """Record the sandbox on the SandboxClaim, then adopt it. The next reconciliation reports both at once."""
+    name = warm["metadata"]["name"]
+    record = _record_sandbox_name(observed.sandbox_claim, name)
+    adopt = adoption.adopt_warm_sandbox(observed.sandbox_claim, warm, template)
+    return Decision(actions=(*record, adopt))
+
+
+def _record_sandbox_name(sandbox_claim: Mapping[str, Any], name: str | None) -> tuple[Action, ...]:
+    """Write or remove the name of the warm sandbox, if the SandboxClaim is still at the observed version."""
+    metadata = sandbox_claim["metadata"]
+    has_label = BOUND_SANDBOX_ANNOTATION in (metadata.get("labels") or {})
+    if (metadata.get("annotations") or {}).get(BOUND_SANDBOX_ANNOTATION) == name and not has_label:
+        return ()
+    change: dict[str, Any] = {
+        "resourceVersion": metadata.get("resourceVersion"),
+        "annotations": {BOUND_SANDBOX_ANNOTATION: name},
+    }
+    if has_label:
+        change["labels"] = {BOUND_SANDBOX_ANNOTATION: None}
+    return (Patch.of(sandbox_claim, {"metadata": change}),)
 
 
 def _create_cold_sandbox(observed: ObservedSandboxClaim, template: Mapping[str, Any]) -> Decision:
@@ -159,179 +276,92 @@ def _create_cold_sandbox(observed: ObservedSandboxClaim, template: Mapping[str, 
     # Not a generated name: if the response to a create is lost, a second create conflicts instead of adding a
     # sandbox.
     name = sandbox_claim["metadata"]["name"]
-    existing = next((one for one in observed.sandboxes if one["metadata"]["name"] == name), None)
-    if existing is not None:
-        message = f"sandbox {name} already exists: {describe_owner(existing)}"
-        return _not_ready_decision(observed, SandboxClaimReason.ADOPTION_CONFLICT, message)
     labels = {
-        **overrides.inherited_labels(sandbox_claim),
+        **inherited_labels(sandbox_claim),
         SANDBOX_CLAIM_UID_LABEL: sandbox_claim["metadata"]["uid"],
         LAUNCH_TYPE_LABEL: "cold",
     }
     spec = overrides.cold_sandbox_spec(sandbox_claim, template)
     manifest = from_template.sandbox_manifest(name, sandbox_claim, template, labels, spec)
-    manifest["metadata"]["annotations"] |= applied_sandbox_claim_annotations(
-        sandbox_claim, from_template.template_metadata(template)
-    )
-    actions = (Create(manifest=manifest), _record_sandbox_name(sandbox_claim, name))
-    reason, message = SandboxClaimReason.SANDBOX_CREATE_PENDING, f"creating sandbox {name}"
-    return _not_ready_decision(observed, reason, message, *actions)
+    manifest["metadata"]["annotations"] |= {
+        **applied_sandbox_claim_annotations(sandbox_claim, from_template.template_metadata(template)),
+        **adoption.trace_context(sandbox_claim),
+    }
+    forget = _record_sandbox_name(sandbox_claim, None)
+    # No status: the next reconciliation reports the new sandbox.
+    return Decision(actions=(*forget, Create(manifest=manifest)))
 
 
 def _reconcile_bound(
-    observed: ObservedSandboxClaim, sandbox: dict[str, Any], *, ready: ConditionUpdate | None = None
+    observed: ObservedSandboxClaim, sandbox: dict[str, Any], invalid: ConditionUpdate | None
 ) -> Decision:
-    """Copy the sandbox's conditions and apply edits of the SandboxClaim to the sandbox.
+    """Copy the sandbox's conditions and apply edits of the SandboxClaim and of the template to the sandbox.
 
     Args:
         observed: the SandboxClaim.
         sandbox: its bound sandbox.
-        ready: the Ready condition to report instead of the sandbox's.
+        invalid: why the metadata of the SandboxClaim cannot be applied.
     """
     sandbox_claim, name = observed.sandbox_claim, sandbox["metadata"]["name"]
-    edits = find_edits(sandbox_claim, sandbox, observed.network_policies)
-    conditions = [ready or edits.rejection or _mirror_ready_condition(sandbox)]
-    if has_condition(sandbox, ConditionType.FINISHED):
-        conditions.append(_mirror_finished_condition(sandbox))
-    if edits.ignored_fields:
-        conditions.append(ignored_edits_condition(edits.ignored_fields, name))
+    error = invalid
+    if observed.template is None and error is None and _requires_template(sandbox_claim):
+        error = _missing_condition(observed, "failed to get template for metadata propagation: ")
+    edits = find_edits(
+        sandbox_claim,
+        sandbox,
+        observed.network_policies,
+        template=_source_template(observed, sandbox),
+        is_rejected=error is not None,
+    )
+    extra = [ignored_edits_condition(edits.ignored_fields, name)] if edits.ignored_fields else []
     actions: list[Action] = []
-    if (sandbox_claim["metadata"].get("annotations") or {}).get(BOUND_SANDBOX_ANNOTATION) != name:
-        actions.append(_record_sandbox_name(sandbox_claim, name))
     if edits.patch and not is_being_deleted(sandbox):
         actions.append(Patch.of(sandbox, edits.patch))
-    reference: dict[str, Any] = {"name": name}
-    if ips := (sandbox.get("status") or {}).get("podIPs"):
-        reference["podIPs"] = ips
-    return Decision(actions=tuple(actions), status=_build_status(observed, conditions, reference))
+    status = bound_status(sandbox_claim, sandbox, observed.now, error=error or edits.rejection, extra=extra)
+    return Decision(actions=tuple(actions), status=status)
 
 
-def _mirror_ready_condition(sandbox: Mapping[str, Any]) -> ConditionUpdate:
-    ready = find_condition(sandbox, ConditionType.READY)
-    if has_condition(sandbox, ConditionType.READY):
-        return ConditionUpdate(ConditionType.READY, "True", ready["reason"], ready.get("message", ""))
-    reason = ready.get("reason") or SandboxClaimReason.SANDBOX_NOT_READY
-    return not_ready_condition(reason, ready.get("message") or "the sandbox is not ready")
+def _requires_template(sandbox_claim: Mapping[str, Any]) -> bool:
+    """Whether a bound SandboxClaim reports that its template is missing.
+
+    Sandboxes that users of holdfast's API have bound stay ready without their pool.
+    """
+    return has_additional_metadata(sandbox_claim) and not is_from_holdfast(sandbox_claim)
 
 
-def _mirror_finished_condition(obj: Mapping[str, Any]) -> ConditionUpdate:
-    finished = find_condition(obj, ConditionType.FINISHED)
-    return ConditionUpdate(ConditionType.FINISHED, "True", finished["reason"], finished.get("message", ""))
+def _source_template(observed: ObservedSandboxClaim, sandbox: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The template that a sandbox was created from; None if the pool has another one by now."""
+    source = (sandbox["metadata"].get("annotations") or {}).get(TEMPLATE_REF_ANNOTATION)
+    template = observed.template
+    return template if template is not None and template["metadata"]["name"] == source else None
 
 
 def _reconcile_expired(observed: ObservedSandboxClaim, sandbox: dict[str, Any] | None) -> Decision:
     """Report the expiry, then apply the shutdown policy."""
     sandbox_claim, reason = observed.sandbox_claim, SandboxClaimReason.CLAIM_EXPIRED
-    decision = _not_ready_decision(observed, reason, "the SandboxClaim has expired")
+    name, message = bound_sandbox_name(sandbox_claim), "Claim expired. Sandbox cleanup initiated."
+    is_foreign = sandbox is None and bool(name) and _find_sandbox(observed, name) is not None
+    if is_foreign:
+        claim = sandbox_claim["metadata"]["name"]
+        message = (
+            f'Claim expired. sandbox not owned by this claim: sandbox "{name}" is not owned by claim '
+            f'"{claim}"; deletion skipped.'
+        )
+    status = unbound_status(
+        sandbox_claim,
+        not_ready_condition(reason, message),
+        observed.now,
+        keeps_sandbox=sandbox is not None or is_foreign,
+        keeps_finished=True,
+    )
     # Report first: clients must see why the sandbox disappears, even after a crash between the writes.
     if find_condition(sandbox_claim, ConditionType.READY).get("reason") != reason:
-        return msgspec.structs.replace(decision, requeue_after=0.0)
+        return Decision(status=status, requeue_after=0.0)
     policy = (sandbox_claim["spec"].get("lifecycle") or {}).get("shutdownPolicy", "Retain")
     actions: tuple[Action, ...] = ()
     if policy != "Retain":
-        propagation = "Foreground" if policy == "DeleteForeground" else "Background"
+        propagation = "Foreground" if policy == "DeleteForeground" else None
         actions = (Delete.of(sandbox_claim, propagation=propagation),)
     elif sandbox is not None and not is_being_deleted(sandbox):
         actions = (Delete.of(sandbox),)
-    return msgspec.structs.replace(decision, actions=actions)
-
-
-def _pick_warm_sandbox(
-    observed: ObservedSandboxClaim, pool: Mapping[str, Any], template: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """Pick the oldest ready sandbox of the pool, else the oldest that is still starting.
-
-    A starting sandbox of an outdated template is not used: it may never become ready. Neither is one whose
-    pod metadata conflicts with the SandboxClaim, even if the current template allows it.
-    """
-    free = [
-        one
-        for one in observed.sandboxes
-        if is_controlled_by(one, pool)
-        and not is_being_deleted(one)
-        and not needs_replacement(one, pool, template, observed.now)
-        and (has_condition(one, ConditionType.READY) or matches_template(one, template))
-    ]
-    for one in sorted(free, key=_adoption_order):
-        base = _base_pod_metadata(one, template)
-        if not overrides.find_metadata_rejection(observed.sandbox_claim, base, observed.network_policies):
-            return one
-    return None
-
-
-def _adoption_order(sandbox: Mapping[str, Any]) -> tuple[bool, str, str]:
-    metadata, ready = sandbox["metadata"], has_condition(sandbox, ConditionType.READY)
-    return not ready, metadata.get("creationTimestamp", ""), metadata["name"]
-
-
-_POOL_LABELS = frozenset({WARM_POOL_LABEL, TEMPLATE_HASH_LABEL, TEMPLATE_FIELDS_HASH_LABEL, CREATED_BY_LABEL})
-
-
-def _base_pod_metadata(warm: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
-    """Pod metadata of a warm sandbox without the SandboxClaim's, updated to its template's current metadata.
-
-    A pool does not replace sandboxes when only labels or annotations of the template change. If the pool has
-    another template by now, that template's metadata does not apply.
-    """
-    own = warm["spec"]["podTemplate"].get("metadata") or {}
-    source = (warm["metadata"].get("annotations") or {}).get(TEMPLATE_REF_ANNOTATION)
-    current = from_template.template_metadata(template) if source == template["metadata"]["name"] else {}
-    base = {
-        field: {**(own.get(field) or {}), **(current.get(field) or {})} for field in overrides.METADATA_FIELDS
-    }
-    kept_labels = current.get("labels") or {}
-    for key in _POOL_LABELS - kept_labels.keys():
-        base["labels"].pop(key, None)
-    if SAFE_TO_EVICT_ANNOTATION not in (current.get("annotations") or {}):
-        # The pool set it: a waiting sandbox may be evicted, one in use may not.
-        base["annotations"].pop(SAFE_TO_EVICT_ANNOTATION, None)
-    return base
-
-
-def _adopt_warm_sandbox(
-    sandbox_claim: Mapping[str, Any], warm: dict[str, Any], template: Mapping[str, Any]
-) -> Adopt:
-    """Move a sandbox from its pool to the SandboxClaim, if it is still at the observed version."""
-    base = _base_pod_metadata(warm, template)
-    change = overrides.metadata_patch(
-        warm["spec"]["podTemplate"].get("metadata"), overrides.merge_pod_metadata(base, sandbox_claim)
-    )
-    # One write moves the owner, the labels and the record, so that a crash leaves no intermediate state. A
-    # merge patch replaces the whole list of owners, and the version rejects all but the first SandboxClaim.
-    patch = {
-        "metadata": {
-            "resourceVersion": warm["metadata"].get("resourceVersion"),
-            "ownerReferences": [owner_reference(sandbox_claim)],
-            "labels": {
-                **overrides.inherited_labels(sandbox_claim),
-                **dict.fromkeys(_POOL_LABELS),
-                SANDBOX_CLAIM_UID_LABEL: sandbox_claim["metadata"]["uid"],
-                LAUNCH_TYPE_LABEL: "warm",
-            },
-            "annotations": applied_sandbox_claim_annotations(sandbox_claim, base),
-        },
-        "spec": {"podTemplate": {"metadata": change}},
-    }
-    return Adopt(target=ActionTarget.from_object(warm), patch=patch)
-
-
-def _record_sandbox_name(sandbox_claim: Mapping[str, Any], name: str) -> Patch:
-    return Patch.of(sandbox_claim, {"metadata": {"annotations": {BOUND_SANDBOX_ANNOTATION: name}}})
-
-
-def _not_ready_decision(
-    observed: ObservedSandboxClaim, reason: str, message: str, *actions: Action
-) -> Decision:
-    """Report that the SandboxClaim is not ready. Its Finished condition stays: the TTL counts from it."""
-    conditions = [not_ready_condition(reason, message)]
-    if find_condition(observed.sandbox_claim, ConditionType.FINISHED):
-        conditions.append(_mirror_finished_condition(observed.sandbox_claim))
-    reference = (observed.sandbox_claim.get("status") or {}).get("sandbox")
-    return Decision(actions=actions, status=_build_status(observed, conditions, reference))
-
-
-def _build_status(
-    observed: ObservedSandboxClaim, conditions: list[ConditionUpdate], reference: dict[str, Any] | None
-) -> dict[str, Any]:
-    status = {"conditions": updated_conditions(observed.sandbox_claim, conditions, observed.now)}
-    return status | ({"sandbox": reference} if reference else {})
+    return Decision(actions=actions, status=status)

@@ -1,9 +1,10 @@
 """Edits of a SandboxClaim that is bound to a sandbox.
 
-Changed labels and annotations are applied to the sandbox, and so is the failed-pods policy that follows from
-the TTL. Environment variables, volume claim templates and the pool were used to create the sandbox: edits of
-these are ignored, and a condition reports them. An annotation of the sandbox records what came from the
-SandboxClaim, so that only that is removed again.
+Labels and annotations of the SandboxClaim and of its template are applied to the sandbox as they are now,
+and so is the failed-pods policy that follows from the TTL. Environment variables, volume claim templates and
+the pool were used to create the sandbox: edits of these are ignored, and a condition reports them. An
+annotation of the sandbox records what came from the SandboxClaim: without the template, only that is removed
+again.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ import msgspec
 
 from holdfast.api import (
     APPLIED_SANDBOX_CLAIM_ANNOTATION,
+    BOUND_SANDBOX_ANNOTATION,
     FAILED_PODS_ANNOTATION,
+    LAUNCH_TYPE_LABEL,
     ConditionType,
     HoldfastReason,
 )
-from holdfast.sandbox.claim.overrides import (
+from holdfast.sandbox.claim.metadata import (
     METADATA_FIELDS,
     additional_pod_metadata,
-    find_metadata_rejection,
+    find_metadata_conflict,
     merge_pod_metadata,
     metadata_patch,
 )
-from holdfast.sandbox.from_template import content_hash
+from holdfast.sandbox.from_template import content_hash, template_metadata
 from holdfast.sandbox.lifecycle import failed_pods_annotations
 from holdfast.sandbox.status import ConditionUpdate
 
@@ -77,7 +80,12 @@ def applied_sandbox_claim_annotations(
 
 
 def find_edits(
-    sandbox_claim: Mapping[str, Any], sandbox: Mapping[str, Any], policies: Sequence[Mapping[str, Any]]
+    sandbox_claim: Mapping[str, Any],
+    sandbox: Mapping[str, Any],
+    policies: Sequence[Mapping[str, Any]],
+    *,
+    template: Mapping[str, Any] | None = None,
+    is_rejected: bool = False,
 ) -> SandboxClaimEdits:
     """Compare a SandboxClaim with its bound sandbox.
 
@@ -85,27 +93,25 @@ def find_edits(
         sandbox_claim: the SandboxClaim as it is now.
         sandbox: its sandbox.
         policies: network policies that may select pods by a label that the SandboxClaim adds.
+        template: the sandbox's template, whose current pod metadata applies; None if it is not known.
+        is_rejected: whether the metadata of the SandboxClaim is invalid by itself.
     """
     annotations = sandbox["metadata"].get("annotations") or {}
     recorded = _decode(annotations.get(APPLIED_SANDBOX_CLAIM_ANNOTATION, ""))
     # Without a valid record, the current additions count as applied: nothing is removed by a guess.
     applied = recorded or _build_applied_sandbox_claim(sandbox_claim, {}, sets_failed_pods=False)
     actual = sandbox["spec"]["podTemplate"].get("metadata") or {}
-    base = {
-        field: {
-            key: value
-            for key, value in (actual.get(field) or {}).items()
-            if key not in getattr(applied, field)
-        }
-        for field in METADATA_FIELDS
-    }
-    rejection = find_metadata_rejection(sandbox_claim, base, policies, current=actual)
-    change = {} if rejection else metadata_patch(actual, merge_pod_metadata(base, sandbox_claim))
+    base = _remaining_metadata(actual, applied) if template is None else template_metadata(template)
+    rejection = None
+    if not is_rejected:
+        rejection = find_metadata_conflict(sandbox_claim, base, policies, current=actual)
+    is_rejected = is_rejected or rejection is not None
+    change = {} if is_rejected else metadata_patch(actual, merge_pod_metadata(base, sandbox_claim))
     annotation_change, sets_failed_pods = _failed_pods_change(
         sandbox_claim, annotations.get(FAILED_PODS_ANNOTATION), applied
     )
     updated = _build_applied_sandbox_claim(sandbox_claim, base, sets_failed_pods=sets_failed_pods)
-    if rejection:
+    if is_rejected:
         updated = msgspec.structs.replace(updated, labels=applied.labels, annotations=applied.annotations)
     # The hashes stay those of the creation, so that an ignored edit is reported until it is reverted.
     updated = msgspec.structs.replace(updated, field_hashes=applied.field_hashes)
@@ -113,6 +119,9 @@ def find_edits(
         annotation_change = {**annotation_change, APPLIED_SANDBOX_CLAIM_ANNOTATION: _encode(updated)}
     # Record and change are one patch: a crash cannot leave labels that no later edit removes.
     patch: dict[str, Any] = {"metadata": {"annotations": annotation_change}} if annotation_change else {}
+    if LAUNCH_TYPE_LABEL not in (sandbox["metadata"].get("labels") or {}):
+        is_warm = BOUND_SANDBOX_ANNOTATION in (sandbox_claim["metadata"].get("annotations") or {})
+        patch.setdefault("metadata", {})["labels"] = {LAUNCH_TYPE_LABEL: "warm" if is_warm else "cold"}
     if change:
         patch["spec"] = {"podTemplate": {"metadata": change}}
     current_hashes = _field_hashes(sandbox_claim)
@@ -120,6 +129,20 @@ def find_edits(
         field for field in _IMMUTABLE_FIELDS if applied.field_hashes.get(field) != current_hashes.get(field)
     )
     return SandboxClaimEdits(patch=patch, rejection=rejection, ignored_fields=ignored)
+
+
+def _remaining_metadata(
+    actual: Mapping[str, Any], applied: _AppliedSandboxClaim
+) -> dict[str, dict[str, str]]:
+    """Pod metadata of a sandbox without what it took over from its SandboxClaim."""
+    return {
+        field: {
+            key: value
+            for key, value in (actual.get(field) or {}).items()
+            if key not in getattr(applied, field)
+        }
+        for field in METADATA_FIELDS
+    }
 
 
 def ignored_edits_condition(fields: Sequence[str], sandbox: str) -> ConditionUpdate:

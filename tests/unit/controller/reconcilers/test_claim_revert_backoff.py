@@ -21,7 +21,7 @@ from holdfast.controller.reconcilers.claim import RevertBackoff
 from holdfast.errors import ApiRequestRejectedError
 from holdfast.sandbox import ActionTarget, Patch
 
-LABELS = {"labels": {"team": "red"}}
+LABELS = {"labels": {"sandbox.users.io/team": "red"}}
 
 
 class Admission(FakeApiServer):
@@ -30,7 +30,7 @@ class Admission(FakeApiServer):
     def store(self, found):
         if found["kind"] == "Sandbox" and self.objects:
             found = apply_merge_patch(
-                found, {"spec": {"podTemplate": {"metadata": {"labels": {"team": None}}}}}
+                found, {"spec": {"podTemplate": {"metadata": {"labels": {"sandbox.users.io/team": None}}}}}
             )
         return super().store(found)
 
@@ -47,7 +47,10 @@ class Rival(FakeApiServer):
     def _take_back(self, found):
         self.notify(
             self.store(
-                apply_merge_patch(found, {"spec": {"podTemplate": {"metadata": {"labels": {"team": None}}}}})
+                apply_merge_patch(
+                    found,
+                    {"spec": {"podTemplate": {"metadata": {"labels": {"sandbox.users.io/team": None}}}}},
+                )
             )
         )
 
@@ -95,7 +98,9 @@ def test_rejected_patch_is_reported_once():
     wrote = edit_claim(server, seconds=2.0)
     assert wrote.count(("patch", "Sandbox")) >= 2
     said = server.objects["SandboxClaim", "c"]["status"]["conditions"]
-    assert [(row["reason"], row["message"]) for row in said] == [("ReconcilerError", "no red teams here")]
+    assert [(row["reason"], row["message"]) for row in said] == [
+        ("ReconcilerError", "Error seen: no red teams here")
+    ]
     assert wrote.count(("status", "SandboxClaim")) == 1
 
 

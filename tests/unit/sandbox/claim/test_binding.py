@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 from hypothesis import given, strategies as st
+from tests.support.fake_api_server import apply_merge_patch
 from tests.support.warm_pool_objects import (
     NOW,
     claim,
@@ -55,7 +56,35 @@ def test_scale_down_deletes_unready_sandboxes_first():
         ObservedWarmPool(now=NOW, pool=pool(replicas=1), template=template(), sandboxes=boxes),
         name_sequence(),
     )
-    assert [action.target.name for action in decision.actions] == ["b", "a"]
+    assert [action.target.name for action in decision.actions] == ["b", "c"]
+
+
+def test_terminating_sandbox_counts_until_it_is_gone():
+    leaving = warm_sandbox("a")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
+    decision = reconcile_warm_pool(
+        ObservedWarmPool(
+            now=NOW, pool=pool(replicas=2), template=template(), sandboxes=(leaving, warm_sandbox("b"))
+        ),
+        name_sequence(),
+    )
+    assert decision.actions == ()
+    assert decision.status["replicas"] == 1
+
+
+def test_sandbox_without_controller_is_adopted_or_deleted():
+    orphan, stale = warm_sandbox("a"), warm_sandbox("b")
+    stale["metadata"]["labels"]["agents.x-k8s.io/sandbox-template-ref-hash"] = name_hash("other")
+    for one in (orphan, stale):
+        one["metadata"]["ownerReferences"] = []
+    decision = reconcile_warm_pool(
+        ObservedWarmPool(now=NOW, pool=pool(replicas=1), template=template(), orphans=(orphan, stale)),
+        name_sequence(),
+    )
+    adopt, delete = decision.actions
+    assert (adopt.target.name, adopt.patch["metadata"]["resourceVersion"]) == ("a", "7")
+    assert adopt.patch["metadata"]["ownerReferences"][0]["uid"] == "pool-1"
+    assert (delete.target.name, delete.resource_version) == ("b", "7")
 
 
 def test_template_change_replaces_sandboxes_only_with_recreate_strategy():
@@ -129,7 +158,7 @@ def test_claim_adopts_oldest_ready_sandbox_with_one_conditional_write():
     decision = reconcile_claim(
         claim(), warm_sandbox("new"), warm_sandbox("old", age=60), warm_sandbox("cold", ready=False, age=99)
     )
-    take, remember = decision.actions
+    remember, take = decision.actions
     assert isinstance(take, Adopt)
     assert take.target.name == "old"
     assert take.patch["metadata"]["resourceVersion"] == "7"
@@ -140,7 +169,7 @@ def test_claim_adopts_oldest_ready_sandbox_with_one_conditional_write():
     assert pod["labels"]["agents.x-k8s.io/warm-pool-sandbox"] is None
     assert isinstance(remember, Patch)
     assert remember.patch["metadata"]["annotations"] == {"agents.x-k8s.io/sandbox-name": "old"}
-    assert ready_condition(decision) == ("False", "SandboxNotReady")
+    assert decision.status is None
 
 
 @pytest.mark.parametrize("sandboxes", [(), (warm_sandbox("w"),)], ids=["cold", "warm"])
@@ -153,7 +182,7 @@ def test_adopted_sandbox_has_claim_labels_and_id(sandboxes):
         "holdfast.dev/z": "1",
     }
     asked["metadata"]["labels"] = given | others
-    first = reconcile_claim(asked, *sandboxes).actions[0]
+    first = reconcile_claim(asked, *sandboxes).actions[-1]
     labels = (first.manifest if isinstance(first, Create) else first.patch)["metadata"]["labels"]
     assert given.items() <= labels.items()
     assert not others.items() & labels.items()
@@ -161,16 +190,16 @@ def test_adopted_sandbox_has_claim_labels_and_id(sandboxes):
 
 
 def test_unready_sandbox_is_preferred_to_none():
-    (take, _) = reconcile_claim(claim(), warm_sandbox("slow", ready=False)).actions
+    (_, take) = reconcile_claim(claim(), warm_sandbox("slow", ready=False)).actions
     assert take.target.name == "slow"
 
 
 def test_empty_pool_creates_new_sandbox():
     decision = reconcile_claim(claim())
-    create, _ = decision.actions
+    (create,) = decision.actions
     assert create.manifest["metadata"]["name"] == "c"
     assert create.manifest["metadata"]["labels"]["agents.x-k8s.io/launch-type"] == "cold"
-    assert ready_condition(decision) == ("False", "SandboxCreatePending")
+    assert decision.status is None
 
 
 def test_name_conflict_is_reported():
@@ -181,20 +210,20 @@ def test_name_conflict_is_reported():
         template_object=template(envVarsInjectionPolicy="Allowed"),
     )
     assert decision.actions == ()
-    assert ready_condition(decision) == ("False", "AdoptionConflict")
+    assert ready_condition(decision) == ("False", "ReconcilerError")
 
 
 def test_claim_mirrors_sandbox_conditions():
-    own = warm_sandbox("old", owner=claim())
-    own["spec"]["podTemplate"]["metadata"]["labels"]["agents.x-k8s.io/claim-uid"] = "claim-1"
     asked = claim()
-    asked["metadata"]["annotations"] = {"agents.x-k8s.io/sandbox-name": "old"}
+    record, take = reconcile_claim(asked, warm_sandbox("old")).actions
+    asked["metadata"]["annotations"] |= record.patch["metadata"]["annotations"]
+    own = apply_merge_patch(warm_sandbox("old"), take.patch)
     decision = reconcile_claim(asked, own)
-    assert decision.actions == ()
+    assert (decision.actions, decision.after_status) == ((), ())
     assert ready_condition(decision) == ("True", "DependenciesReady")
     assert decision.status["sandbox"] == {"name": "old", "podIPs": ["10.0.0.3"]}
     over = reconcile_claim(asked, warm_sandbox("old", owner=claim(), ready=False, finished=True))
-    assert [one["type"] for one in over.status["conditions"]] == ["Ready", "Finished"]
+    assert [one["type"] for one in over.status["conditions"]] == ["Finished", "Ready"]
 
 
 def test_claim_with_deleted_sandbox_reports_missing_then_gets_new_one():
@@ -204,31 +233,31 @@ def test_claim_with_deleted_sandbox_reports_missing_then_gets_new_one():
     assert (told.actions, told.requeue_after) == ((), 0.0)
     assert ready_condition(told) == ("False", "SandboxMissing")
     asked["status"] = told.status
-    (take, _) = reconcile_claim(asked, warm_sandbox("other")).actions
+    (_, take) = reconcile_claim(asked, warm_sandbox("other")).actions
     assert take.target.name == "other"
 
 
-def test_finished_claim_is_not_repeated_after_sandbox_deletion():
+def test_finished_claim_gets_new_sandbox_after_deletion():
     asked = claim()
     asked["status"] = reconcile_claim(
         asked, warm_sandbox("old", owner=claim(), ready=False, finished=True)
     ).status
-    for _ in range(2):
-        decision = reconcile_claim(asked, warm_sandbox("other"))
-        assert (decision.actions, decision.requeue_after) == ((), None)
-        assert ready_condition(decision) == ("False", "SandboxMissing")
-        asked["status"] = decision.status
+    told = reconcile_claim(asked, warm_sandbox("other"))
+    assert ready_condition(told) == ("False", "SandboxMissing")
+    assert [one["type"] for one in told.status["conditions"]] == ["Ready"]
+    asked["status"] = told.status
+    assert reconcile_claim(asked, warm_sandbox("other")).actions[-1].target.name == "other"
 
 
 def test_claim_does_not_adopt_terminating_sandbox():
     newer = template()
     newer["spec"]["podTemplate"]["spec"]["containers"][0]["image"] = "app:2"
     asked = pool(updateStrategy={"type": "Recreate"})
-    create, _ = reconcile_claim(
+    (create,) = reconcile_claim(
         claim(), warm_sandbox("a"), warm_sandbox("b"), pool_object=asked, template_object=newer
     ).actions
     assert isinstance(create, Create)
-    take, _ = reconcile_claim(
+    _, take = reconcile_claim(
         claim(),
         warm_sandbox("a"),
         warm_sandbox("b", template_object=newer),
@@ -264,17 +293,17 @@ def test_missing_pool_or_template_is_named():
         (
             {"env": [{"name": "LANG", "value": "de"}]},
             {"envVarsInjectionPolicy": "Allowed"},
-            "EnvVarsInjectionRejected",
+            "ReconcilerError",
         ),
         (
             {"env": [{"name": "A", "value": "1", "containerName": "none"}]},
             {"envVarsInjectionPolicy": "Overrides"},
-            "EnvVarsInjectionRejected",
+            "ReconcilerError",
         ),
         (
             {"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
             {"envVarsInjectionPolicy": "Allowed"},
-            "EnvVarsInjectionRejected",
+            "ReconcilerError",
         ),
         (
             {"env": [{"name": "A", "value": "1"}]},
@@ -330,7 +359,7 @@ def test_overrides_create_new_sandbox_and_keep_template():
         volumeClaimTemplates=[{"metadata": {"name": "w"}, "spec": {"a": 2}}],
         additionalPodMetadata={"labels": {"team": "blue"}, "annotations": {"why": "so"}},
     )
-    (create, _) = reconcile_claim(asked, warm_sandbox("a"), template_object=having).actions
+    (create,) = reconcile_claim(asked, warm_sandbox("a"), template_object=having).actions
     main, side = create.manifest["spec"]["podTemplate"]["spec"]["containers"]
     assert main["env"] == [{"name": "LANG", "value": "de"}]
     assert side["env"] == [{"name": "B", "value": "2"}]
@@ -370,14 +399,11 @@ def test_env_reaches_init_container_in_order():
 
 def test_init_container_has_same_security_context():
     new = claim(env=[{"name": "NEW", "value": "3", "containerName": "setup"}])
-    assert ready_condition(reconcile_claim(new, template_object=with_init("Allowed"))) == (
-        "False",
-        "SandboxCreatePending",
-    )
+    assert isinstance(reconcile_claim(new, template_object=with_init("Allowed")).actions[0], Create)
     known = claim(env=[{"name": "FIRST", "value": "3", "containerName": "setup"}])
     assert ready_condition(reconcile_claim(known, template_object=with_init("Allowed"))) == (
         "False",
-        "EnvVarsInjectionRejected",
+        "ReconcilerError",
     )
 
 
@@ -394,14 +420,14 @@ def test_expired_claim_is_reported_before_action(policy, kinds):
     asked["status"] = told.status
     done = reconcile_claim(asked, own)
     assert [action.target.kind for action in done.actions] == kinds
-    wanted = {"DeleteForeground": "Foreground", "Delete": "Background", "Retain": None}[policy]
+    wanted = {"DeleteForeground": "Foreground"}.get(policy)
     assert done.actions[0].propagation == wanted
 
 
 @pytest.mark.parametrize("sandboxes", [(), (warm_sandbox("w", ready=True),)], ids=["cold", "warm"])
 @pytest.mark.parametrize(("lifecycle", "kept"), [({"ttlSecondsAfterFinished": 400}, "Keep"), ({}, None)])
 def test_failed_pod_finishes_claim_with_ttl(sandboxes, lifecycle, kept):
-    found = reconcile_claim(claim(lifecycle=lifecycle), *sandboxes).actions[0]
+    found = reconcile_claim(claim(lifecycle=lifecycle), *sandboxes).actions[-1]
     metadata = (found.manifest if isinstance(found, Create) else found.patch)["metadata"]
     assert metadata["annotations"].get("holdfast.dev/failed-pods") == kept
 

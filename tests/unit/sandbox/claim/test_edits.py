@@ -30,7 +30,7 @@ def adopted_sandbox(request):
 
     def got(asked, having=None):
         waits = (warm_sandbox("w"),) if request.param == "warm" else ()
-        action = reconcile_claim(asked, *waits, template_object=having).actions[0]
+        action = reconcile_claim(asked, *waits, template_object=having).actions[-1]
         if isinstance(action, Create):
             made = warm_sandbox("w")
             return {**made, **action.manifest, "metadata": made["metadata"] | action.manifest["metadata"]}
@@ -42,18 +42,18 @@ def adopted_sandbox(request):
 
 def remembering(name="w", **spec):
     asked = claim(**spec)
-    asked["metadata"]["annotations"] = {"agents.x-k8s.io/sandbox-name": name}
+    asked["metadata"]["annotations"] |= {"agents.x-k8s.io/sandbox-name": name}
     return asked
 
 
-def followed(own, asked):
+def followed(own, asked, having=None):
     """The sandbox after its claim was edited, and the last decision, which has come to rest."""
     asked["metadata"].setdefault("annotations", {})["agents.x-k8s.io/sandbox-name"] = own["metadata"]["name"]
-    decision = reconcile_claim(asked, own)
+    decision = reconcile_claim(asked, own, template_object=having)
     for action in decision.actions:
         assert isinstance(action, Patch)
         own = apply_merge_patch(own, action.patch)
-    again = reconcile_claim(asked, own)
+    again = reconcile_claim(asked, own, template_object=having)
     assert again.actions == ()
     return own, again
 
@@ -93,16 +93,20 @@ def test_record_on_sandbox_keeps_its_stored_keys(adopted_sandbox):
     assert record["fixed"].keys() == {"warmPoolRef", "env"}
 
 
-def test_labels_and_annotations_propagate_and_template_values_stay(adopted_sandbox):
+def labelled_template(**labels):
     having = template()
-    having["spec"]["podTemplate"]["metadata"] = {"labels": {"app": "x"}, "annotations": {"why": "so"}}
+    having["spec"]["podTemplate"]["metadata"] = {"labels": labels, "annotations": {"why": "so"}}
+    return having
+
+
+def test_labels_and_annotations_propagate_and_template_values_stay(adopted_sandbox):
+    having = labelled_template(app="x")
     own = adopted_sandbox(claim(additionalPodMetadata=metadata(a="1", b="2")), having)
-    own, _ = followed(
-        own, claim(additionalPodMetadata={"labels": {"b": "3", "c": "4"}, "annotations": {"n": "5"}})
-    )
+    edited = claim(additionalPodMetadata={"labels": {"b": "3", "c": "4"}, "annotations": {"n": "5"}})
+    own, _ = followed(own, edited, having)
     assert pod_labels(own) == {"app": "x", "b": "3", "c": "4"}
     assert own["spec"]["podTemplate"]["metadata"]["annotations"] == {"why": "so", "n": "5"}
-    own, decision = followed(own, claim())
+    own, decision = followed(own, claim(), having)
     assert pod_labels(own) == {"app": "x"}
     assert own["spec"]["podTemplate"]["metadata"]["annotations"] == {"why": "so"}
     assert own["spec"]["podTemplate"]["metadata"]["labels"]["agents.x-k8s.io/claim-uid"] == "claim-1"
@@ -110,35 +114,45 @@ def test_labels_and_annotations_propagate_and_template_values_stay(adopted_sandb
 
 
 def test_template_label_wins_over_claim_label(adopted_sandbox):
-    having = template()
-    having["spec"]["podTemplate"]["metadata"] = {"labels": {"app": "x"}}
+    having = labelled_template(app="x")
     own = adopted_sandbox(claim(additionalPodMetadata=metadata(app="x", a="1")), having)
-    own, _ = followed(own, claim())
+    own, _ = followed(own, claim(), having)
     assert pod_labels(own) == {"app": "x"}
-    _, decision = followed(own, claim(additionalPodMetadata=metadata(app="y")))
-    assert ready_condition(decision) == ("False", "InvalidMetadata")
+    _, decision = followed(own, claim(additionalPodMetadata=metadata(app="y")), having)
+    assert ready_condition(decision) == ("False", "ReconcilerError")
 
 
-def test_foreign_labels_on_sandbox_are_kept(adopted_sandbox):
-    own = adopted_sandbox(claim(additionalPodMetadata=metadata(a="1")))
+def test_template_edits_reach_bound_sandbox_and_other_labels_are_removed(adopted_sandbox):
+    own = adopted_sandbox(claim(additionalPodMetadata=metadata(a="1")), labelled_template(app="x", old="1"))
     own["spec"]["podTemplate"]["metadata"]["labels"]["theirs"] = "x"
-    own, _ = followed(own, claim())
-    assert pod_labels(own) == {"theirs": "x"}
-    _, decision = followed(own, claim(additionalPodMetadata=metadata(theirs="y")))
-    words = "additionalPodMetadata.labels: theirs=y conflicts with theirs=x of the sandbox"
-    assert condition(decision, "Ready")["message"] == words
+    own, _ = followed(own, claim(additionalPodMetadata=metadata(a="1")), labelled_template(app="y"))
+    assert pod_labels(own) == {"app": "y", "a": "1"}
 
 
-@pytest.mark.parametrize("bad", [{"app": "mine"}, {"holdfast.dev/x": "1"}, {"app": "sandbox-router"}])
-def test_forbidden_edit_is_rejected_without_changes(adopted_sandbox, bad):
-    having = template()
-    having["spec"]["podTemplate"]["metadata"] = {"labels": {"app": "x"}}
+def test_labels_stay_when_pool_has_another_template(adopted_sandbox):
+    own = adopted_sandbox(claim(additionalPodMetadata=metadata(a="1")), labelled_template(app="x"))
+    other = labelled_template(app="y")
+    other["metadata"]["name"] = "other"
+    own, _ = followed(own, claim(), other)
+    assert pod_labels(own) == {"app": "x"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ({"app": "mine"}, "ReconcilerError"),
+        ({"holdfast.dev/x": "1"}, "InvalidMetadata"),
+        ({"app": "sandbox-router"}, "InvalidMetadata"),
+    ],
+)
+def test_forbidden_edit_is_rejected_without_changes(adopted_sandbox, bad, reason):
+    having = labelled_template(app="x")
     own = adopted_sandbox(claim(additionalPodMetadata=metadata(a="1")), having)
-    same, decision = followed(own, claim(additionalPodMetadata=metadata(**bad)))
+    same, decision = followed(own, claim(additionalPodMetadata=metadata(**bad)), having)
     assert same == own
-    assert ready_condition(decision) == ("False", "InvalidMetadata")
+    assert ready_condition(decision) == ("False", reason)
     assert decision.status["sandbox"]["name"] == own["metadata"]["name"]
-    own, decision = followed(own, claim(additionalPodMetadata=metadata(b="2")))
+    own, decision = followed(own, claim(additionalPodMetadata=metadata(b="2")), having)
     assert ready_condition(decision) == ("True", "DependenciesReady")
     assert pod_labels(own) == {"app": "x", "b": "2"}
 
@@ -203,6 +217,7 @@ def test_later_policy_does_not_reject_existing_labels(adopted_sandbox):
         sandboxes=(own,),
         network_policies=(policy,),
         now=NOW,
+        label_domains=(),
     )
     assert ready_condition(reconcile_sandbox_claim(seen)) == ("True", "DependenciesReady")
 

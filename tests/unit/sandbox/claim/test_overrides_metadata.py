@@ -7,6 +7,7 @@ from tests.support.warm_pool_objects import NOW, claim, pool, ready_condition, t
 
 from holdfast.sandbox.actions import Adopt, Create
 from holdfast.sandbox.claim.binding import ObservedSandboxClaim, reconcile_sandbox_claim
+from holdfast.sandbox.claim.metadata import find_invalid_metadata
 
 
 def labelled(**labels):
@@ -30,6 +31,7 @@ def look(asked, *sandboxes, having=None, policies=()):
             sandboxes=sandboxes,
             network_policies=tuple(policies),
             now=NOW,
+            label_domains=(),
         )
     )
 
@@ -41,19 +43,17 @@ def message(decision):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (asking({"agents.x-k8s.io/claim-uid": "z"}), "reserved"),
-        (asking({"x.agents.x-k8s.io/a": "z"}), "reserved"),
-        (asking({"extensions.agents.x-k8s.io/a": "z"}), "reserved"),
-        (asking({"holdfast.dev/network-policy": "own"}), "reserved"),
-        (asking({"a.holdfast.dev/b": "z"}), "reserved"),
-        (asking({"app.kubernetes.io/name": "z"}), "reserved"),
-        (asking({"node-role.k8s.io/a": "z"}), "reserved"),
-        (asking({"app": "sandbox-router"}), "app=sandbox-router is reserved"),
-        (asking({"App": "Sandbox-Router"}), "is reserved"),
-        (asking(annotations={"kubernetes.io/change-cause": "z"}), "reserved"),
-        (asking(annotations={"a.k8s.io/b": "z"}), "reserved"),
-        (asking({"app": "mine"}), "app=mine conflicts with app=theirs of the template"),
-        (asking(annotations={"team": "blue"}), "team=blue conflicts with team=red of the template"),
+        (asking({"agents.x-k8s.io/claim-uid": "z"}), "restricted system domain"),
+        (asking({"x.agents.x-k8s.io/a": "z"}), "restricted system domain"),
+        (asking({"extensions.agents.x-k8s.io/a": "z"}), "restricted system domain"),
+        (asking({"holdfast.dev/network-policy": "own"}), "restricted system domain"),
+        (asking({"a.holdfast.dev/b": "z"}), "restricted system domain"),
+        (asking({"app.kubernetes.io/name": "z"}), "restricted system domain"),
+        (asking({"node-role.k8s.io/a": "z"}), "restricted system domain"),
+        (asking({"app": "sandbox-router"}), "restricted system label value"),
+        (asking({"App": "Sandbox-Router"}), "restricted system label value"),
+        (asking(annotations={"kubernetes.io/change-cause": "z"}), "restricted system domain"),
+        (asking(annotations={"a.k8s.io/b": "z"}), "restricted system domain"),
     ],
 )
 @pytest.mark.parametrize("waits", [(), (warm_sandbox("w"),)], ids=["cold", "warm"])
@@ -62,7 +62,46 @@ def test_forbidden_keys_are_rejected_by_name(asked, words, waits):
     assert decision.actions == ()
     assert ready_condition(decision) == ("False", "InvalidMetadata")
     assert words in message(decision)
-    assert message(decision).startswith("additionalPodMetadata.")
+    assert message(decision).startswith("invalid additionalPodMetadata: failed to validate ")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (asking({"app": "mine"}), 'label "app" is defined in template with value "theirs"'),
+        (asking(annotations={"team": "blue"}), 'annotation "team" is defined in template with value "red"'),
+    ],
+)
+@pytest.mark.parametrize("waits", [(), (warm_sandbox("w"),)], ids=["cold", "warm"])
+def test_values_of_template_are_not_overridden(asked, words, waits):
+    decision = look(asked, *waits, having=labelled(app="theirs"))
+    assert decision.actions == ()
+    assert ready_condition(decision) == ("False", "ReconcilerError")
+    assert words in message(decision)
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("team", "must have a domain prefix"),
+        ("example.com/team", 'label domain "example.com" is not in the allowlist'),
+        ("notsandbox.users.io/team", "is not in the allowlist"),
+        ("sandbox.users.io/team", ""),
+        ("a.sandbox.users.io/team", ""),
+    ],
+)
+def test_labels_need_an_allowed_domain(key, words):
+    invalid = find_invalid_metadata(asking({key: "blue"}))
+    assert (words in invalid.message) if words else invalid is None
+
+
+def test_claims_of_the_api_may_have_plain_labels():
+    asked = asking({"team": "blue"})
+    asked["metadata"]["labels"] = {"holdfast.dev/managed-by": "holdfast"}
+    assert find_invalid_metadata(asked) is None
+    asked = asking({"holdfast.dev/x": "blue"})
+    asked["metadata"]["labels"] = {"holdfast.dev/managed-by": "holdfast"}
+    assert "restricted system domain" in find_invalid_metadata(asked).message
 
 
 @pytest.mark.parametrize(
@@ -79,12 +118,12 @@ def test_forbidden_keys_are_rejected_by_name(asked, words, waits):
 @pytest.mark.parametrize("waits", [(), (warm_sandbox("w"),)], ids=["cold", "warm"])
 def test_unselected_and_template_labels_are_allowed(asked, waits):
     decision = look(asked, *waits, having=labelled(app="theirs"))
-    assert ready_condition(decision)[1] in ("SandboxCreatePending", "SandboxNotReady")
+    assert isinstance(decision.actions[-1], Adopt if waits else Create)
 
 
 def taken(decision):
     """What the pod's metadata becomes by the write that takes a sandbox."""
-    take = decision.actions[0]
+    take = decision.actions[-1]
     assert isinstance(take, Adopt)
     return take.patch["spec"]["podTemplate"]["metadata"]
 
@@ -100,13 +139,13 @@ NOT_EVICTABLE = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict
 
 
 def test_warm_sandbox_gets_current_template_metadata():
-    """Labels that a webhook or a user added to the warm sandbox are kept."""
+    """Labels that a webhook or a user added to the warm sandbox are removed."""
     older, newer = labelled(app="one", old="x"), labelled(app="two")
     waited = warm_sandbox("w", template_object=older)
     waited["spec"]["podTemplate"]["metadata"]["labels"]["theirs"] = "x"
     assert (
         taken(look(asking({"a": "b"}), waited, having=newer))
-        == {"labels": {"app": "two", "a": "b"} | OUT_OF_ITS_POOL} | NOT_EVICTABLE
+        == {"labels": {"app": "two", "a": "b", "old": None, "theirs": None} | OUT_OF_ITS_POOL} | NOT_EVICTABLE
     )
 
 
@@ -133,7 +172,7 @@ def test_claim_needing_changed_pod_gets_new_sandbox():
     )
     asked = asking({"app": "two"})
     assert isinstance(look(asked, waited, having=another(app="two")).actions[0], Create)
-    assert look(asked, waited, other, having=another(app="two")).actions[0].target.name == "x"
+    assert look(asked, waited, other, having=another(app="two")).actions[-1].target.name == "x"
 
 
 def test_current_template_label_does_not_open_policy_for_old_pod():
@@ -141,7 +180,7 @@ def test_current_template_label_does_not_open_policy_for_old_pod():
     decision = look(
         asking({"role": "front"}), waited, having=another(role="front"), policies=[policy(BY_LABEL)]
     )
-    assert isinstance(decision.actions[0], Create)
+    assert isinstance(decision.actions[-1], Create)
 
 
 def policy(*peers, way="ingress", namespace="ns"):
@@ -184,9 +223,9 @@ def test_label_selected_by_ingress_policy_is_rejected(found):
     ],
 )
 def test_unrelated_policy_does_not_reject_label(found):
-    assert ready_condition(look(asking({"role": "front"}), policies=[found]))[1] == "SandboxCreatePending"
+    assert isinstance(look(asking({"role": "front"}), policies=[found]).actions[0], Create)
 
 
 def test_label_already_set_by_template_is_allowed():
     decision = look(asking({"role": "front"}), having=labelled(role="front"), policies=[policy(BY_LABEL)])
-    assert ready_condition(decision)[1] == "SandboxCreatePending"
+    assert isinstance(decision.actions[0], Create)
