@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conformance.table import Row, annotation, label, owner, value
+from tests.conformance.table import Row, annotation, label, owner, said, value
 
 from holdfast.sandbox import name_hash
 
@@ -35,7 +35,9 @@ def template(*path):
 
 
 def has_metric(name):
-    return lambda seen: f"# TYPE {name.removesuffix('_total')}" in seen["metrics"]
+    """Whether a metric has a sample."""
+    sample = f"{name}_count{{" if name.endswith("_ms") else f"{name}{{"
+    return lambda seen: f"\n{sample}" in seen["metrics"]
 
 
 POOL_ROWS = [
@@ -215,6 +217,41 @@ POOL_ROWS = [
         lambda seen: (
             ("SandboxClaim", "Normal", "SandboxProvisioned", "Provisioning", 'Created Sandbox "events-cold"')
             in seen["cold"]
+        ),
+        True,
+    ),
+    Row(
+        EVENTS,
+        "ClaimExpired, Claim Expired",
+        "expired-claims",
+        lambda seen: (
+            ("SandboxClaim", "Normal", "ClaimExpired", "Claim Expired", "Claim expired") in seen["events"]
+        ),
+        True,
+    ),
+    Row(
+        EVENTS,
+        "ClaimExpired, Deleting",
+        "expired-claims",
+        lambda seen: (
+            ("SandboxClaim", "Normal", "ClaimExpired", "Deleting", "Deleting Claim (ShutdownPolicy=Delete)")
+            in seen["events"]
+        ),
+        True,
+    ),
+    Row(
+        EVENTS,
+        "MultiplePods",
+        "several-pods",
+        lambda seen: (
+            (
+                "Sandbox",
+                "Warning",
+                "MultiplePods",
+                "Reconciling",
+                said("several", "Ready")(seen).partition(": ")[2],
+            )
+            in seen["events"]
         ),
         True,
     ),

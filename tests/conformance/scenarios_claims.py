@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.conformance.scenarios_sandboxes import VOLUME, create_template
-from tests.conformance.world import World, scenario, seconds_from_now
+from tests.conformance.world import World, scenario, seconds_from_now, wait_events
 from tests.support.controller_process import default_pod_spec, status_of, terminated_pod_status
 
 if TYPE_CHECKING:
@@ -307,7 +307,9 @@ def expired_claims(world: World) -> Seen:
     for name in ("ends-delete", "ends-foreground"):
         ns.wait_gone("SandboxClaim", name)
         ns.wait_gone("Sandbox", name)
+    events = wait_events(ns, "ends-delete", "Claim Expired", "Deleting")
     return {
+        "events": events,
         "retained": retained,
         "sandbox": ns.get("Sandbox", "ends-retain"),
         "deleted": ns.get("SandboxClaim", "ends-delete"),

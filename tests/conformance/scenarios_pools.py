@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.conformance.scenarios_claims import READY, create_claim, create_pool, create_ready_pool, members
 from tests.conformance.scenarios_sandboxes import VOLUME, create_template
-from tests.conformance.world import World, scenario
+from tests.conformance.world import World, published_events, scenario
 from tests.support.controller_process import EVENTUALLY, default_pod_spec, status_of
 
 from holdfast.sandbox import name_hash
@@ -160,15 +160,6 @@ def no_members(ns, pool):
     assert members(ns, pool) == []
 
 
-def published_events(ns, about):
-    items = ns.objects.list("Event", namespace=ns.namespace, api_version="events.k8s.io/v1").items
-    return {
-        (one["regarding"]["kind"], one["type"], one["reason"], one.get("action"), one.get("note"))
-        for one in items
-        if one["regarding"]["name"] == about and one.get("reportingController", "").startswith("sandbox")
-    }
-
-
 @scenario
 def events(world: World) -> Seen:
     ns = world.running
@@ -187,13 +178,22 @@ def events(world: World) -> Seen:
     return {"name": warm["status"]["sandbox"]["name"], **EVENTUALLY.call(until)}
 
 
+def has_samples(world):
+    assert "\nagent_sandbox_claim_controller_startup_latency_ms_count" in world.metrics()
+
+
 @scenario
 def exported(world: World) -> Seen:
     """The metrics after a claim has become ready, and the Lease of the controller."""
     ns = world.running
     create_ready_pool(ns, "exported", 1)
-    create_claim(ns, "exported", "exported")
+    times = {
+        f"agents.x-k8s.io/{key}": "2026-01-01T12:00:00.5Z"
+        for key in ("webhook-first-observed-at", "client-first-requested-at")
+    }
+    create_claim(ns, "exported", "exported", {"annotations": times})
     ns.wait_conditions("SandboxClaim", "exported", Ready=READY)
+    EVENTUALLY.call(lambda: has_samples(world))
     lease = "a3317529.agent-sandbox.x-k8s.io"
     found = ns.objects.list("Lease").items
     leases = {one["metadata"]["name"] for one in found}

@@ -11,6 +11,7 @@ from tests.conformance.world import (
     scenario,
     seconds_from_now,
     set_pod_status,
+    wait_events,
 )
 from tests.support.controller_process import default_pod_spec, running_pod_status
 
@@ -217,7 +218,8 @@ def several_pods(world: World) -> Seen:
     box = ns.wait_conditions("Sandbox", "several", Ready="False MultiplePods")
     ns.patch("Sandbox", "several", {"spec": {"operatingMode": "Suspended"}})
     stopped = ns.wait_conditions("Sandbox", "several", Suspended="Unknown PodStateUnknown")
-    return {"before": found, "several": box, "suspended": stopped}
+    events = wait_events(ns, "several", "MultiplePods")
+    return {"before": found, "several": box, "suspended": stopped, "events": events}
 
 
 @scenario

@@ -6,7 +6,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from tests.support.controller_process import SandboxNamespace, running_pod_status, terminated_pod_status
+from tests.support.controller_process import (
+    EVENTUALLY,
+    SandboxNamespace,
+    running_pod_status,
+    terminated_pod_status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,3 +85,24 @@ def finish_pod(ns: SandboxNamespace, name: str, phase: str, code: int) -> dict[s
     set_pod_status(ns, name, terminated_pod_status(phase, code))
     reason = {"Succeeded": "PodSucceeded", "Failed": "PodFailed"}[phase]
     return ns.wait_conditions("Sandbox", name, Ready=f"False {reason}")
+
+
+def published_events(ns, about):
+    """Kind, type, reason, action and note of the events about an object."""
+    items = ns.objects.list("Event", namespace=ns.namespace, api_version="events.k8s.io/v1").items
+    return {
+        (one["regarding"]["kind"], one["type"], one["reason"], one.get("action"), one.get("note"))
+        for one in items
+        if one["regarding"]["name"] == about and one.get("reportingController", "").startswith("sandbox")
+    }
+
+
+def wait_events(ns, about, *reasons):
+    """Wait for events with these reasons or actions; returns all about the object."""
+
+    def until():
+        found = published_events(ns, about)
+        assert all(any(reason in row for row in found) for reason in reasons)
+        return found
+
+    return EVENTUALLY.call(until)

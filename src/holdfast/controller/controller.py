@@ -6,6 +6,7 @@ nothing.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from holdfast.controller.cache import ObjectCache, object_key, resource_version
 from holdfast.controller.event_handlers import RECONCILED_KINDS, affected_keys
 from holdfast.controller.executor import REQUEUE_SOON, ActionExecutor
 from holdfast.controller.metrics import ControllerMetrics
+from holdfast.controller.published_metrics import PublishedTelemetry
 from holdfast.controller.reconcilers import (
     REQUEUE_UNWATCHED,
     SandboxClaimReconciler,
@@ -64,11 +66,13 @@ class Controller:
         # One event loop runs all callers, and code between two awaits is atomic: the cache, the queue and
         # `reserved` need no lock.
         self.cache, self.metrics = ObjectCache(), ControllerMetrics()
+        self._telemetry = PublishedTelemetry(self.cache, objects, self.metrics.registry, clock)
         executor = ActionExecutor(
             self.cache,
             objects,
             on_write=self._store,
             count_write=lambda verb: self.metrics.writes.labels(verb).inc(),
+            telemetry=self._telemetry,
         )
         # Sandboxes that an adoption or deletion in progress uses: two reconcilers must not take the same one.
         reserved: set[ObjectKey] = set()
@@ -98,7 +102,9 @@ class Controller:
 
     async def run(self) -> None:
         """Reconcile enqueued objects until cancelled."""
-        await self._queue.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._queue.run())
+            group.create_task(self._telemetry.run())
 
     def on_update(self, obj: dict[str, Any]) -> None:
         """Handle an ADDED or MODIFIED event."""

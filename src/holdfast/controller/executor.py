@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.controller.cache import ObjectCache, ObjectKey
+    from holdfast.controller.published_metrics import PublishedTelemetry
     from holdfast.kube import AsyncObjects
     from holdfast.sandbox import Action
 
@@ -67,6 +68,7 @@ class ActionExecutor:
         objects: The API server.
         on_write: Receives each response, with the key of the reconciled object.
         count_write: Counts writes by verb.
+        telemetry: Observes the writes that succeeded.
     """
 
     def __init__(
@@ -76,9 +78,10 @@ class ActionExecutor:
         *,
         on_write: Callable[[dict[str, Any], ObjectKey], bool],
         count_write: Callable[[str], None],
+        telemetry: PublishedTelemetry | None = None,
     ) -> None:
         self._cache, self._objects, self._count_write = cache, objects, count_write
-        self.on_write = on_write
+        self.on_write, self._telemetry = on_write, telemetry
 
     async def read(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """Read an object from the API server."""
@@ -110,6 +113,8 @@ class ActionExecutor:
                     # removes it from the cache.
                     if result.effect == "absent":
                         changed |= self._record_response(None, target, reconciled)
+            if self._telemetry is not None:
+                self._telemetry.on_action(action, reconciled)
         return changed
 
     async def write_status(self, obj: dict[str, Any], status: dict[str, Any] | None) -> bool:
@@ -122,6 +127,8 @@ class ActionExecutor:
         target = ActionTarget.from_object(obj)
         response = await self._objects.patch(patch={"status": status}, subresource="status", **asdict(target))
         self._record_response(response, target, obj)
+        if self._telemetry is not None:
+            self._telemetry.on_status(obj, status)
         return True
 
     def _record_response(

@@ -17,7 +17,7 @@ class ControllerMetrics:
     """Counters and histograms of one controller."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
         self.events = self._counter("events_total", "Watch events.", "kind")
         self.reconciles = self._counter("reconcile_total", "Reconciliations.", "kind", "result")
         self.writes = self._counter("writes_total", "Writes to the API server.", "verb")
@@ -31,16 +31,16 @@ class ControllerMetrics:
 
     def add_gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
         """Add a gauge whose value is read when the metrics are scraped."""
-        Gauge(f"{_PREFIX}_{name}", description, registry=self._registry).set_function(read)
+        Gauge(f"{_PREFIX}_{name}", description, registry=self.registry).set_function(read)
 
     def encode(self) -> bytes:
         """Encode all metrics in the Prometheus text format."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)
 
     def _counter(self, name: str, description: str, *labels: str) -> Counter:
-        return Counter(f"{_PREFIX}_{name}", description, labels, registry=self._registry)
+        return Counter(f"{_PREFIX}_{name}", description, labels, registry=self.registry)
 
     def _histogram(self, name: str, description: str) -> Histogram:
         return Histogram(
-            f"{_PREFIX}_{name}", description, ("kind",), registry=self._registry, buckets=_BUCKETS
+            f"{_PREFIX}_{name}", description, ("kind",), registry=self.registry, buckets=_BUCKETS
         )

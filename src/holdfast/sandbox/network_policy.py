@@ -50,10 +50,13 @@ def template_name(policy: str) -> str:
 
 
 def reconcile_template(observed: ObservedTemplate) -> tuple[Action, ...]:
-    """Label the template; create, update or delete its policy. A policy of another owner is left alone."""
+    """Create, update or delete the template's policy, and label the template.
+
+    A policy of another owner is left alone.
+    """
     if is_being_deleted(observed.template):
         return ()
-    return (*_label_actions(observed.template), *_policy_actions(observed))
+    return (*_policy_actions(observed), *_label_actions(observed.template))
 
 
 def _label_actions(template: dict[str, Any]) -> tuple[Action, ...]:

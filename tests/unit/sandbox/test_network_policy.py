@@ -58,7 +58,7 @@ def test_published_default_applies():
 def test_template_gets_its_label():
     bare = template()
     del bare["metadata"]["labels"]
-    label, _ = decided(bare)
+    _, label = decided(bare)
     assert label.patch == {"metadata": {"labels": {HASH: name_hash("t")}}}
 
 
