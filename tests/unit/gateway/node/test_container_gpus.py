@@ -3,9 +3,9 @@
 import docker.types
 import msgspec
 import pytest
-from click.testing import CliRunner
 from tests.support.inspected_containers import engine_with, inspected
 
+from holdfast.cli.output import run_command
 from holdfast.cli.up import up
 from holdfast.containers import device_requests, find_container, labels
 from holdfast.containers.containers import requested_gpus
@@ -180,8 +180,10 @@ def test_file_variable_and_flag(tmp_path):
     assert resolve_settings({"gpus": "none"}, environ=environ, cwd=tmp_path).settings.gpus == ()
 
 
-def test_up_flag_sets_setting(tmp_path, monkeypatch):
+def test_up_flag_is_checked_like_the_setting(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    ended = CliRunner().invoke(up, ["dev", "--gpus", "all,0"])
-    assert isinstance(ended.exception, InvalidSettingError)
-    assert "gpus: invalid value 'all,0' from the command line" in ended.exception.message
+    assert run_command(up, ["dev", "--gpus", "all,0"]) == 2
+    error = capsys.readouterr().err
+    assert (
+        "--gpus all,0: not valid; write all, none, or device IDs separated by commas [bad-setting]" in error
+    )
