@@ -30,7 +30,7 @@ from holdfast.cli.sandbox.common import (
     timeout_option,
     wait_option,
 )
-from holdfast.cli.sandbox.inspection import _format_age as format_age
+from holdfast.cli.sandbox.listing import format_age
 from holdfast.errors import PoolNotFoundError, UsageError
 
 if TYPE_CHECKING:

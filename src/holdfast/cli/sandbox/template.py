@@ -24,7 +24,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.sandbox.common import confirm, open_gateway
 from holdfast.cli.sandbox.create import POD_PARAMETERS, create as create_sandbox, pod_options
-from holdfast.cli.sandbox.inspection import _format_age as format_age
+from holdfast.cli.sandbox.listing import format_age
 from holdfast.errors import TemplateNotFoundError, UsageError
 
 if TYPE_CHECKING:
