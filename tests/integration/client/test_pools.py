@@ -277,8 +277,11 @@ def test_pool_of_another_size_names_scale(source, failed, pools, pool):
 
 def test_pool_without_template_names_the_command_that_creates_it(source, failed, templates, pools, pool):
     templates.delete(pool)
-    template = "Run `holdfast template create {}`: the pool then creates its sandboxes."
-    execute_hint(source.holdfast, failed("pool", "wait", pool), template)
+    execute_hint(
+        source.holdfast,
+        failed("pool", "wait", pool),
+        "Run `holdfast template create {}`: the pool then creates its sandboxes.",
+    )
     assert pools.wait(pool, timeout=TIMEOUT).phase == "Ready"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from holdfast.api import MAX_POOL_SIZE, UpdateStrategy
+from holdfast.cli.checked_type import ChoiceType
 from holdfast.cli.click_extensions import (
     LazyGroup,
     complete_with,
@@ -23,6 +24,7 @@ from holdfast.cli.output import (
     print_result,
     progress_renderer,
 )
+from holdfast.cli.parameters import OBJECT, integer
 from holdfast.cli.sandbox.common import (
     confirm,
     open_gateway,
@@ -51,8 +53,11 @@ _COMMANDS = {
         "Delete a pool; sandboxes that were created from it stay.",
     ),
 }
-_SIZE = click.IntRange(min=0, max=MAX_POOL_SIZE)
-_name_argument = click.argument("name", metavar="NAME", shell_complete=complete_with("complete_pools"))
+_SIZE = integer(0, MAX_POOL_SIZE)
+_STRATEGY = ChoiceType(lambda: get_args(UpdateStrategy), example="Recreate")
+_name_argument = click.argument(
+    "name", type=OBJECT, metavar="NAME", shell_complete=complete_with("complete_pools")
+)
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS)
@@ -75,9 +80,9 @@ def _open_pools(gateway: str | None) -> Iterator[tuple[Pools, ProgressRenderer]]
 
 
 @click.command()
-@click.argument("name", metavar="NAME")
+@click.argument("name", type=OBJECT, metavar="NAME")
 @click.option(
-    "--template", required=True, metavar="TEMPLATE", help="Template of the sandboxes.",
+    "--template", type=OBJECT, required=True, metavar="TEMPLATE", help="Template of the sandboxes.",
     shell_complete=complete_with("complete_templates"),
 )  # fmt: skip
 @click.option(
@@ -85,7 +90,7 @@ def _open_pools(gateway: str | None) -> Iterator[tuple[Pools, ProgressRenderer]]
     help="Number of sandboxes that wait; 0 creates each sandbox on demand.",
 )  # fmt: skip
 @click.option(
-    "--update-strategy", type=click.Choice(get_args(UpdateStrategy), case_sensitive=False),
+    "--update-strategy", type=_STRATEGY,
     default="OnReplenish", show_default=True,
     help="When the template changes, keep waiting sandboxes until they are used, or recreate them.",
 )  # fmt: skip

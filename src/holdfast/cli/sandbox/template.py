@@ -22,6 +22,7 @@ from holdfast.cli.output import (
     print_result,
     progress_renderer,
 )
+from holdfast.cli.parameters import OBJECT
 from holdfast.cli.sandbox.common import confirm, open_gateway
 from holdfast.cli.sandbox.create import POD_PARAMETERS, create as create_sandbox, pod_options
 from holdfast.cli.sandbox.listing import format_age
@@ -38,7 +39,9 @@ _COMMANDS = {
     "get": ("holdfast.cli.sandbox.template:get", "Show a template and the pools that use it."),
     "delete": ("holdfast.cli.sandbox.template:delete", "Delete a template; sandboxes stay."),
 }
-_name_argument = click.argument("name", metavar="NAME", shell_complete=complete_with("complete_templates"))
+_name_argument = click.argument(
+    "name", type=OBJECT, metavar="NAME", shell_complete=complete_with("complete_templates")
+)
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS)
@@ -51,7 +54,7 @@ def template() -> None:
 
 
 @click.command(params=[each for each in create_sandbox.params if each.name in POD_PARAMETERS])
-@click.argument("name", metavar="NAME")
+@click.argument("name", type=OBJECT, metavar="NAME")
 @gateway_option
 @json_option
 def create(name: str, *, image: str | None, gateway: str | None, **values: Any) -> None:
