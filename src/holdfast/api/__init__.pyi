@@ -43,7 +43,6 @@ from holdfast.api.label_selector import (
     LabelSelector as LabelSelector,
 )
 from holdfast.api.pool_models import (
-    MAX_POOL_SIZE as MAX_POOL_SIZE,
     PoolChange as PoolChange,
     PoolDeletionResult as PoolDeletionResult,
     PoolEventType as PoolEventType,

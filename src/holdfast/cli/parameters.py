@@ -230,6 +230,7 @@ IMAGE = CheckedType(_parse_image, "[registry/]name[:tag] in lower case", example
 HOLDFAST_IMAGE = ChoiceType(_image_names, example="node")
 KUBERNETES = matching("1[.][0-9]{1,3}", "not a Kubernetes version", "a version such as 1.33", example="1.33")
 SECONDS = CheckedType(_parse_seconds, "seconds as a number greater than 0", example="60")
+POOL_SIZE = integer(0, 1000)
 WHOLE_SECONDS = integer(1, 366 * 24 * 3600)
 SETTING_SECONDS = CheckedType(
     _setting("timeouts.node_ready"), "seconds from 1 to 86400, such as 90, 90s, 3m or 1h", example="90"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from holdfast.api import MAX_POOL_SIZE, UpdateStrategy
+from holdfast.api import UpdateStrategy
 from holdfast.cli.checked_type import ChoiceType
 from holdfast.cli.click_extensions import (
     LazyGroup,
@@ -24,7 +24,7 @@ from holdfast.cli.output import (
     print_result,
     progress_renderer,
 )
-from holdfast.cli.parameters import OBJECT, integer
+from holdfast.cli.parameters import OBJECT, POOL_SIZE
 from holdfast.cli.sandbox.common import (
     confirm,
     open_gateway,
@@ -53,7 +53,6 @@ _COMMANDS = {
         "Delete a pool; sandboxes that were created from it stay.",
     ),
 }
-_SIZE = integer(0, MAX_POOL_SIZE)
 _STRATEGY = ChoiceType(lambda: get_args(UpdateStrategy), example="Recreate")
 _name_argument = click.argument(
     "name", type=OBJECT, metavar="NAME", shell_complete=complete_with("complete_pools")
@@ -82,11 +81,12 @@ def _open_pools(gateway: str | None) -> Iterator[tuple[Pools, ProgressRenderer]]
 @click.command()
 @click.argument("name", type=OBJECT, metavar="NAME")
 @click.option(
-    "--template", type=OBJECT, required=True, metavar="TEMPLATE", help="Template of the sandboxes.",
+    "--template", type=OBJECT, metavar="TEMPLATE",
+    help="Template of the sandboxes; default: that with the pool's name.",
     shell_complete=complete_with("complete_templates"),
 )  # fmt: skip
 @click.option(
-    "--size", type=_SIZE, default=1, show_default=True, metavar="NUMBER",
+    "--size", type=POOL_SIZE, default=1, show_default=True, metavar="NUMBER",
     help="Number of sandboxes that wait; 0 creates each sandbox on demand.",
 )  # fmt: skip
 @click.option(
@@ -100,7 +100,7 @@ def _open_pools(gateway: str | None) -> Iterator[tuple[Pools, ProgressRenderer]]
 def create(
     name: str,
     *,
-    template: str,
+    template: str | None,
     size: int,
     update_strategy: UpdateStrategy,
     wait: bool,
@@ -114,6 +114,7 @@ def create(
     """
     from holdfast.sandbox import build_pool_request
 
+    template = template or name
     # Report invalid options before any request.
     build_pool_request(name, template, size=size, update_strategy=update_strategy)
     with _open_pools(gateway) as (pools, renderer):
@@ -157,7 +158,7 @@ def get(name: str, gateway: str | None) -> None:
 
 @click.command()
 @_name_argument
-@click.argument("size", type=_SIZE, metavar="SIZE")
+@click.argument("size", type=POOL_SIZE, metavar="SIZE")
 @wait_option("all sandboxes are ready")
 @timeout_option
 @_pool_options

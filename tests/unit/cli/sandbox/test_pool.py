@@ -24,7 +24,6 @@ def home(tmp_path, monkeypatch):
         (["template", "create", "t", "--cpu", "lots"], "cpu"),
         (["template", "create", "t", "--shutdown-after", "5"], "--shutdown-after"),
         (["template", "create", ""], "NAME '': not a valid name"),
-        (["pool", "create", "p"], "--template"),
         (["pool", "create", "p" * 57, "--template", "t"], "not a valid pool name"),
         (["pool", "create", "p", "--template", "ünicode"], "--template ünicode: not a valid name"),
         (["pool", "create", "p", "--template", "t", "--size", "-1"], "--size"),
