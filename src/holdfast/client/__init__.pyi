@@ -9,6 +9,7 @@ from holdfast.client.command_records import (
     CommandView as CommandView,
     validate_command_id as validate_command_id,
 )
+from holdfast.client.copy import CopyResult as CopyResult
 from holdfast.client.exec import AsyncExecSession as AsyncExecSession, ExecResult as ExecResult
 from holdfast.client.file_entries import FileEntry as FileEntry
 from holdfast.client.files import AsyncFiles as AsyncFiles

@@ -95,7 +95,7 @@ def _write_to_stdout(name: str, path: str, gateway: str | None) -> None:
 
 
 def _read_from_stdin(name: str, path: str, gateway: str | None) -> None:
-    from holdfast.client.copy import CopyResult
+    from holdfast.client import CopyResult
 
     # The size is sent first, so that a lost connection cannot look like the end of the input.
     with (
