@@ -61,6 +61,7 @@ def build(images: tuple[str, ...], refresh: bool, kubernetes: str | None) -> Non
             refresh=refresh,
             kubernetes=kubernetes or "",
             proxy=proxy.variables if proxy else None,
+            secrets=proxy.secrets if proxy else (),
             bus=renderer.bus,
         )
     count = sum(built.changed for built in result)

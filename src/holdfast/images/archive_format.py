@@ -5,35 +5,44 @@
     holdfast-checksums.json    the SHA-256 of every other member
     manifest.json, ...         the members that name the images
 
-`docker load` accepts the archive too. The members that name the images are last: a reader passes them on
-after it has verified everything, and without them a container engine loads nothing.
+`docker load` accepts the archive too. The members that name the images are last: a reader passes on only a
+manifest that it has verified, after everything else. Without it a container engine loads nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import posixpath
 import tarfile
 import zlib
+from functools import partial
 from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.errors import CorruptFileError
-from holdfast.images.image_archive import TAR_END, tar_member
+from holdfast import __version__
+from holdfast.errors import CorruptFileError, ImageIncompatibleError
+from holdfast.images.image_archive import CHUNK_SIZE, TAR_BLOCK_SIZE, TAR_END, read_chunks, tar_member
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _T = TypeVar("_T")
 
 FORMAT_VERSION = 1
 _INDEX_FILE, _CHECKSUMS_FILE = "holdfast-images.json", "holdfast-checksums.json"
+_MANIFEST_FILE = "manifest.json"
 # Docker's manifest, and those that newer engines add.
-_NAMING_FILES = ("manifest.json", "repositories", "index.json", "oci-layout")
+_NAMING_FILES = (_MANIFEST_FILE, "repositories", "index.json", "oci-layout")
 # Members that holdfast keeps in memory; a larger one is not from `image save`.
 _MAX_JSON_BYTES = 1 << 20
-_CHUNK_SIZE = 1 << 20
+_MAX_MEMBERS = 10_000
+# Headers that only describe the next member. `tarfile` itself keeps any number of any size in memory.
+_MAX_EXTENDED_HEADERS = 8
+_MAX_EXTENDED_HEADER_BYTES = 4096
+_LONG_NAME_FIELDS = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
+_MEMBER_TYPES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE)
 _GZIP_WINDOW = 31
 _GZIP_MAGIC = b"\x1f\x8b"
 # A higher level costs three times as much CPU time for 8 % less.
@@ -64,10 +73,19 @@ class ArchiveIndex(msgspec.Struct, frozen=True, kw_only=True):
         return sum({image.id: image.size for image in self.images}.values())
 
 
+class _IndexVersion(msgspec.Struct, frozen=True):
+    """What the index contains in every format."""
+
+    format: int
+    version: str
+
+
 class _DockerImage(msgspec.Struct, frozen=True):
     """An entry of Docker's manifest.json."""
 
-    tags: tuple[str, ...] = msgspec.field(name="RepoTags", default=())
+    config: str = msgspec.field(name="Config")
+    tags: tuple[str, ...] = msgspec.field(name="RepoTags")
+    layers: tuple[str, ...] = msgspec.field(name="Layers")
 
 
 class _Member(NamedTuple):
@@ -99,9 +117,9 @@ def decompress(chunks: Iterable[bytes], name: str) -> Iterator[bytes]:
                 raise damaged_error(name, "there is data after its end")
             pending, data = chunk, b""
             # Also while the last output had the full size: the decompressor may hold more.
-            while pending or len(data) == _CHUNK_SIZE:
+            while pending or len(data) == CHUNK_SIZE:
                 # With a limit: a small part of an archive may expand to gigabytes.
-                data = decompressor.decompress(pending, _CHUNK_SIZE)
+                data = decompressor.decompress(pending, CHUNK_SIZE)
                 pending = decompressor.unconsumed_tail
                 yield data
             if decompressor.unused_data:
@@ -122,24 +140,15 @@ def encode_archive(index: ArchiveIndex, exported: Iterable[bytes]) -> Iterator[b
     Raises:
         CorruptFileError: the Docker archive is incomplete.
     """
-    checksums: dict[str, str] = {}
-    naming: list[tuple[tarfile.TarInfo, bytes]] = []
+    members = _Members(_export_error)
     encoded = msgspec.json.encode(index)
     yield from _encode_json(_INDEX_FILE, encoded)
-    checksums[_INDEX_FILE] = hashlib.sha256(encoded).hexdigest()
-    for header, chunks in _read_members(exported, "export of the container engine"):
-        if header.name in _NAMING_FILES:
-            content = b"".join(chunks)
-            naming.append((header, content))
-            checksums[header.name] = hashlib.sha256(_header_digest_input(header) + content).hexdigest()
-        else:
-            digest = hashlib.sha256(_header_digest_input(header))
-            yield from tar_member(header, _hash_chunks(chunks, digest))
-            checksums[header.name] = digest.hexdigest()
-    if "manifest.json" not in checksums:
-        raise damaged_error("export of the container engine", "it has no manifest")
-    yield from _encode_json(_CHECKSUMS_FILE, msgspec.json.encode(checksums, order="deterministic"))
-    for header, content in naming:
+    members.checksums[_INDEX_FILE] = hashlib.sha256(encoded).hexdigest()
+    for header, chunks in _read_members(exported, _export_error):
+        yield from members.take(header, chunks)
+    members.check_complete(members.manifest())
+    yield from _encode_json(_CHECKSUMS_FILE, msgspec.json.encode(members.checksums, order="deterministic"))
+    for header, content in members.naming.values():
         yield from tar_member(header, [content])
     yield TAR_END
 
@@ -156,14 +165,18 @@ class ArchiveReader:
     """
 
     def __init__(self, chunks: Iterable[bytes], name: str) -> None:
-        self._name = name
-        self._members = _read_members(chunks, name)
-        header, content = next(self._members, _Member(tarfile.TarInfo(), iter(())))
+        self._fail = partial(damaged_error, name)
+        self._source = _read_members(chunks, self._fail)
+        header, content = next(self._source, _Member(tarfile.TarInfo(), iter(())))
         if header.name != _INDEX_FILE:
             raise foreign_file_error(name)
-        encoded = self._read_json(header, content)
+        encoded = _read_json(header, content, self._fail)
+        found = self._decode(encoded, _IndexVersion)
+        if found.format != FORMAT_VERSION:
+            raise _other_format_error(name, found)
         self.index = self._decode(encoded, ArchiveIndex)
-        self._checksums = {_INDEX_FILE: hashlib.sha256(encoded).hexdigest()}
+        self._members = _Members(self._fail)
+        self._members.checksums[_INDEX_FILE] = hashlib.sha256(encoded).hexdigest()
 
     def docker_archive(self) -> Iterator[bytes]:
         """Yield the images as a Docker archive.
@@ -173,47 +186,82 @@ class ArchiveReader:
                 names of images, so a container engine loads nothing.
         """
         expected: dict[str, str] = {}
-        naming: list[tuple[tarfile.TarInfo, bytes]] = []
-        for header, chunks in self._members:
+        for header, chunks in self._source:
             if header.name == _CHECKSUMS_FILE:
-                expected = self._decode(self._read_json(header, chunks), dict[str, str])
-            elif header.name in _NAMING_FILES:
-                content = self._read_json(header, chunks)
-                naming.append((header, content))
-                self._checksums[header.name] = hashlib.sha256(
-                    _header_digest_input(header) + content
-                ).hexdigest()
+                expected = self._decode(_read_json(header, chunks, self._fail), dict[str, str])
             else:
-                digest = hashlib.sha256(_header_digest_input(header))
-                yield from tar_member(header, _hash_chunks(chunks, digest))
-                self._checksums[header.name] = digest.hexdigest()
-        self._verify(expected, {header.name: content for header, content in naming})
-        for header, content in naming:
-            yield from tar_member(header, [content])
+                yield from self._members.take(header, chunks)
+        manifest = self._verify(expected)
+        # Encoded again, and alone: another member or spelling of a field could name an image that was not
+        # compared with the index. containerd prefers `index.json` to the manifest.
+        yield from _encode_json(_MANIFEST_FILE, msgspec.json.encode(manifest))
         yield TAR_END
 
-    def _verify(self, expected: dict[str, str], naming: dict[str, bytes]) -> None:
+    def _verify(self, expected: dict[str, str]) -> tuple[_DockerImage, ...]:
         if not expected:
-            raise damaged_error(self._name, "its end is missing")
-        if self._checksums != expected:
-            different = self._checksums.items() ^ expected.items()
-            raise damaged_error(self._name, f"the checksum of {min(name for name, _ in different)} differs")
-        manifest = self._decode(naming.get("manifest.json", b"[]"), tuple[_DockerImage, ...])
-        tags = {tag for image in manifest for tag in image.tags}
+            raise self._fail("its end is missing")
+        if self._members.checksums != expected:
+            different = self._members.checksums.items() ^ expected.items()
+            raise self._fail(f"the checksum of {min(name for name, _ in different)} differs")
+        manifest = self._members.manifest()
         # The archive must not replace other images of the container engine.
+        tags = {tag for image in manifest for tag in image.tags}
         if tags != {image.reference for image in self.index.images}:
-            raise damaged_error(self._name, "its images differ from its index")
-
-    def _read_json(self, header: tarfile.TarInfo, chunks: Iterator[bytes]) -> bytes:
-        if header.size > _MAX_JSON_BYTES:
-            raise damaged_error(self._name, f"{header.name} is too large")
-        return b"".join(chunks)
+            raise self._fail("its images differ from its index")
+        self._members.check_complete(manifest)
+        return manifest
 
     def _decode(self, content: bytes, kind: type[_T]) -> _T:
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.MsgspecError:
-            raise damaged_error(self._name, "its index is invalid") from None
+            raise self._fail("its index is invalid") from None
+
+
+class _Members:
+    """The members of an archive that were read so far."""
+
+    def __init__(self, fail: Callable[[str], CorruptFileError]) -> None:
+        self._fail = fail
+        self._needed: set[str] = set()  # targets of links
+        self.checksums: dict[str, str] = {}
+        self.naming: dict[str, tuple[tarfile.TarInfo, bytes]] = {}
+
+    def take(self, header: tarfile.TarInfo, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield a member for a Docker archive; keep it if it names images."""
+        # The checksum covers the type and the link target, too.
+        digest, path = hashlib.sha256(header.type + header.linkname.encode() + b"\0"), _clean_path(header.name)
+        if header.name in self.checksums or path in self.naming:
+            raise self._fail(f"{header.name} occurs twice")
+        if len(self.checksums) == _MAX_MEMBERS:
+            raise self._fail("it has too many members")
+        if path in _NAMING_FILES:
+            content = _read_json(header, chunks, self._fail)
+            digest.update(content)
+            self.naming[path] = (header, content)
+        else:
+            yield from tar_member(header, _hash_chunks(chunks, digest))
+        if header.issym() or header.islnk():
+            folder = posixpath.dirname(header.name) if header.issym() else ""
+            self._needed.add(_clean_path(f"{folder}/{header.linkname}"))
+        self.checksums[header.name] = digest.hexdigest()
+
+    def manifest(self) -> tuple[_DockerImage, ...]:
+        """Return the images of manifest.json."""
+        if _MANIFEST_FILE not in self.naming:
+            raise self._fail("it has no manifest")
+        _, content = self.naming[_MANIFEST_FILE]
+        try:
+            return msgspec.json.decode(content, type=tuple[_DockerImage, ...])
+        except msgspec.MsgspecError:
+            raise self._fail("its manifest is invalid") from None
+
+    def check_complete(self, manifest: Iterable[_DockerImage]) -> None:
+        """Check that the configurations and layers of all images are there."""
+        needed = self._needed.union(*((image.config, *image.layers) for image in manifest))
+        missing = needed - {_clean_path(name) for name in self.checksums}
+        if missing:
+            raise self._fail(f"{min(missing)} is missing")
 
 
 def foreign_file_error(name: str) -> CorruptFileError:
@@ -228,7 +276,21 @@ def damaged_error(name: str, problem: str) -> CorruptFileError:
     """The error for an archive that cannot be used."""
     return CorruptFileError(
         f"{name}: the archive is damaged or incomplete: {problem}",
-        hint="Copy it again, or create it again with `holdfast image save FILE`. Nothing was loaded.",
+        hint="Copy it again, or create it again with `holdfast image save FILE`.",
+    )
+
+
+def _export_error(problem: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"export of the container engine: incomplete: {problem}",
+        hint="Run the same command again.",
+    )
+
+
+def _other_format_error(name: str, found: _IndexVersion) -> ImageIncompatibleError:
+    return ImageIncompatibleError(
+        f"{name}: its format is {found.format}, but holdfast {__version__} reads format {FORMAT_VERSION}",
+        hint=f"Create the archive again with holdfast {__version__}.",
     )
 
 
@@ -254,44 +316,86 @@ class _ChunkFile(io.RawIOBase):
         return count
 
 
-def _read_members(chunks: Iterable[bytes], name: str) -> Iterator[_Member]:
+def _read_members(chunks: Iterable[bytes], fail: Callable[[str], CorruptFileError]) -> Iterator[_Member]:
     """Yield the members of a tar archive; read the chunks of one before the next."""
-    source = io.BufferedReader(_ChunkFile(chunks), _CHUNK_SIZE)
-    try:
-        with tarfile.open(fileobj=source, mode="r|") as tar:
-            for header in tar:
-                content = tar.extractfile(header) if header.isreg() else None
-                header.size = header.size if header.isreg() else 0
-                yield _Member(header, _read_chunks(content, header, name))
-        # `tarfile` stops at the end mark; only the end of the source proves that nothing was cut off.
-        while source.read(_CHUNK_SIZE):
-            pass
-    except tarfile.TarError:
-        raise damaged_error(name, "its content is not a tar archive") from None
+    source = io.BufferedReader(_ChunkFile(chunks), CHUNK_SIZE)
+    while (header := _read_header(source, fail)) is not None:
+        yield _Member(header, _read_content(source, header, fail))
+        source.read(-header.size % TAR_BLOCK_SIZE)
+    # Only the end of the source proves that nothing was cut off.
+    while source.read(CHUNK_SIZE):
+        pass
 
 
-def _read_chunks(content: IO[bytes] | None, header: tarfile.TarInfo, name: str) -> Iterator[bytes]:
-    left = header.size if content is not None else 0
-    while content is not None and left:
+def _read_header(source: IO[bytes], fail: Callable[[str], CorruptFileError]) -> tarfile.TarInfo | None:
+    """Read the header of the next member; None at the end mark."""
+    fields: dict[str, str] = {}
+    for _ in range(_MAX_EXTENDED_HEADERS + 1):
+        block = source.read(TAR_BLOCK_SIZE)
+        if len(block) == TAR_BLOCK_SIZE and not any(block):
+            return None
         try:
-            chunk = content.read(min(left, _CHUNK_SIZE))
-        except tarfile.TarError:
-            chunk = b""
-        if not chunk:
-            raise damaged_error(name, f"{header.name} is cut off")
+            header = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+            if header.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, *_LONG_NAME_FIELDS):
+                fields |= _read_extended_header(source, header, fail)
+                continue
+            header.name = fields.get("path", header.name)
+            header.linkname = fields.get("linkpath", header.linkname)
+            header.size = int(fields.get("size", header.size)) if header.isreg() else 0
+        except (tarfile.TarError, ValueError):
+            raise fail("its content is not a tar archive") from None
+        if header.type not in _MEMBER_TYPES or header.size < 0 or any(key.startswith("GNU.") for key in fields):
+            raise fail(f"the type of {header.name} is not supported")
+        return header
+    raise fail("a member has too many headers")
+
+
+def _read_extended_header(
+    source: IO[bytes], header: tarfile.TarInfo, fail: Callable[[str], CorruptFileError]
+) -> dict[str, str]:
+    if not 0 <= header.size <= _MAX_EXTENDED_HEADER_BYTES:
+        raise fail("a header is too long")
+    content = source.read(header.size + -header.size % TAR_BLOCK_SIZE)[: header.size]
+    if header.type in _LONG_NAME_FIELDS:
+        return {_LONG_NAME_FIELDS[header.type]: content.split(b"\0", 1)[0].decode()}
+    fields = {}
+    while content:  # records of the form "LENGTH KEY=VALUE\n"
+        length = int(content.partition(b" ")[0])
+        key, _, value = content[:length].partition(b" ")[2].removesuffix(b"\n").partition(b"=")
+        fields[key.decode()] = value.decode(errors="replace")
+        content = content[max(length, 1) :]
+    # A global header describes all members, so that it cannot have the name or size of one.
+    return fields if header.type == tarfile.XHDTYPE else {}
+
+
+def _read_content(
+    source: IO[bytes], header: tarfile.TarInfo, fail: Callable[[str], CorruptFileError]
+) -> Iterator[bytes]:
+    left = header.size
+    for chunk in read_chunks(source, left):
         left -= len(chunk)
         yield chunk
+    if left:
+        raise fail(f"{header.name} is cut off")
+
+
+def _read_json(
+    header: tarfile.TarInfo, chunks: Iterator[bytes], fail: Callable[[str], CorruptFileError]
+) -> bytes:
+    if header.size > _MAX_JSON_BYTES:
+        raise fail(f"{header.name} is too large")
+    return b"".join(chunks)
+
+
+def _clean_path(name: str) -> str:
+    """Return the path that container engines use for a member."""
+    return posixpath.normpath(name).lstrip("/")
 
 
 def _hash_chunks(chunks: Iterable[bytes], digest: hashlib._Hash) -> Iterator[bytes]:
     for chunk in chunks:
         digest.update(chunk)
         yield chunk
-
-
-def _header_digest_input(header: tarfile.TarInfo) -> bytes:
-    """Return the type and link target of a member, which its checksum covers."""
-    return header.type + header.linkname.encode() + b"\0"
 
 
 def _encode_json(name: str, content: bytes) -> Iterator[bytes]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from holdfast.events import EventBus
     from holdfast.images.image_toml import EmbeddedImage
-    from holdfast.workflow import StepContext
+    from holdfast.workflow import Secret, StepContext
 
 
 EMBEDDED_IMAGES_DIR = "/usr/share/holdfast/images"
@@ -55,6 +55,7 @@ class BuildStage(Step):
         build: writes the output into a directory.
         needs: the stages that must be done first.
         proxy: proxy variables for programs that download.
+        secrets: values that the output of programs must not show.
     """
 
     def __init__(
@@ -66,19 +67,22 @@ class BuildStage(Step):
         build: Callable[[Path, ToolRunner], None],
         needs: Sequence[str] = (),
         proxy: Mapping[str, str] | None = None,
+        secrets: Sequence[Secret] = (),
     ) -> None:
         super().__init__(name, title=title, needs=needs)
         self._cache = cache
         self._key = key
         self._build = build
         self._proxy = proxy
+        self._secrets = secrets
 
     def probe(self, ctx: StepContext) -> ProbeResult:
         del ctx
         return done("cached") if self._cache.find(self.name, self._key) else absent("not built yet")
 
     def run(self, ctx: StepContext) -> None:
-        tools = ToolRunner(self._cache.log_path(self.name), ctx.progress, ctx.stop, proxy=self._proxy)
+        log = self._cache.log_path(self.name)
+        tools = ToolRunner(log, ctx.progress, ctx.stop, proxy=self._proxy, secrets=self._secrets)
         with self._cache.build_stage(self.name, self._key) as target:
             self._build(target, tools)
             ctx.note(f"{sum(path.stat().st_size for path in list_files(target)) / 1e6:.0f} MB")
@@ -149,6 +153,7 @@ def build_images(
     refresh: bool = False,
     kubernetes: str = "",
     proxy: Mapping[str, str] | None = None,
+    secrets: Sequence[Secret] = (),
     bus: EventBus | None = None,
 ) -> list[BuiltImage]:
     """Build images that are not up to date.
@@ -158,6 +163,7 @@ def build_images(
         refresh: download current Debian packages.
         kubernetes: another Kubernetes version of the node image, for example 1.33.
         proxy: proxy variables such as `https_proxy` for the downloads, besides those of the environment.
+        secrets: the logins in `proxy`, which logs and errors must not show.
         bus: receives the events of the build.
 
     Returns:
@@ -174,7 +180,7 @@ def build_images(
     # The mark of the refresh is part of the keys that the recipes compute.
     with cache.lock(), cache.refresh() if refresh else nullcontext():
         recipes = [Recipe(name, kubernetes, cache) for name in dict.fromkeys(names)]
-        steps = [step for recipe in recipes for step in image_steps(recipe, engine, proxy)]
+        steps = [step for recipe in recipes for step in image_steps(recipe, engine, proxy, secrets)]
         result = Workflow("image-build", steps).run(bus=bus, command="image build")
     return [
         BuiltImage(
@@ -188,7 +194,10 @@ def build_images(
 
 
 def image_steps(
-    recipe: Recipe, engine: ContainerEngine, proxy: Mapping[str, str] | None = None
+    recipe: Recipe,
+    engine: ContainerEngine,
+    proxy: Mapping[str, str] | None = None,
+    secrets: Sequence[Secret] = (),
 ) -> list[Step]:
     """Return the build steps of one image in order; variants of an image share its root filesystem."""
     source, variant = recipe.source, recipe.variant_name
@@ -198,7 +207,8 @@ def image_steps(
     ) -> BuildStage:
         title = f"{variant.capitalize()}: {title}"
         needs = [stage.name for stage in stages] if kind == "layer" else []
-        stages.append(BuildStage(recipe.cache, f"build-{kind}-{image}", title, key, build, needs, proxy))
+        name = f"build-{kind}-{image}"
+        stages.append(BuildStage(recipe.cache, name, title, key, build, needs, proxy, secrets))
         return stages[-1]
 
     def build_layer(target: Path, _tools: ToolRunner) -> None:

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.containers import is_disk_full
 from holdfast.errors import DiskFullError, ImageBuildError, OperationCancelledError, ToolNotFoundError
+from holdfast.workflow import SecretRedactor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from holdfast.workflow import Secret
 
 MIN_GO_VERSION = (1, 24)
 _ERROR_LINES = 12
@@ -72,7 +75,8 @@ class ToolRunner:
         on_progress: receives progress messages, with a fraction between 0 and 1 if it is known.
         stop: terminates the running program when it is set.
         grace_seconds: how long a program may take to end; then it is killed.
-        proxy: environment variables with proxy URLs; logins in them are hidden in the output.
+        proxy: environment variables with proxy URLs.
+        secrets: values such as a login in `proxy`, which are masked in the output.
     """
 
     def __init__(
@@ -82,8 +86,12 @@ class ToolRunner:
         stop: threading.Event,
         grace_seconds: float = 10.0,
         proxy: Mapping[str, str] | None = None,
+        secrets: Iterable[Secret] = (),
     ) -> None:
         self._proxy = dict(proxy or {})
+        self._redactor = SecretRedactor()
+        for secret in secrets:
+            self._redactor.add(secret)
         self._log = log
         self._grace_seconds = grace_seconds
         self._stop = stop
@@ -120,7 +128,7 @@ class ToolRunner:
         )
         with self._terminate_on_exit(process), self._log.open("w") as file:
             for output in process.stdout or ():
-                line = self._hide_logins(output)
+                line = self._redactor.redact(output)
                 file.write(line)
                 last.append(line.rstrip())
                 if on_line is not None:
@@ -137,13 +145,6 @@ class ToolRunner:
             f"{name} failed with exit code {process.returncode}: {reason}",
             hint=f"See its output in {self._log}, then run the same command again; finished stages are kept.",
         )
-
-    def _hide_logins(self, line: str) -> str:
-        for url in self._proxy.values():
-            login, at, _ = url.partition("://")[2].rpartition("@")
-            if at:
-                line = line.replace(login, "***")
-        return line
 
     @contextmanager
     def _terminate_on_exit(self, process: subprocess.Popen[str]) -> Iterator[None]:

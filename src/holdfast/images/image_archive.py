@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import sys
 import tarfile
 from typing import IO, TYPE_CHECKING, Any
 
@@ -87,10 +88,10 @@ def read_tar_member(archive: Path, name: str) -> bytes:
     raise FileNotFoundError(f"{name} is not in {archive.name}")
 
 
-_CHUNK_SIZE = 1 << 20
-_TAR_BLOCK_SIZE = 512
+CHUNK_SIZE = 1 << 20
+TAR_BLOCK_SIZE = 512
 # Two empty blocks end a tar archive.
-TAR_END = b"\0" * (2 * _TAR_BLOCK_SIZE)
+TAR_END = b"\0" * (2 * TAR_BLOCK_SIZE)
 _CREATED = "1970-01-01T00:00:00Z"
 _NANOSECONDS = 1_000_000_000
 
@@ -116,7 +117,9 @@ class ImageArchive:
         """Yield the archive in chunks, for `docker load` or `ctr images import`."""
         yield from _file_member(f"{self.config_digest}.json", len(self._config), [self._config])
         for layer, digest in self._layers:
-            yield from _file_member(f"{digest}/layer.tar", layer.stat().st_size, _read_chunks(layer))
+            with layer.open("rb") as file:
+                size = layer.stat().st_size
+                yield from _file_member(f"{digest}/layer.tar", size, read_chunks(file))
         manifest = [
             {
                 "Config": f"{self.config_digest}.json",
@@ -185,10 +188,11 @@ def tar_member(entry: tarfile.TarInfo, content: Iterable[bytes]) -> Iterator[byt
     """Yield a member of a tar archive; `tarfile` itself writes to a file and cannot yield its output."""
     yield entry.tobuf(tarfile.PAX_FORMAT)
     yield from content
-    yield b"\0" * (-entry.size % _TAR_BLOCK_SIZE)
+    yield b"\0" * (-entry.size % TAR_BLOCK_SIZE)
 
 
-def _read_chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_SIZE):
-            yield chunk
+def read_chunks(file: IO[bytes], limit: int = sys.maxsize) -> Iterator[bytes]:
+    """Yield the content of a file in chunks, up to `limit` bytes."""
+    while limit and (chunk := file.read(min(limit, CHUNK_SIZE))):
+        limit -= len(chunk)
+        yield chunk

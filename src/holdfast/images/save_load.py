@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from contextlib import contextmanager
+import secrets
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -19,7 +21,6 @@ from holdfast.containers import (
     remove_unused_image,
 )
 from holdfast.errors import (
-    CorruptFileError,
     DiskFullError,
     ImageIncompatibleError,
     ImageNotFoundError,
@@ -36,6 +37,7 @@ from holdfast.images.archive_format import (
     decompress,
     encode_archive,
 )
+from holdfast.images.image_archive import read_chunks
 from holdfast.images.image_toml import IMAGE_NAMES
 from holdfast.images.recipe import image_reference
 from holdfast.remote import connect
@@ -49,7 +51,10 @@ if TYPE_CHECKING:
     from holdfast.workflow import StepContext
 
 _ENGINE_TIMEOUT_SECONDS = 600.0
-_CHUNK_SIZE = 1 << 20
+_PARTIAL_PREFIX = ".holdfast-image-save-"
+# O_EXCL: the file must be new, so that nothing is written through an existing file or link.
+_NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LEFTOVER_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class SavedArchive(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +123,7 @@ def load_images(source: Path | IO[bytes], *, bus: EventBus | None = None) -> lis
     """
     engine = connect(timeout=_ENGINE_TIMEOUT_SECONDS)
     with _open_source(source) as (file, name):
-        reader = ArchiveReader(decompress(_read_chunks(file), name), name)
+        reader = ArchiveReader(decompress(_read_file(file, name), name), name)
         _check_compatible(reader.index, engine, name)
         step = _LoadImages(engine, reader, name, is_stream=not isinstance(source, Path))
         Workflow("image-load", [step]).run(bus=bus, command="image load")
@@ -247,7 +252,7 @@ def _create_index(engine: ContainerEngine, names: Sequence[str]) -> ArchiveIndex
 
 
 def _check_compatible(index: ArchiveIndex, engine: ContainerEngine, name: str) -> None:
-    if index.format != FORMAT_VERSION or index.version != __version__:
+    if index.version != __version__:
         raise ImageIncompatibleError(
             f"{name}: its images belong to holdfast {index.version}, but this is holdfast {__version__}",
             hint=f"Install holdfast {index.version}, or create the archive with holdfast {__version__}.",
@@ -285,30 +290,53 @@ def _open_source(source: Path | IO[bytes]) -> Iterator[tuple[IO[bytes], str]]:
         yield file, str(source)
 
 
-def _read_chunks(file: IO[bytes]) -> Iterator[bytes]:
+def _read_file(file: IO[bytes], name: str) -> Iterator[bytes]:
     try:
-        while chunk := file.read(_CHUNK_SIZE):
-            yield chunk
+        yield from read_chunks(file)
     except OSError as error:
-        raise CorruptFileError(f"archive: cannot be read: {error.strerror}") from error
+        raise _file_error(name, error) from error
 
 
 @contextmanager
 def _atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file that gets its name when the block succeeds, and disappears when it fails."""
-    # In the directory of the target, because a rename is atomic within one file system only.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        _remove_leftovers(path.parent)
+        # In the directory of the target, because a rename is atomic within one file system only.
+        temporary, file = _create_partial(path.parent)
+        with file:
+            try:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
         home.fsync_path(path.parent)
     except OSError as error:
         raise _file_error(path, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+def _create_partial(directory: Path) -> tuple[Path, IO[bytes]]:
+    """Create a file and lock it, so that no other save takes it for a leftover; a kill unlocks it."""
+    while True:
+        path = directory / f"{_PARTIAL_PREFIX}{secrets.token_hex(8)}"
+        file = os.fdopen(os.open(path, _NEW_FILE_FLAGS, 0o666), "wb")
+        with suppress(OSError):  # a file system without locks; nothing is removed there
+            fcntl.flock(file, fcntl.LOCK_EX)
+        # Another save may have removed the file before it was locked.
+        if os.fstat(file.fileno()).st_nlink:
+            return path, file
+        file.close()
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Remove the files of saves that were killed."""
+    for leftover in directory.glob(f"{_PARTIAL_PREFIX}*"):
+        # The file of another user cannot be removed, and that of a running save cannot be locked.
+        with suppress(OSError), os.fdopen(os.open(leftover, _LEFTOVER_FLAGS), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            leftover.unlink()
 
 
 def _check_target(path: Path) -> Path:
@@ -328,7 +356,7 @@ def _check_target(path: Path) -> Path:
     return path
 
 
-def _file_error(path: Path, error: OSError) -> PermanentError:
+def _file_error(path: Path | str, error: OSError) -> PermanentError:
     if error.errno in home.NO_SPACE_ERRNOS:
         return DiskFullError(f"{path}: no space left on the disk")
     return PermanentError(f"{path}: {error.strerror}", hint="Choose another file.")

@@ -18,6 +18,7 @@ from holdfast.workflow.runner import RunResult as RunResult
 from holdfast.workflow.secrets import (
     MIN_REDACTED_LENGTH as MIN_REDACTED_LENGTH,
     Secret as Secret,
+    SecretRedactor as SecretRedactor,
     encoded_forms as encoded_forms,
 )
 from holdfast.workflow.step import (

@@ -4,10 +4,12 @@ import hashlib
 import io
 import json
 import tarfile
+import tracemalloc
 
 import pytest
 
-from holdfast.errors import CorruptFileError
+from holdfast import __version__
+from holdfast.errors import CorruptFileError, ImageIncompatibleError
 from holdfast.images.archive_format import (
     ArchiveIndex,
     ArchiveReader,
@@ -26,10 +28,13 @@ INDEX = ArchiveIndex(
 )
 
 
-def exported(*, tags=(REFERENCE,), layer=b"layer" * 1000, manifest_first=True):
+MANIFEST = {"Config": "c.json", "RepoTags": [REFERENCE], "Layers": ["a/layer.tar", "b/layer.tar"]}
+
+
+def exported(*, manifest=MANIFEST, layer=b"layer" * 1000, manifest_first=True, more=(), without=()):
     """A Docker archive as an engine exports it: two layers, one of them a link to the other."""
-    manifest = json.dumps([{"Config": "c.json", "RepoTags": list(tags), "Layers": ["a/layer.tar"]}]).encode()
-    members = [("a/layer.tar", layer), ("c.json", b"{}"), ("repositories", b"{}")]
+    manifest = manifest if isinstance(manifest, bytes) else json.dumps([manifest]).encode()
+    members = [("a/layer.tar", layer), ("c.json", b"{}"), ("repositories", b"{}"), *more]
     members.insert(0 if manifest_first else 3, ("manifest.json", manifest))
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
@@ -37,9 +42,10 @@ def exported(*, tags=(REFERENCE,), layer=b"layer" * 1000, manifest_first=True):
         folder.type = tarfile.DIRTYPE
         tar.addfile(folder)
         for name, content in members:
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
+            if name not in without:
+                entry = tarfile.TarInfo(name)
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
         link = tarfile.TarInfo("b/layer.tar")
         link.type, link.linkname = tarfile.SYMTYPE, "../a/layer.tar"
         tar.addfile(link)
@@ -73,10 +79,18 @@ def load(content):
 def test_members_survive_and_manifest_is_last(manifest_first):
     content = archive(manifest_first=manifest_first)
     reader = read(content)
-    docker_archive = b"".join(reader.docker_archive())
+    members = members_of(b"".join(reader.docker_archive()))
     assert reader.index == INDEX
-    assert members_of(docker_archive) == members_of(exported())
-    assert set(list(members_of(docker_archive))[-2:]) == {"manifest.json", "repositories"}
+    assert list(members)[-1] == "manifest.json"
+    assert json.loads(members.pop("manifest.json")) == [MANIFEST]
+    original = members_of(exported())
+    assert members == {name: original[name] for name in ("a", "a/layer.tar", "b/layer.tar", "c.json")}
+
+
+def test_long_names_survive():
+    name = f"blobs/{'ä' * 150}"
+    content = archive(manifest={**MANIFEST, "Layers": [name]}, more=[(name, b"long")])
+    assert load(content)[name] == b"long"
 
 
 def test_is_a_docker_archive_itself():
@@ -137,7 +151,83 @@ def test_missing_checksums_are_found():
 
 def test_image_outside_the_index_is_refused():
     with pytest.raises(CorruptFileError, match="its images differ from its index"):
-        load(archive(tags=[REFERENCE, "postgres:16"]))
+        load(archive(manifest={**MANIFEST, "RepoTags": [REFERENCE, "postgres:16"]}))
+
+
+OTHER_NAMES = json.dumps({"manifests": [{"annotations": {"io.containerd.image.name": "postgres:16"}}]}).encode()
+
+
+@pytest.mark.parametrize("name", ["index.json", "./index.json", "a/../index.json", "repositories"])
+def test_only_the_verified_manifest_names_images(name):
+    """containerd takes the names from index.json if there is a file oci-layout."""
+    layout = [("oci-layout", b'{"imageLayoutVersion": "1.0.0"}'), (name, OTHER_NAMES)]
+    content = archive(more=layout, without=("repositories",) if name == "repositories" else ())
+    members = load(content)
+    assert not {"index.json", "oci-layout", "repositories", name} & members.keys()
+    assert not any(b"postgres" in part for part in members.values() if isinstance(part, bytes))
+
+
+def test_other_spelling_of_a_field_is_not_passed_on():
+    """Go reads fields in any case, so that the last of two spellings would win."""
+    manifest = json.dumps([MANIFEST | {"repotags": ["postgres:16"]}]).encode()
+    assert b"postgres" not in load(archive(manifest=manifest))["manifest.json"]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "./manifest.json"])
+def test_second_manifest_is_refused(name):
+    with pytest.raises(CorruptFileError, match="occurs twice"):
+        load(archive(more=[(name, json.dumps([MANIFEST]).encode())]))
+
+
+@pytest.mark.parametrize("missing", ["a/layer.tar", "c.json"])
+def test_export_without_a_layer_is_an_error(missing):
+    with pytest.raises(CorruptFileError, match=rf"export of the container engine.*{missing} is missing") as caught:
+        archive(without=(missing,))
+    assert caught.value.hint == "Run the same command again."
+
+
+def unlimited_header(kind, size):
+    """A tar archive whose first header only describes the next member, with much content."""
+    entry = tarfile.TarInfo("long")
+    entry.type, entry.size = kind, size
+    yield entry.tobuf(tarfile.GNU_FORMAT)
+    yield from (bytes(1 << 20) for _ in range(size >> 20))
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE]
+)
+def test_long_header_uses_little_memory(kind):
+    tracemalloc.start()
+    with pytest.raises(CorruptFileError):
+        ArchiveReader(unlimited_header(kind, 64 << 20), "FILE")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize("kind", [tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_many_headers_of_one_member_are_refused(kind):
+    entry = tarfile.TarInfo("long")
+    entry.type, entry.size = kind, 512
+    content = b"20 path=long-enough\n".ljust(512, b"\0") if kind == tarfile.GNUTYPE_LONGNAME else b"9 a=bcde\n"
+    header = entry.tobuf(tarfile.GNU_FORMAT) + content.ljust(512, b"\0")
+    with pytest.raises(CorruptFileError):
+        ArchiveReader((header for _ in range(100_000)), "FILE")
+
+
+def test_many_members_are_refused():
+    headers = (tarfile.TarInfo(f"{number}").tobuf() for number in range(20_000))
+    with pytest.raises(CorruptFileError, match="too many members"):
+        b"".join(encode_archive(INDEX, headers))
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_SPARSE, tarfile.FIFOTYPE, b"Z"])
+def test_other_types_of_members_are_refused(kind):
+    entry = tarfile.TarInfo("x")
+    entry.type = kind
+    with pytest.raises(CorruptFileError, match="type of x is not supported"):
+        b"".join(encode_archive(INDEX, [entry.tobuf()]))
 
 
 def test_data_after_the_end_is_refused():
@@ -168,3 +258,11 @@ def test_invalid_index_is_refused():
     content = recompressed(archive(), lambda tar: tar.replace(b'"version":"1"', b'"version":111'))
     with pytest.raises(CorruptFileError, match="its index is invalid"):
         read(content)
+
+
+def test_other_format_names_both_formats():
+    content = recompressed(archive(), lambda tar: tar.replace(b'"format":1,', b'"format":2,'))
+    with pytest.raises(ImageIncompatibleError) as caught:
+        read(content)
+    assert caught.value.message == f"FILE: its format is 2, but holdfast {__version__} reads format 1"
+    assert caught.value.hint == f"Create the archive again with holdfast {__version__}."

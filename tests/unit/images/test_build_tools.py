@@ -8,6 +8,8 @@ import time
 import pytest
 
 from holdfast.errors import DiskFullError, ImageBuildError, OperationCancelledError, ToolNotFoundError
+from holdfast.gateway import read_proxy
+from holdfast.gateway.settings import ProxySettings
 from holdfast.images import build_tools
 
 
@@ -20,6 +22,21 @@ def test_output_lines_are_reported_and_logged(tmp_path):
     tool_runner(tmp_path).run(["sh", "-c", "echo one; echo two >&2"], on_line=lines.append)
     assert lines == ["one", "two"]
     assert (tmp_path / "log").read_text() == "one\ntwo\n"
+
+
+def test_no_form_of_the_proxy_login_is_in_log_or_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROXY_LOGIN", "user:p@ss:w/rd")
+    proxy = read_proxy(ProxySettings(https="http://proxy:3128", credentials="env:PROXY_LOGIN"))
+    forms = ("user:p@ss:w/rd", "user:p%40ss%3Aw%2Frd", "p@ss:w/rd", "Basic dXNlcjpwQHNzOncvcmQ=")
+    runner = build_tools.ToolRunner(
+        tmp_path / "log", lambda *_: None, threading.Event(), proxy=proxy.variables, secrets=proxy.secrets
+    )
+    lines = []
+    with pytest.raises(ImageBuildError) as caught:
+        runner.run(["sh", "-c", f"echo $https_proxy; echo '{' and '.join(forms)}'; exit 1"], on_line=lines.append)
+    for text in ((tmp_path / "log").read_text(), caught.value.message, "\n".join(lines)):
+        assert not [form for form in ("ss:w", "ss%3Aw", "dXNlcjpwQHNzOncvcmQ") if form in text], text
+    assert "@proxy:3128" in lines[0], "the address stays readable"
 
 
 def test_failure_reports_last_line_and_log_path(tmp_path):
