@@ -1,4 +1,7 @@
-from holdfast.cli.output.echo import escape_control_characters as escape_control_characters
+from holdfast.cli.output.echo import (
+    echo as echo,
+    escape_control_characters as escape_control_characters,
+)
 from holdfast.cli.output.errors import (
     print_error as print_error,
     print_error_line as print_error_line,

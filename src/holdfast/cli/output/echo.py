@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -14,6 +15,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TextIO
+
+_KEPT_CONTROLS = re.compile(r"(\n|\t|\x1b\[(?:0|1|2|3[1-6])m)")
 
 
 def supports_escapes(stream: TextIO | None) -> bool:
@@ -39,9 +42,17 @@ def escape_control_characters(text: str) -> str:
     )
 
 
+def escape_except_styles(text: str) -> str:
+    """Escape control characters, except line ends, tabs and the colours that holdfast itself prints."""
+    # `split` with a group: every second part is a separator.
+    parts = _KEPT_CONTROLS.split(text)
+    return "".join(part if index % 2 else escape_control_characters(part) for index, part in enumerate(parts))
+
+
 def echo(text: str, *, err: bool = False) -> None:
     """Print a line on stdout or stderr; remove its colours if the stream does not support them."""
-    click.echo(text, err=err, color=supports_escapes(sys.stderr if err else sys.stdout))
+    shown = escape_except_styles(text)
+    click.echo(shown, err=err, color=supports_escapes(sys.stderr if err else sys.stdout))
 
 
 @contextmanager

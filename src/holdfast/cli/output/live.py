@@ -13,7 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.cli.output.echo import defer_interrupts
+from holdfast.cli.output.echo import defer_interrupts, escape_control_characters, escape_except_styles
 from holdfast.cli.output.plain import ProgressRenderer, event_line, format_retry
 from holdfast.events import (
     Event,
@@ -126,7 +126,7 @@ class LiveRenderer(ProgressRenderer):
         if line:
             # `from_ansi` keeps the colours of click and interprets no markup: messages can contain output of
             # other programs. With `soft_wrap` the terminal wraps long lines, so that paths can be copied.
-            self._console.print(Text.from_ansi(line), soft_wrap=True)
+            self._console.print(Text.from_ansi(escape_except_styles(line)), soft_wrap=True)
         self._update_display()
         if self._live is not None and not isinstance(event, StepProgress):
             self._live.refresh()  # progress can be frequent; the display refreshes itself
@@ -219,7 +219,7 @@ def _retry_line(event: RetryScheduled, delay: float, columns: int) -> Text:
 
 def _clean(text: str) -> Text:
     """A text on one line without escape sequences of other programs."""
-    return Text(" ".join(click.unstyle(text).split()), no_wrap=True)
+    return Text(escape_control_characters(" ".join(click.unstyle(text).split())), no_wrap=True)
 
 
 def _format_clock(seconds: float) -> str:

@@ -15,7 +15,7 @@ import click
 from holdfast import home
 from holdfast.cli.checked_type import show_value
 from holdfast.cli.click_extensions import complete_with, is_json_requested
-from holdfast.cli.output import print_result
+from holdfast.cli.output import echo, print_result
 from holdfast.cli.parameters import PATH
 from holdfast.cli.sandbox.common import open_sandbox, progress_step, sandbox_options
 from holdfast.errors import DiskFullError, UsageError
@@ -74,7 +74,7 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> N
         entries = "1 entry" if result.entries == 1 else f"{result.entries} entries"
         step.note = f"{entries}, {_format_bytes(result.bytes)}"
     for entry in result.skipped:
-        click.echo(f"skipped: {entry}", err=True)
+        echo(f"skipped: {entry}", err=True)
     print_result(result, [f"Copied {entries} to {result.target}."])
     ctx.exit(1 if result.skipped else 0)
 

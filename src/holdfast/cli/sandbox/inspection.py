@@ -34,7 +34,7 @@ def get(name: str, output: str | None, gateway: str | None) -> None:
     check_output(output)
     with open_sandbox(name, gateway) as (sandbox, _):
         view = sandbox.get()
-    # Messages can contain output of programs in the sandbox.
+    # Messages can contain output of programs in the sandbox; each stays on one line.
     print_in_format(output, view, [view.name], map(escape_control_characters, _detail_lines(view)))
 
 

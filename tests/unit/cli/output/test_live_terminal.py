@@ -19,7 +19,7 @@ from holdfast import Workflow
 from holdfast.cli.click_extensions import json_option
 from holdfast.cli.output import print_result, progress_renderer, run_command
 from holdfast.errors import PermanentError
-from holdfast.events import RetryScheduled, StepFinished, StepProgress, StepStarted
+from holdfast.events import RetryScheduled, StepFinished, StepProgress, StepSkipped, StepStarted
 from holdfast.workflow import MemoryStore, Step, absent
 
 LONG = "a message that is too long for every terminal " * 10
@@ -64,6 +64,22 @@ def transfer(wait):
 @json_option
 def fail():
     raise PermanentError(f"{click.style('it', fg='red')} broke", hint="Repair it.")
+
+
+@cli.command()
+@json_option
+def hostile():
+    sequence = "clipboard \\x1b]52;c;ZXZpbA==\\x07 \\x9b2J \\x1b[8m \\x1b[2J end"
+    with progress_renderer() as renderer:
+        emit = renderer.bus.emit
+        emit(StepStarted(step="a", title=sequence))
+        emit(StepProgress(step="a", message=sequence, fraction=0.5))
+        emit(RetryScheduled(operation="a", attempt=1, delay=60, reason=sequence))
+        emit(RetryScheduled(operation="b", attempt=1, delay=0, reason=sequence))
+        emit(StepSkipped(step="b", title=sequence, reason=sequence))
+        emit(StepFinished(step="a", title="Image", seconds=1.0, note=sequence))
+    print_result({}, [f"{click.style('result', fg='green')} {sequence}"])
+    raise PermanentError(f"it broke: {sequence}\\nsecond line", hint=sequence)
 
 
 @cli.command()
@@ -147,6 +163,17 @@ def test_no_escape_sequences_without_a_capable_terminal(start, variables, words)
     assert b"\x1b" not in output
     expected = {"transfer": "✓ Node (1.0 s)\r\nready", "fail": "x it broke [permanent]\r\n  Repair it."}
     assert expected[words[0]] in output.decode()
+
+
+@pytest.mark.parametrize("variables", [{}, *PLAIN_ENVIRONMENTS], ids=str)
+def test_control_characters_of_other_programs_are_escaped(start, variables):
+    """Reasons of Kubernetes and last lines of programs can contain what programs in a sandbox print."""
+    output = start("hostile", columns=200, **variables).read_rest().decode()
+    foreign = re.sub(r"\x1b\[(\?25[hl]|1A|2K|[0-36]*m)", "", output)
+    assert not set(foreign) & {"\x1b", "\x07", "\x9b"}, foreign
+    assert foreign.count(r"clipboard \x1b]52;c;ZXZpbA==\x07 \x9b2J ") >= 6
+    assert "second line" in output.splitlines()[-2]
+    assert ("\x1b[32mresult" in output) is (not variables)
 
 
 def test_doctor_prints_no_escape_sequences_with_no_color(environment):
