@@ -1,8 +1,9 @@
 """Uploads and downloads of files and directories, streamed with constant memory.
 
 The target is the name of the copy. With a trailing `/`, or `.`, it is the directory to copy into. A file is
-also copied into a target that is an existing directory. A directory is merged with it: `cp` would copy into
-it, so that a repeated call after an interruption would nest the copy in its finished predecessor.
+also copied into a target that is an existing directory. An uploaded directory is merged with it: `cp` would
+copy into it, so that a repeated call after an interruption would nest the copy in its finished predecessor. A
+downloaded directory is merged only with its own predecessor, and otherwise copied into the target.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import shlex
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -20,6 +22,7 @@ from holdfast.api import UploadResult
 from holdfast.client.archive import pack
 from holdfast.client.errors import interrupted_download_error
 from holdfast.client.extraction import UnpackResult, unpack
+from holdfast.client.local_copies import LocalCopies
 from holdfast.client.paths import WORKSPACE_DIR, remote_path
 from holdfast.client.transport import decode_response
 from holdfast.errors import ApiRequestRejectedError, ResponseLostError, UsageError
@@ -66,7 +69,7 @@ class LocalTarget:
     Attributes:
         directory: the directory.
         name: name of the copy in it.
-        is_copy: whether the copy of a directory is `directory` itself.
+        is_copy: whether the copy of a directory is `directory` itself, if that is an earlier copy or empty.
     """
 
     directory: Path
@@ -184,10 +187,11 @@ async def download(
     names = (source.name, target.name)
     async with _download_stream(transport, name, str(source)) as response:
         archive = cast("BinaryIO", _BlockingReader(response, asyncio.get_running_loop()))
-        result = await _run_in_thread(
-            lambda: unpack(archive, target.directory, rename=names, merge=target.is_copy, progress=progress),
-            response,
+        copies = LocalCopies(transport.gateway, name, str(source))
+        work = partial(
+            unpack, archive, target.directory, rename=names, merge=target.is_copy, copies=copies, progress=progress
         )
+        result = await _run_in_thread(work, response)
     return CopyResult(
         entries=result.entries,
         bytes=result.bytes,

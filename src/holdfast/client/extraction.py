@@ -1,14 +1,17 @@
 """Unpack downloads onto the local disk, with constant memory.
 
 A sandbox is not trusted. Unpacking stops at an entry with an absolute path, with `..` in its path, or outside
-the requested copy. It never follows a link: each directory is opened relative to its parent's descriptor. A
-file gets its name after its content is complete, and a new directory after all its files.
+the requested copy. It never follows a link: each directory is opened relative to its parent's descriptor. It
+never adds to a directory of the user, unless that is empty, and never changes its permissions. A file gets its
+name after its content is complete, and a new directory after all its files.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import stat
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -24,10 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from holdfast.client.local_copies import LocalCopies
     from holdfast.client.tar_reader import TarEntry
 
 _MAX_LISTED = 1000
 _MAX_PARTIAL_NAME = 200
+_PARTIAL_SUFFIX = ".holdfast-partial"
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_EXCL: the file must be new, so that nothing is written through an existing file or link.
 _FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -65,6 +70,7 @@ def unpack(
     *,
     rename: tuple[str, str] | None = None,
     merge: bool = False,
+    copies: LocalCopies | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> UnpackResult:
     """Write the entries of an archive below a directory.
@@ -76,12 +82,14 @@ def unpack(
         archive: the archive, read as a stream.
         directory: an existing directory.
         rename: the name that all entries must start with, and the name to replace it with.
-        merge: the copy of a directory is `directory` itself, not a new entry in it. Needs `rename`.
+        merge: the copy of a directory is `directory` itself, if that is an earlier copy or empty. Needs
+            `rename` and `copies`.
+        copies: the directories that earlier copies created. Without it, no existing directory is merged.
         progress: called with the number of bytes of each chunk.
 
     Raises:
         ApiRequestRejectedError: the archive is invalid, or an entry leads out of the copy.
-        UsageError: an entry cannot be written.
+        UsageError: an entry cannot be written, or the copy would be merged with another directory.
         DiskFullError: the disk is full.
     """
     try:
@@ -94,22 +102,47 @@ def unpack(
             entries = reader.entries()
             first = next(entries, None)
             unpacking = _Unpacking(reader, chain([first] if first else [], entries), rename, progress)
-            if merge and first and first.kind is TarEntryKind.DIRECTORY:
+            if rename is None:
+                return _write_entries(root, unpacking)
+            is_directory = first is not None and first.kind is TarEntryKind.DIRECTORY
+            if merge and is_directory and copies is not None and copies.is_mergeable(root):
+                copies.add(root)
                 unpacking.depth, unpacking.result.is_merged = 1, True
                 return _write_entries(root, unpacking)
-            if rename is None or _exists(root, rename[1]):
+            # Not only if the archive starts with a directory: its next entries could be below this name.
+            if _is_directory(root, rename[1]):
+                _check_mergeable(root, directory, rename[1], copies)
                 return _write_entries(root, unpacking)
-            return _write_new_copy(root, unpacking, rename)
+            if _exists(root, rename[1]):
+                return _write_entries(root, unpacking)
+            return _write_new_copy(root, unpacking, rename, copies)
     finally:
         os.close(root)
 
 
-def _write_new_copy(root: int, unpacking: _Unpacking, rename: tuple[str, str]) -> UnpackResult:
+def _check_mergeable(root: int, path: Path, name: str, copies: LocalCopies | None) -> None:
+    with _open_directory(root, (name,)) as directory:
+        if copies is None or not copies.is_mergeable(directory):
+            target = str(path / name)
+            raise UsageError(
+                f"{target}: not empty, and not an earlier copy of the same source; nothing was copied",
+                hint=f"Choose another target, or run `mv {shlex.quote(target)} {shlex.quote(target + '.old')}`, "
+                "then run the same command again.",
+            )
+        copies.add(directory)
+
+
+def _write_new_copy(
+    root: int, unpacking: _Unpacking, rename: tuple[str, str], copies: LocalCopies | None
+) -> UnpackResult:
     partial = _partial_name(rename[1])
     _remove_tree(root, partial)
     unpacking.rename = (rename[0], partial)
     try:
         result = _write_entries(root, unpacking)
+        if copies is not None and _is_directory(root, partial):
+            with _open_directory(root, (partial,)) as directory:
+                copies.add(directory)
         if _exists(root, partial):
             os.rename(partial, rename[1], src_dir_fd=root, dst_dir_fd=root)
     except BaseException:
@@ -138,7 +171,7 @@ def _show_final_name(message: str, partial: str, name: str) -> str:
 def _partial_name(name: str) -> str:
     """Name of a file or directory until it is complete: an interrupted copy never looks finished."""
     short = os.fsencode(name)[:_MAX_PARTIAL_NAME].decode("utf-8", "ignore")
-    return f".{short}.holdfast-partial"
+    return f".{short}{_PARTIAL_SUFFIX}"
 
 
 def _exists(directory: int, name: str) -> bool:
@@ -147,6 +180,10 @@ def _exists(directory: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _is_directory(directory: int, name: str) -> bool:
+    return _exists(directory, name) and stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode)
 
 
 def _remove_tree(directory: int, name: str) -> None:
@@ -188,8 +225,8 @@ def _escaping_entry_error(name: str) -> ApiRequestRejectedError:
 def _write_entry(root: int, parts: tuple[str, ...], unpacking: _Unpacking, entry: TarEntry) -> None:
     below_root = parts[unpacking.depth :]
     if entry.kind is TarEntryKind.DIRECTORY:
-        with _open_directory(root, below_root, create=True) as directory:
-            os.fchmod(directory, entry.mode | 0o700)  # its entries are still to be written
+        with _open_directory(root, below_root[:-1], create=True) as parent:
+            _make_directory(parent, below_root[-1], entry.mode | 0o700)  # its entries are still to be written
         unpacking.result.entries += 1
         return
     reason = _skip_reason(entry, parts)
@@ -207,6 +244,18 @@ def _write_entry(root: int, parts: tuple[str, ...], unpacking: _Unpacking, entry
         else:
             unpacking.result.bytes += _write_file(directory, parts[-1], unpacking, entry)
     unpacking.result.entries += 1
+
+
+def _make_directory(parent: int, name: str, mode: int) -> None:
+    """Create a directory; an existing one keeps its mode."""
+    try:
+        os.mkdir(name, mode, dir_fd=parent)
+    except FileExistsError:
+        # An error for a file or a link.
+        with _open_directory(parent, (name,)):
+            return
+    with _open_directory(parent, (name,)) as directory:
+        os.fchmod(directory, mode)  # without the umask
 
 
 def _skip_reason(entry: TarEntry, parts: tuple[str, ...]) -> str:
@@ -289,5 +338,10 @@ def _translate_errors(directory: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in home.NO_SPACE_ERRNOS:
             raise DiskFullError(f"{directory}: no space left for the copy") from error
-        path = f"{directory}/{error.filename}" if isinstance(error.filename, str) else str(directory)
+        path = str(directory)
+        if isinstance(error.filename, str):
+            name = error.filename
+            if name.endswith(_PARTIAL_SUFFIX):
+                name = name.removesuffix(_PARTIAL_SUFFIX).removeprefix(".")
+            path = f"{directory}/{name}"
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from error

@@ -103,6 +103,11 @@ class Transport:
         self._request_policy = policy
         self._open_policy = policy.replace(retry_on=errors.is_retryable_unsent)
 
+    @property
+    def gateway(self) -> str:
+        """Name of the gateway; empty before the first request."""
+        return self._endpoint.gateway if self._endpoint is not None else ""
+
     async def call(self, method: str, path: str, response_type: type[T], *, query: Any = None) -> T:
         """Send a request that is safe to repeat, and decode its response."""
         return (await self.call_with_status(method, path, response_type, query=query))[1]

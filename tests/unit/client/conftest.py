@@ -83,6 +83,14 @@ async def open_transport(resolve_endpoint):
         await transport.close()
 
 
+@pytest.fixture(autouse=True)
+def own_home(tmp_path_factory, monkeypatch):
+    """Downloads are recorded here."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOLDFAST_HOME", str(home))
+    return home
+
+
 @pytest.fixture
 def fake_server(tmp_path):
     with Peer(tmp_path) as started:

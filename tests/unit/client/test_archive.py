@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from holdfast.client import content_size
 from holdfast.client.archive import is_escaping_link, pack
 from holdfast.client.extraction import unpack
+from holdfast.client.local_copies import LocalCopies
 from holdfast.errors import ApiRequestRejectedError, TemporaryError, UsageError
 
 
@@ -262,10 +263,11 @@ def test_directory_gets_its_name_after_all_files(tmp_path):
     assert set(listed) == {".new.holdfast-partial"}
 
 
-def test_copy_into_existing_directory_keeps_other_files(tmp_path):
-    (tmp_path / "new").mkdir()
+def test_repeated_copy_keeps_other_files(tmp_path):
+    copies = LocalCopies("gateway", "box", "/d")
+    unpack(archive(*DIRECTORY), tmp_path, rename=("d", "new"), copies=copies)
     (tmp_path / "new" / "other").write_text("kept")
-    unpack(archive(*DIRECTORY), tmp_path, rename=("d", "new"))
+    unpack(archive(*DIRECTORY), tmp_path, rename=("d", "new"), copies=copies)
     assert names(tmp_path / "new") == ["a", "b", "other"]
 
 

@@ -9,17 +9,21 @@ import asyncio
 import io
 import subprocess
 import tarfile
+from contextlib import suppress
 
 import pytest
 from aiohttp import web
 from kubernetes.aio import client
 from tests.support.gateway_api_server import LOOPBACK
+from tests.support.hints import execute_hint
+from tests.support.holdfast_cli import HoldfastCli
 from tests.support.spdy_pod import run_locally, spdy_pod
 
 from holdfast.client import Sandbox
 from holdfast.client.copy import upload
 from holdfast.client.exec import ExecResult
 from holdfast.client.transport import Transport
+from holdfast.errors import UsageError
 from holdfast.server.namespace_client import NamespaceClient
 from holdfast.server.sandboxes import SandboxService
 from holdfast.server.streams import files
@@ -127,14 +131,22 @@ class TestBothDirections:
             assert copy(f"{place}/").target.endswith(str(place / "tree"))
         assert seen(place) == {"tree": True, **{f"tree/{name}": what for name, what in seen(tree).items()}}
 
-    def test_existing_directory_keeps_other_files(self, copy, tree, place):
-        (place / "deep").mkdir(mode=0o700)
-        (place / "deep" / "kept").write_bytes(b"mine")
-        (place / "a").write_bytes(b"old")
-        place.chmod(0o711)
-        copy(place)
-        assert seen(place) == seen(tree) | {"deep/kept": b"mine"}
-        assert place.stat().st_mode & 0o777 == 0o711
+    def test_earlier_copy_keeps_other_files(self, copy, tree, place):
+        new = place / "new"
+        copy(new)
+        (new / "deep" / "kept").write_bytes(b"mine")
+        (new / "a").write_bytes(b"old")
+        new.chmod(0o711)
+        copy(new)
+        assert seen(new) == seen(tree) | {"deep/kept": b"mine"}
+        assert new.stat().st_mode & 0o777 == 0o711
+
+    def test_empty_directory_is_the_copy(self, copy, tree, place):
+        (place / "empty").mkdir(mode=0o700)
+        for _ in range(2):
+            copy(place / "empty")
+            assert seen(place / "empty") == seen(tree)
+        assert (place / "empty").stat().st_mode & 0o777 == 0o700
 
     def test_link_to_directory_stands_for_the_directory(self, copy, tree, place):
         (place / "real").mkdir()
@@ -142,6 +154,100 @@ class TestBothDirections:
         copy(place / "link")
         assert (place / "link").is_symlink()
         assert seen(place / "real") == seen(tree)
+
+
+def test_upload_is_merged_with_an_existing_directory(upload_tree, tree, place):
+    (place / "deep").mkdir(mode=0o700)
+    (place / "deep" / "kept").write_bytes(b"mine")
+    (place / "a").write_bytes(b"old")
+    place.chmod(0o711)
+    upload_tree(place)
+    assert seen(place) == seen(tree) | {"deep/kept": b"mine"}
+    assert place.stat().st_mode & 0o777 == 0o711
+
+
+@pytest.fixture
+def own_files(place):
+    """A home directory: files that a download must not replace."""
+    (place / "deep").mkdir(mode=0o700)
+    (place / "a").write_bytes(b"mine")
+    (place / "deep" / "b").write_bytes(b"mine")
+    return seen(place)
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_download_never_replaces_files_of_the_user(download_tree, tree, place, own_files, end):
+    for _ in range(2):
+        assert download_tree(f"{place}{end}").target == f"{place}/tree"
+        assert seen(place) == own_files | {"tree": True} | {
+            f"tree/{name}": what for name, what in seen(tree).items()
+        }
+    assert (place / "deep").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("target", [".", "..", "tree"])
+def test_download_is_not_merged_with_a_directory_of_that_name(
+    download_tree, tmp_path, place, own_files, target
+):
+    """Neither inside the target nor as the target: `cp box:.ssh ~` would add keys."""
+    place.rename(tmp_path / "home")
+    home = tmp_path / "home"
+    (home / "tree").mkdir()
+    (home / "tree" / "authorized_keys").write_bytes(b"mine")
+    before = seen(home)
+    words = {".": f"{home}/.", "..": f"{home}/deep/..", "tree": f"{home}"}
+    with pytest.raises(UsageError, match="not an earlier copy of the same source") as caught:
+        download_tree(words[target])
+    assert seen(home) == before
+    execute_hint(
+        HoldfastCli(tmp_path),
+        caught.value.hint,
+        "Choose another target, or run `mv {} {}`, then run the same command again.",
+    )
+    download_tree(words[target])
+    assert (home / "tree.old" / "authorized_keys").read_bytes() == b"mine"
+    assert (home / "tree" / "a").read_bytes() == TREE["a"]
+
+
+def test_download_without_an_entry_for_the_directory_is_not_merged_either(fake_server, place, own_files):
+    """The sandbox chooses the first entry of the archive."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as writer:
+        writer.addfile(tarfile.TarInfo("deep/b"))
+
+    async def send(request):
+        return web.Response(body=made.getvalue())
+
+    fake_server.answers[FILES] = send
+    with Sandbox("a", fake_server.access) as sandbox:
+        for target in (f"{place}/deep", f"{place}/"):
+            with suppress(UsageError):
+                sandbox.download("deep", target)
+            assert (place / "deep" / "b").read_bytes() == b"mine"
+
+
+def test_copy_of_another_source_is_not_merged(download_tree, tree, place):
+    download_tree(place / "copy")
+    assert download_tree(place / "copy", "tree/deep/er").target == f"{place}/copy/er"
+    assert download_tree(place / "other", "tree/deep/er").target == f"{place}/other"
+    assert download_tree(place / "other").target == f"{place}/other/tree"
+
+
+def test_directory_in_the_place_of_a_copy_is_not_merged(download_tree, place):
+    download_tree(place / "copy")
+    (place / "copy").rename(place / "moved")
+    (place / "copy").mkdir()
+    (place / "copy" / "a").write_bytes(b"mine")
+    download_tree(place / "copy")
+    assert (place / "copy" / "a").read_bytes() == b"mine"
+    assert download_tree(place / "moved").target == f"{place}/moved"
+
+
+def test_file_does_not_replace_a_directory(download_tree, place):
+    (place / "a").mkdir()
+    with pytest.raises(UsageError, match=f"^{place}/a: cannot be written: Is a directory"):
+        download_tree(place, "tree/a")
+    assert seen(place) == {"a": True}
 
 
 def test_uploaded_file_goes_into_an_existing_directory(upload_tree, tree, place):

@@ -41,7 +41,8 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> N
 
     A relative PATH starts in /sandbox. TARGET is the path of the copy. If it ends in /, or is ., the copy is
     placed inside it. An existing directory TARGET receives a file; a directory SOURCE is merged with it, so
-    that the same command can be repeated after an interruption.
+    that the same command can be repeated after an interruption. A local directory is merged only if it is
+    empty or an earlier copy of SOURCE; otherwise the copy is placed inside it.
 
     If SOURCE is -, the content is read from stdin. If TARGET is -, the content of a file
     is written to stdout.
