@@ -12,18 +12,18 @@ manifest that it has verified, after everything else. Without it a container eng
 from __future__ import annotations
 
 import hashlib
-import io
 import posixpath
 import tarfile
 import zlib
 from functools import partial
-from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from holdfast import __version__
 from holdfast.errors import CorruptFileError, ImageIncompatibleError
-from holdfast.images.image_archive import CHUNK_SIZE, TAR_BLOCK_SIZE, TAR_END, read_chunks, tar_member
+from holdfast.images.image_archive import CHUNK_SIZE, TAR_END, tar_member
+from holdfast.images.tar_members import TarMember, read_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,11 +38,6 @@ _NAMING_FILES = (_MANIFEST_FILE, "repositories", "index.json", "oci-layout")
 # Members that holdfast keeps in memory; a larger one is not from `image save`.
 _MAX_JSON_BYTES = 1 << 20
 _MAX_MEMBERS = 10_000
-# Headers that only describe the next member. `tarfile` itself keeps any number of any size in memory.
-_MAX_EXTENDED_HEADERS = 8
-_MAX_EXTENDED_HEADER_BYTES = 4096
-_LONG_NAME_FIELDS = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
-_MEMBER_TYPES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE)
 _GZIP_WINDOW = 31
 _GZIP_MAGIC = b"\x1f\x8b"
 # A higher level costs three times as much CPU time for 8 % less.
@@ -86,11 +81,6 @@ class _DockerImage(msgspec.Struct, frozen=True):
     config: str = msgspec.field(name="Config")
     tags: tuple[str, ...] = msgspec.field(name="RepoTags")
     layers: tuple[str, ...] = msgspec.field(name="Layers")
-
-
-class _Member(NamedTuple):
-    header: tarfile.TarInfo
-    chunks: Iterator[bytes]
 
 
 def compress(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -144,7 +134,7 @@ def encode_archive(index: ArchiveIndex, exported: Iterable[bytes]) -> Iterator[b
     encoded = msgspec.json.encode(index)
     yield from _encode_json(_INDEX_FILE, encoded)
     members.checksums[_INDEX_FILE] = hashlib.sha256(encoded).hexdigest()
-    for header, chunks in _read_members(exported, _export_error):
+    for header, chunks in read_members(exported, _export_error):
         yield from members.take(header, chunks)
     members.check_complete(members.manifest())
     yield from _encode_json(_CHECKSUMS_FILE, msgspec.json.encode(members.checksums, order="deterministic"))
@@ -166,8 +156,8 @@ class ArchiveReader:
 
     def __init__(self, chunks: Iterable[bytes], name: str) -> None:
         self._fail = partial(damaged_error, name)
-        self._source = _read_members(chunks, self._fail)
-        header, content = next(self._source, _Member(tarfile.TarInfo(), iter(())))
+        self._source = read_members(chunks, self._fail)
+        header, content = next(self._source, TarMember(tarfile.TarInfo(), iter(())))
         if header.name != _INDEX_FILE:
             raise foreign_file_error(name)
         encoded = _read_json(header, content, self._fail)
@@ -230,7 +220,10 @@ class _Members:
     def take(self, header: tarfile.TarInfo, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield a member for a Docker archive; keep it if it names images."""
         # The checksum covers the type and the link target, too.
-        digest, path = hashlib.sha256(header.type + header.linkname.encode() + b"\0"), _clean_path(header.name)
+        digest, path = (
+            hashlib.sha256(header.type + header.linkname.encode() + b"\0"),
+            _clean_path(header.name),
+        )
         if header.name in self.checksums or path in self.naming:
             raise self._fail(f"{header.name} occurs twice")
         if len(self.checksums) == _MAX_MEMBERS:
@@ -292,91 +285,6 @@ def _other_format_error(name: str, found: _IndexVersion) -> ImageIncompatibleErr
         f"{name}: its format is {found.format}, but holdfast {__version__} reads format {FORMAT_VERSION}",
         hint=f"Create the archive again with holdfast {__version__}.",
     )
-
-
-class _ChunkFile(io.RawIOBase):
-    """A file that reads from chunks."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = iter(chunks)
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._rest = memoryview(chunk)
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
-
-
-def _read_members(chunks: Iterable[bytes], fail: Callable[[str], CorruptFileError]) -> Iterator[_Member]:
-    """Yield the members of a tar archive; read the chunks of one before the next."""
-    source = io.BufferedReader(_ChunkFile(chunks), CHUNK_SIZE)
-    while (header := _read_header(source, fail)) is not None:
-        yield _Member(header, _read_content(source, header, fail))
-        source.read(-header.size % TAR_BLOCK_SIZE)
-    # Only the end of the source proves that nothing was cut off.
-    while source.read(CHUNK_SIZE):
-        pass
-
-
-def _read_header(source: IO[bytes], fail: Callable[[str], CorruptFileError]) -> tarfile.TarInfo | None:
-    """Read the header of the next member; None at the end mark."""
-    fields: dict[str, str] = {}
-    for _ in range(_MAX_EXTENDED_HEADERS + 1):
-        block = source.read(TAR_BLOCK_SIZE)
-        if len(block) == TAR_BLOCK_SIZE and not any(block):
-            return None
-        try:
-            header = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
-            if header.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, *_LONG_NAME_FIELDS):
-                fields |= _read_extended_header(source, header, fail)
-                continue
-            header.name = fields.get("path", header.name)
-            header.linkname = fields.get("linkpath", header.linkname)
-            header.size = int(fields.get("size", header.size)) if header.isreg() else 0
-        except (tarfile.TarError, ValueError):
-            raise fail("its content is not a tar archive") from None
-        if header.type not in _MEMBER_TYPES or header.size < 0 or any(key.startswith("GNU.") for key in fields):
-            raise fail(f"the type of {header.name} is not supported")
-        return header
-    raise fail("a member has too many headers")
-
-
-def _read_extended_header(
-    source: IO[bytes], header: tarfile.TarInfo, fail: Callable[[str], CorruptFileError]
-) -> dict[str, str]:
-    if not 0 <= header.size <= _MAX_EXTENDED_HEADER_BYTES:
-        raise fail("a header is too long")
-    content = source.read(header.size + -header.size % TAR_BLOCK_SIZE)[: header.size]
-    if header.type in _LONG_NAME_FIELDS:
-        return {_LONG_NAME_FIELDS[header.type]: content.split(b"\0", 1)[0].decode()}
-    fields = {}
-    while content:  # records of the form "LENGTH KEY=VALUE\n"
-        length = int(content.partition(b" ")[0])
-        key, _, value = content[:length].partition(b" ")[2].removesuffix(b"\n").partition(b"=")
-        fields[key.decode()] = value.decode(errors="replace")
-        content = content[max(length, 1) :]
-    # A global header describes all members, so that it cannot have the name or size of one.
-    return fields if header.type == tarfile.XHDTYPE else {}
-
-
-def _read_content(
-    source: IO[bytes], header: tarfile.TarInfo, fail: Callable[[str], CorruptFileError]
-) -> Iterator[bytes]:
-    left = header.size
-    for chunk in read_chunks(source, left):
-        left -= len(chunk)
-        yield chunk
-    if left:
-        raise fail(f"{header.name} is cut off")
 
 
 def _read_json(

@@ -33,7 +33,9 @@ def test_no_form_of_the_proxy_login_is_in_log_or_error(tmp_path, monkeypatch):
     )
     lines = []
     with pytest.raises(ImageBuildError) as caught:
-        runner.run(["sh", "-c", f"echo $https_proxy; echo '{' and '.join(forms)}'; exit 1"], on_line=lines.append)
+        runner.run(
+            ["sh", "-c", f"echo $https_proxy; echo '{' and '.join(forms)}'; exit 1"], on_line=lines.append
+        )
     for text in ((tmp_path / "log").read_text(), caught.value.message, "\n".join(lines)):
         assert not [form for form in ("ss:w", "ss%3Aw", "dXNlcjpwQHNzOncvcmQ") if form in text], text
     assert "@proxy:3128" in lines[0], "the address stays readable"
