@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.support.holdfast_cli import HoldfastCli
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = re.compile(r"`((?:[A-Z_]+=[^ `]+ )?(?:holdfast|docker|kubectl|mkdir|ssh|sudo|pip|\{\}) [^`]+)`")
+COMMAND = re.compile(r"`((?:[A-Z_]+=[^ `]+ )?(?:holdfast|docker|kubectl|mkdir|mv|ssh|sudo|pip|\{\}) [^`]+)`")
 _PLACEHOLDER = "{}"
 # After such a command, the command line adds `--gateway NAME` if the failed command named a gateway.
 _GATEWAY_COMMAND = re.compile(r"`holdfast\\ (?:(?:sandbox|template|pool)\\ [a-z]+|image\\ push)\b")

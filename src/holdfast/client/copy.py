@@ -189,7 +189,13 @@ async def download(
         archive = cast("BinaryIO", _BlockingReader(response, asyncio.get_running_loop()))
         copies = LocalCopies(transport.gateway, name, str(source))
         work = partial(
-            unpack, archive, target.directory, rename=names, merge=target.is_copy, copies=copies, progress=progress
+            unpack,
+            archive,
+            target.directory,
+            rename=names,
+            merge=target.is_copy,
+            copies=copies,
+            progress=progress,
         )
         result = await _run_in_thread(work, response)
     return CopyResult(

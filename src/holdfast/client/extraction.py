@@ -2,8 +2,8 @@
 
 A sandbox is not trusted. Unpacking stops at an entry with an absolute path, with `..` in its path, or outside
 the requested copy. It never follows a link: each directory is opened relative to its parent's descriptor. It
-never adds to a directory of the user, unless that is empty, and never changes its permissions. A file gets its
-name after its content is complete, and a new directory after all its files.
+never adds to a directory of the user that is not empty, and never changes the permissions of a directory that
+exists. A file gets its name after its content is complete, and a new directory after all its files.
 """
 
 from __future__ import annotations
@@ -123,11 +123,11 @@ def unpack(
 def _check_mergeable(root: int, path: Path, name: str, copies: LocalCopies | None) -> None:
     with _open_directory(root, (name,)) as directory:
         if copies is None or not copies.is_mergeable(directory):
-            target = str(path / name)
+            target = path / name
+            kept, moved = shlex.quote(str(target)), shlex.quote(f"{target}.old")
             raise UsageError(
                 f"{target}: not empty, and not an earlier copy of the same source; nothing was copied",
-                hint=f"Choose another target, or run `mv {shlex.quote(target)} {shlex.quote(target + '.old')}`, "
-                "then run the same command again.",
+                hint=f"Choose another target, or run `mv {kept} {moved}`, then run the same command again.",
             )
         copies.add(directory)
 

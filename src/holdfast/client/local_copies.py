@@ -4,8 +4,9 @@ A sandbox is not trusted, and decides what a copy contains. A download is merged
 only if that is empty, or if an earlier download of the same path created it: a repeated command completes its
 own copy, but `cp box:out ~` never replaces `~/.bashrc`.
 
-A record is an empty file below `HOLDFAST_HOME`, where no sandbox can write. Its name is a digest of the source
-and of the identity of the directory. A moved directory keeps its record; another one in its place has none.
+A record is an empty file below `HOLDFAST_HOME`, where no sandbox can write. Its name is a digest of the
+source and of the identity of the directory. A moved directory keeps its record; another one in its place has
+none.
 """
 
 from __future__ import annotations

@@ -215,13 +215,13 @@ class AsyncSandbox(AsyncCommands):
 
         Args:
             source: path in the sandbox, relative to `/sandbox`.
-            target: local path, with the rules of `upload`. An existing directory is merged with a directory only
-                if it is empty or an earlier copy of the same source; otherwise the copy is placed inside it.
+            target: local path, with the rules of `upload`. An existing directory is merged with a directory
+                only if it is empty or an earlier copy of the source; otherwise the copy is placed inside it.
             progress: called with the number of bytes of each chunk.
 
         Raises:
-            UsageError: a local file cannot be written, the copy would be merged with another directory, or the
-                source contains `..`.
+            UsageError: a local file cannot be written, the copy would be merged with another directory, or
+                the source contains `..`.
             ApiRequestRejectedError: the source does not exist or cannot be read, or an entry leads out of the
                 copy.
             DiskFullError: the local disk is full.
