@@ -7,7 +7,7 @@ from holdfast.gateway.context import GatewayContext as GatewayContext, UpOptions
 from holdfast.gateway.gateway import Gateway as Gateway, api_access as api_access
 from holdfast.gateway.hosts import LocalHost as LocalHost
 from holdfast.gateway.plan_summary import GatewayPlan as GatewayPlan
-from holdfast.gateway.proxy import read_proxy as read_proxy
+from holdfast.gateway.proxy_variables import read_proxy as read_proxy
 from holdfast.gateway.reconnect import ensure_tunnel as ensure_tunnel
 from holdfast.gateway.registry import (
     GatewayFiles as GatewayFiles,

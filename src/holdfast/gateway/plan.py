@@ -31,14 +31,21 @@ def up_steps(gateway: GatewayContext, *, is_rollback: bool = False) -> list[Step
 
     Args:
         gateway: the gateway.
-        is_rollback: skip the checks of settings, which must not keep the old version from running.
+        is_rollback: skip the steps that check or read the sources of settings: a taken port or a missing file
+            must not keep the old version from running.
     """
     checks: list[Step] = []
+    registry_files: list[Step] = []
     if not is_rollback:
         checks = [image_push.CheckLocalImages(gateway), node.CheckPorts(gateway)]
+        # The sources are read while the plan is built: a missing CA file or login fails before any change.
+        sources = registries.read_registry_sources(gateway.settings.registries)
+        registry_files = [registries.WriteRegistries(gateway, sources)]
     check_names = [step.name for step in checks]
     tunnel: list[Step] = [connection.OpenTunnel(gateway)] if gateway.host.tunnel else []
-    workloads = _workload_steps(gateway) if gateway.settings.workloads else []
+    workloads: list[Step] = []
+    if gateway.settings.workloads:
+        workloads = _workload_steps(gateway, is_rollback=is_rollback)
     images = gateway.settings.push_images
     return [
         # Checks: up to here nothing is changed.
@@ -52,11 +59,10 @@ def up_steps(gateway: GatewayContext, *, is_rollback: bool = False) -> list[Step
         node.CheckDataVersion(gateway),
         node.FinishInterruptedRollback(gateway),
         node.EnsureContainer(gateway),
-        # The sources are read while the plan is built: a missing CA file or login fails before any change.
-        registries.WriteRegistries(gateway, registries.read_registry_sources(gateway.settings.registries)),
+        *registry_files,
         node.EnableRestart(gateway),
         # The first pull of the node may already need a mirror, a CA or a login.
-        _run_after(node.StartContainer(gateway), "write-registries"),
+        _run_after(node.StartContainer(gateway), *(step.name for step in registry_files)),
         *tunnel,
         # The API server, from inside the node and from this machine.
         node.WaitNodeRegistered(gateway),
@@ -73,19 +79,19 @@ def up_steps(gateway: GatewayContext, *, is_rollback: bool = False) -> list[Step
         # Verification, then the record on this machine.
         _run_after(
             cluster.WaitHealthy(gateway),
-            *(
-                ("wait-rollout", "write-client-files", "write-host-settings")
-                if workloads
-                else ("wait-api-ready",)
-            ),
+            *([step.name for step in workloads] or ["wait-api-ready"]),
         ),
         _run_after(cluster.RunSmokeTest(gateway), "wait-node-ready"),
         _run_after(connection.WriteMetadata(gateway), "wait-healthy", "run-probe"),
     ]
 
 
-def _workload_steps(gateway: GatewayContext) -> list[Step]:
+def _workload_steps(gateway: GatewayContext, *, is_rollback: bool) -> list[Step]:
     """The gateway's own workloads; the image is pushed while Kubernetes starts."""
+    host_settings: list[Step] = []
+    if not is_rollback:
+        # Like the registries: a missing CA file or login fails before any change.
+        host_settings = [cluster.WriteHostSettings(gateway, cluster.read_host_sources(gateway.settings))]
     return [
         cluster.EnsureNamespace(gateway),
         cluster.ReconcileTls(gateway),
@@ -93,8 +99,7 @@ def _workload_steps(gateway: GatewayContext) -> list[Step]:
         node.WaitRuntime(gateway),
         image_push.PushGatewayImage(gateway),
         cluster.ApplyWorkloads(gateway),
-        # Like the registries: a missing CA file or login fails before any change.
-        cluster.WriteHostSettings(gateway, cluster.read_host_sources(gateway.settings)),
+        *host_settings,
         _run_after(cluster.WaitRollout(gateway), "wait-node-ready"),
     ]
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from tests.support.upgrade_record import UPGRADE_RECORD
 
+from holdfast.errors import InvalidSettingError
 from holdfast.gateway.context import GatewayContext
 from holdfast.gateway.plan import rollback_steps, up_steps, upgrade_steps
 from holdfast.gateway.settings import resolve_settings
@@ -64,6 +65,34 @@ def test_ports_are_checked_before_an_upgrade_stops_the_node(gateway):
 def test_rollback_ignores_missing_push_image_and_taken_port(gateway):
     back = msgspec.structs.replace(UPGRADE_RECORD, phase="back")
     assert not {"check-images", "check-ports"} & {step.name for step in rollback_steps(gateway, back)}
+
+
+def test_rollback_needs_no_ca_file_and_no_login(tmp_path):
+    """The sources of settings may have disappeared since the old version started."""
+    missing = {
+        "sandbox.ca_bundle": str(tmp_path / "missing"),
+        "proxy.http": "http://proxy:3128",
+        "proxy.credentials": "env:HOLDFAST_TEST_MISSING",
+        "registries.ca_files": {"registry.example.org": str(tmp_path / "missing")},
+        "registries.credentials": {"registry.example.org": "env:HOLDFAST_TEST_MISSING"},
+    }
+    gateway = GatewayContext("dev", resolve_settings(missing))
+    with pytest.raises(InvalidSettingError):
+        upgrade_steps(gateway)
+    steps = rollback_steps(gateway, msgspec.structs.replace(UPGRADE_RECORD, phase="back"))
+    names = {step.name for step in steps}
+    assert not {"write-registries", "write-host-settings"} & names
+    assert {"start-container", "wait-rollout", "wait-healthy"} <= names
+    assert not [step.name for step in steps if not set(step.needs) <= names]
+
+
+@pytest.mark.parametrize("needed", ["wait-rollout", "write-client-files", "write-host-settings"])
+def test_health_is_checked_after_the_workloads(gateway, needed):
+    assert needed in before(up_steps(gateway), "wait-healthy")
+
+
+def test_registries_are_written_before_the_node_starts(gateway):
+    assert "write-registries" in before(up_steps(gateway), "start-container")
 
 
 def test_kubernetes_only_plan_skips_workload_dependencies():

@@ -28,7 +28,7 @@ from holdfast.gateway.cluster.manifests import (
 )
 from holdfast.gateway.image_push import find_gateway_image, gateway_image_missing_error
 from holdfast.gateway.node import disk_pressure_error
-from holdfast.gateway.proxy import has_proxy
+from holdfast.gateway.proxy_variables import has_proxy
 from holdfast.gateway.spec import GATEWAY_IMAGE
 from holdfast.kube import WaitResult, differences, namespace_active, object_deleted, rollout_complete
 from holdfast.retry import Deadline

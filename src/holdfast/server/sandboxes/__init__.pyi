@@ -1,9 +1,4 @@
 from holdfast.server.sandboxes import presenters as presenters
-from holdfast.server.sandboxes.dependents import (
-    PodTarget as PodTarget,
-    find_container as find_container,
-    use_container as use_container,
-)
 from holdfast.server.sandboxes.pool_lookup import (
     list_extensions as list_extensions,
     pools_of_template as pools_of_template,
@@ -25,6 +20,11 @@ from holdfast.server.sandboxes.routes import (
     Selector as Selector,
     parse_body as parse_body,
     problem_responses as problem_responses,
+)
+from holdfast.server.sandboxes.sandbox_objects import (
+    PodTarget as PodTarget,
+    find_container as find_container,
+    use_container as use_container,
 )
 from holdfast.server.sandboxes.service import (
     SandboxLookup as SandboxLookup,

@@ -21,7 +21,13 @@ from holdfast.api import (
 from holdfast.errors import HoldfastError, ObjectConflictError
 from holdfast.sandbox import HostSettings, bound_sandbox_name, from_request
 from holdfast.server.errors import ApiError, conflict, sandbox_not_found
-from holdfast.server.sandboxes import activity, dependents, object_events, pool_lookup, presenters
+from holdfast.server.sandboxes import (
+    activity,
+    object_events,
+    pool_lookup,
+    presenters,
+    sandbox_objects,
+)
 from holdfast.server.sandboxes.activity import ActivityTracker
 from holdfast.server.sandboxes.request_comparison import (
     REQUEST_DIGESTS_ANNOTATION,
@@ -198,7 +204,7 @@ class SandboxService:
             if policy is not None:
                 await self._ensure_network_policy(manifest, policy)
             if request.workspace is not False:
-                await dependents.adopt_kept_pvc(self.cluster, request.name)
+                await sandbox_objects.adopt_kept_pvc(self.cluster, request.name)
         annotations = manifest["metadata"].setdefault("annotations", {})
         annotations[REQUEST_DIGESTS_ANNOTATION] = digests
         if request.idle_suspend_after is not None:
@@ -206,7 +212,7 @@ class SandboxService:
         created, live = await self._create_once(manifest)
         if request.template is None:
             if policy is not None:
-                await dependents.set_network_policy_owner(self.cluster, policy, live)
+                await sandbox_objects.set_network_policy_owner(self.cluster, policy, live)
             return created, await self.present(SandboxLookup(live, None))
         return created, await self.get(request.name)
 
@@ -224,13 +230,13 @@ class SandboxService:
         """Delete a sandbox and report which data was deleted; PVCs to keep are released first."""
         lookup = await self.lookup(name)
         sandbox = lookup.sandbox
-        pvcs = [] if sandbox is None else await dependents.list_pvcs(self.cluster, sandbox)
-        owned = [pvc for pvc in pvcs if sandbox is not None and dependents.owns_pvc(sandbox, pvc)]
+        pvcs = [] if sandbox is None else await sandbox_objects.list_pvcs(self.cluster, sandbox)
+        owned = [pvc for pvc in pvcs if sandbox is not None and sandbox_objects.owns_pvc(sandbox, pvc)]
         if keep_workspace and sandbox is not None:
             # Before the deletion: the garbage collector deletes what the sandbox still owns.
             # A kill after the release keeps the data; the repeated request deletes the sandbox.
             for pvc in owned:
-                await dependents.release_pvc(self.cluster, sandbox, pvc)
+                await sandbox_objects.release_pvc(self.cluster, sandbox, pvc)
         # Without its SandboxClaim, the controller does not create the sandbox again.
         target = await self._owning_claim(lookup) or sandbox
         assert target is not None  # noqa: S101 (a lookup has at least one of them)
@@ -247,7 +253,9 @@ class SandboxService:
         if keep_workspace and sandbox is not None:
             # Read again: a PVC that is reported as kept must not be terminating.
             deleted_pvcs = [
-                pvc for pvc in pvcs if not await dependents.ensure_pvc_released(self.cluster, sandbox, pvc)
+                pvc
+                for pvc in pvcs
+                if not await sandbox_objects.ensure_pvc_released(self.cluster, sandbox, pvc)
             ]
         return _deletion_result(pvcs, deleted_pvcs, deleted=result.effect == "deleted")
 
@@ -260,7 +268,7 @@ class SandboxService:
         await self.cluster.dry_run_create(policy)
         if await self.cluster.get("Sandbox", name) is None:
             await self.cluster.dry_run_create(manifest)
-            await dependents.ensure_network_policy(self.cluster, policy, name)
+            await sandbox_objects.ensure_network_policy(self.cluster, policy, name)
 
     async def _check_name_not_taken_by_sandbox(self, name: str) -> None:
         sandbox = await self.cluster.get("Sandbox", name)

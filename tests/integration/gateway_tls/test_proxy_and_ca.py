@@ -8,11 +8,13 @@ from functools import partial
 
 import pytest
 from tests.integration.gateway_tls.conftest import ClusterSteps
+from tests.support.hints import execute_hint
+from tests.support.holdfast_cli import HoldfastCli
 
-from holdfast.errors import InvalidSettingError
+from holdfast.errors import InvalidSettingError, ObjectConflictError
 from holdfast.gateway import GatewayContext, resolve_settings
 from holdfast.gateway.cluster import WriteHostSettings, read_host_sources
-from holdfast.gateway.cluster.host_settings import join_certificates, public_roots
+from holdfast.gateway.cluster.proxy_and_ca import join_certificates, public_roots
 from holdfast.pki import CertificateAuthority
 from holdfast.sandbox import CA_BUNDLE_KEY, CA_CONFIG_MAP, PROXY_SECRET
 
@@ -105,6 +107,29 @@ def test_removed_ca_is_no_longer_trusted(steps, ca):
     assert STEP in steps.apply()
     assert steps.bundle() == join_certificates(public_roots())
     assert STEP not in steps.apply()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key"), [("secrets", PROXY_SECRET, "stringData"), ("configmaps", CA_CONFIG_MAP, "data")]
+)
+def test_objects_of_another_owner_stay(steps, ca, kind, name, key):
+    labels = {"app.kubernetes.io/managed-by": "helm"}
+    body = {"metadata": {"name": name, "labels": labels}, key: {"mine": "1"}}
+    steps.server.request("POST", f"/api/v1/namespaces/{steps.namespace}/{kind}", body)
+    before = steps.read(kind, name)
+    assert STEP not in steps.apply(), "there is nothing of holdfast to withdraw"
+    settings = {"sandbox__ca_bundle": str(ca), "proxy__http": "http://proxy:3128"}
+    with pytest.raises(
+        ObjectConflictError, match=f"{name} in namespace .*: not created by holdfast"
+    ) as caught:
+        steps.apply(**settings)
+    assert steps.read(kind, name) == before
+    execute_hint(
+        HoldfastCli(steps.home / "home"),
+        caught.value.hint,
+        "If nobody needs it, run `kubectl {} delete {} {}`, then run the same command again.",
+    )
+    assert STEP in steps.apply(**settings)
 
 
 def test_certificates_are_joined_once():

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.errors import InvalidSettingError
+from holdfast.errors import InvalidSettingError, ObjectConflictError
 from holdfast.gateway.base_steps import ClusterStep
 from holdfast.gateway.cluster.manifests import MANAGED_LABELS
 from holdfast.gateway.logins import read_ca_file
-from holdfast.gateway.proxy import CLUSTER_DESTINATIONS, Proxy, read_proxy
+from holdfast.gateway.proxy_variables import CLUSTER_DESTINATIONS, Proxy, read_proxy
 from holdfast.kube import differences
 from holdfast.sandbox import CA_BUNDLE_KEY, CA_CONFIG_MAP, PROXY_SECRET
 from holdfast.workflow import ProbeResult, absent, done, partial
@@ -109,6 +109,8 @@ class WriteHostSettings(ClusterStep):
         objects, namespace = self.objects(ctx), self.gateway.settings.sandbox_namespace
         for _, name, desired, live in self._objects(ctx):
             ctx.check_lock()
+            if desired is not None and live is not None and not _is_managed(live):
+                raise self._foreign_error(desired["kind"], name)
             if desired is not None and _differs(desired, live):
                 objects.apply(desired, force=True)
             elif live is not None and desired is None:
@@ -124,13 +126,27 @@ class WriteHostSettings(ClusterStep):
         proxy = objects.get("Secret", PROXY_SECRET, namespace=namespace)
         ca = objects.get("ConfigMap", CA_CONFIG_MAP, namespace=namespace)
         bundle = self.sources.ca_bundle
-        if bundle is None and ca is not None:
+        if bundle is None and ca is not None and _is_managed(ca):
             # Existing sandboxes trust only the certificates in this file, so it keeps the public ones.
             bundle = join_certificates(public_roots())
-        return [
+        found = [
             ("proxy", PROXY_SECRET, self._proxy_secret(), proxy),
             ("CA", CA_CONFIG_MAP, None if bundle is None else self._ca_config_map(bundle), ca),
         ]
+        # There is nothing to withdraw in an object of another owner.
+        return [
+            (kind, name, desired, live if desired is not None or (live and _is_managed(live)) else None)
+            for kind, name, desired, live in found
+        ]
+
+    def _foreign_error(self, kind: str, name: str) -> ObjectConflictError:
+        path, namespace = self.gateway.files.kubeconfig, self.gateway.settings.sandbox_namespace
+        options = f"--kubeconfig {path} -n {namespace}"
+        return ObjectConflictError(
+            f"{kind} {name} in namespace {namespace}: not created by holdfast",
+            hint=f"If nobody needs it, run `kubectl {options} delete {kind} {name}`, "
+            "then run the same command again.",
+        )
 
     def _proxy_secret(self) -> dict[str, Any] | None:
         if self.sources.proxy is None:
@@ -155,6 +171,11 @@ class WriteHostSettings(ClusterStep):
             *(["CA certificates"] if self.sources.ca_bundle else []),
         ]
         return " and ".join(parts)
+
+
+def _is_managed(live: dict[str, Any]) -> bool:
+    labels = live["metadata"].get("labels") or {}
+    return MANAGED_LABELS.items() <= labels.items()
 
 
 def _differs(desired: dict[str, Any] | None, live: dict[str, Any] | None) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import InvalidSettingError
-from holdfast.gateway.proxy import CLUSTER_DESTINATIONS, read_proxy
+from holdfast.gateway.proxy_variables import CLUSTER_DESTINATIONS, read_proxy
 from holdfast.gateway.settings import ProxySettings, resolve_settings
 
 URL = "http://proxy.example.org:3128"
