@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast import __file__ as package_file, __version__
+from holdfast.cli.checked_type import show_value
 from holdfast.cli.click_extensions import LazyGroup, complete_with, is_json_requested, json_option
 from holdfast.cli.completion import read_installed
 from holdfast.cli.output import print_result
+from holdfast.cli.parameters import DIRECTORY
 from holdfast.errors import PermanentError, ToolNotFoundError, UsageError
 from holdfast.home import write_atomic
 
@@ -54,7 +56,8 @@ def show(words: tuple[str, ...]) -> None:
     context = pages.get(" ".join(("holdfast", *words)))
     if context is None:
         raise UsageError(
-            f"command {' '.join(words)!r}: does not exist", hint="Run `holdfast --help` to list all commands."
+            f"command {show_value(' '.join(words))}: does not exist",
+            hint="Run `holdfast --help` to list all commands.",
         )
     name, source = _page_name(context), _MARKER + _render_page(context)
     if sys.stdout.isatty() and not is_json_requested():
@@ -65,15 +68,16 @@ def show(words: tuple[str, ...]) -> None:
 
 @click.command()
 @click.option(
-    "--dir", "directory", metavar="DIRECTORY", callback=lambda *args: _check_directory(args[-1]),
+    "--dir", "directory", type=DIRECTORY, metavar="DIRECTORY",
     help="Directory for the pages; default: ~/.local/share/man/man1.",
 )  # fmt: skip
 @json_option
-def install(directory: Path) -> None:
+def install(directory: Path | None) -> None:
     """Install a manual page for holdfast and for each command.
 
     A file of another program is not replaced. Pages of commands that no longer exist are removed.
     """
+    directory = directory or _default_directory()
     pages = {_file_name(context): _MARKER + _render_page(context) for context in _contexts()}
     hint = "Move it away, then run `holdfast man install` again."
     try:
@@ -107,14 +111,9 @@ def _reading_instructions(directory: Path) -> list[str]:
     ]
 
 
-def _check_directory(value: str | None) -> Path:
-    if value is None:
-        data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-        return Path(data) / "man" / "man1"
-    path = Path(value).expanduser().absolute()
-    if not value or "\0" in value or (path.exists() and not path.is_dir()):
-        raise UsageError(f"--dir {value!r}: not a directory; write the path of a directory")
-    return path
+def _default_directory() -> Path:
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "man" / "man1"
 
 
 def _page_files(directory: Path, pages: dict[str, str]) -> Iterator[Path]:

@@ -165,6 +165,51 @@ def _parse_input_file(text: str) -> Path:
     return path
 
 
+def _parse_directory(text: str) -> Path:
+    from pathlib import Path
+
+    path = Path(_parse_path(text)).expanduser().absolute()
+    if "\0" in text or (path.exists() and not path.is_dir()):
+        raise InvalidValueError("not a directory")
+    return path
+
+
+def _parse_sandbox_path(text: str) -> str:
+    from holdfast.client import remote_path
+    from holdfast.errors import UsageError
+
+    try:
+        remote_path(_parse_path(text))
+    except UsageError:
+        raise InvalidValueError("`..` is not allowed in a sandbox path") from None
+    return text
+
+
+def _parse_sandbox_location(text: str) -> tuple[str, str]:
+    name, _, path = text.partition(":")
+    return _model("Name", "not a valid sandbox name")(name), _parse_sandbox_path(path or ".")
+
+
+def _parse_command_id(text: str) -> str:
+    from holdfast.client import validate_command_id
+    from holdfast.errors import UsageError
+
+    try:
+        return validate_command_id(text)
+    except UsageError:
+        raise InvalidValueError("not the id of a command") from None
+
+
+def _parse_signal(text: str) -> str:
+    from holdfast.client import signal_name
+    from holdfast.errors import UsageError
+
+    try:
+        return signal_name(text)
+    except UsageError:
+        raise InvalidValueError("not a signal") from None
+
+
 def _check_length(text: str, most: int) -> str:
     if len(text) > most:
         raise InvalidValueError("too long")
@@ -248,6 +293,17 @@ FILE = CheckedType(
     _parse_output_file, "the path of a file, not of a directory", example="out.tar.gz", name="file"
 )
 EXISTING_FILE = CheckedType(_parse_input_file, "the path of a file that exists", example="-")
+DIRECTORY = CheckedType(_parse_directory, "the path of a directory", example=".")
+SANDBOX_PATH = CheckedType(
+    _parse_sandbox_path, "a path of at most 4096 characters, without `..`", example="data"
+)
+SANDBOX_LOCATION = CheckedType(
+    _parse_sandbox_location, "NAME or NAME:PATH, without `..` in the path", example="box:data"
+)
+COMMAND_ID = CheckedType(
+    _parse_command_id, "the id that `sandbox exec --background` has printed", example="0123456789ab"
+)
+SIGNAL = CheckedType(_parse_signal, "a name such as TERM or INT, or its number", example="INT")
 RUN = matching(
     "[A-Za-z0-9-]{1,64}", "not a part of an ID", "a part of the ID of a run, or last", example="last"
 )

@@ -6,12 +6,12 @@ import os
 import sys
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast import home
+from holdfast.cli.checked_type import show_value
 from holdfast.cli.click_extensions import (
     complete_with,
     flag_option,
@@ -20,12 +20,15 @@ from holdfast.cli.click_extensions import (
     json_option,
 )
 from holdfast.cli.output import print_result
+from holdfast.cli.parameters import FILE, RUN
 from holdfast.cli.runs import TIMELINES, load_runs, page_name, store_options
 from holdfast.errors import UsageError
 from holdfast.timeline import build_timeline, earlier_run, find_run, render_page
 from holdfast.workflow import SQLiteStore, with_recorded_steps
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.timeline import Timeline
     from holdfast.workflow import RunRecord
 
@@ -33,29 +36,32 @@ _STDOUT = "-"
 
 
 @click.command()
-@click.argument("run_id", metavar="[RUN]", default="last", shell_complete=complete_with("complete_runs"))
+@click.argument(
+    "run_id", type=RUN, metavar="[RUN]", default="last", shell_complete=complete_with("complete_runs")
+)
 @store_options
 @click.option(
-    "--output", "-o", metavar="FILE",
+    "--output", "-o", type=FILE, metavar="FILE",
     help="File to write, or - for stdout; default: a file in the state directory of holdfast.",
 )  # fmt: skip
 @click.option(
-    "--compare", metavar="RUN", shell_complete=complete_with("complete_runs"),
+    "--compare", type=RUN, metavar="RUN", shell_complete=complete_with("complete_runs"),
     help="Run to compare with; default: the latest successful run of the same command before it.",
 )  # fmt: skip
 @flag_option("--open", "opens", text="Open the page in the browser.")
 @json_option
-def timeline(run_id: str, output: str | None, compare: str | None, opens: bool) -> None:
+def timeline(run_id: str, output: Path | None, compare: str | None, opens: bool) -> None:
     """Write the timeline of RUN as one HTML page, and print its path.
 
     RUN can be any part of the ID that occurs in no other run, or `last` (default) for the newest run. The
     page shows steps, retries, waits and errors. It needs no network.
     """
-    if output == _STDOUT and (opens or is_json_requested()):
+    is_stdout = str(output) == _STDOUT
+    if is_stdout and (opens or is_json_requested()):
         option = "--open" if opens else "--json"
         raise UsageError(f"{option}: not with --output -", hint="Name a file with --output.")
     model = _read_timeline(run_id, compare)
-    if output == _STDOUT:
+    if is_stdout:
         click.echo(render_page(model), nl=False)
         return
     path = None
@@ -85,26 +91,26 @@ def _with_steps(run: RunRecord, path: Path) -> RunRecord:
         return with_recorded_steps(run, store)
 
 
-def _write_page(model: Timeline, output: str | None) -> Path:
+def _write_page(model: Timeline, output: Path | None) -> Path:
     page = render_page(model)
     if output is None:
         path = home.state_dir() / TIMELINES / page_name(model.run.id)
         home.write_atomic(path, page)
         return path
     hint = "Name a file in an existing directory that you can write to, or - for stdout."
-    path = Path(output)
+    shown = show_value(str(output))
     try:
-        if not output or (path.exists() and not path.is_file()):
-            raise UsageError(f"--output {output!r}: not a regular file", hint=hint)
-        if not path.parent.is_dir():
-            raise UsageError(f"--output {output!r}: {path.parent} is not a directory", hint=hint)
-        home.write_atomic(path.resolve(), page)
+        if output.exists() and not output.is_file():
+            raise UsageError(f"--output {shown}: not a regular file", hint=hint)
+        if not output.parent.is_dir():
+            raise UsageError(f"--output {shown}: {output.parent} is not a directory", hint=hint)
+        home.write_atomic(output.resolve(), page)
     except (OSError, ValueError) as error:  # ValueError: the path contains a null byte
         if getattr(error, "errno", None) in home.NO_SPACE_ERRNOS:
             raise
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"--output {output!r}: cannot be written: {reason}", hint=hint) from error
-    return path.resolve()
+        raise UsageError(f"--output {shown}: cannot be written: {reason}", hint=hint) from error
+    return output.resolve()
 
 
 def _open_browser(path: Path) -> None:

@@ -140,7 +140,9 @@ def test_unusable_directory_is_a_usage_error(home, capsys, monkeypatch, value):
     monkeypatch.chdir(home)
     (home / "file").touch()
     assert run_command(cli, ["man", "install", "--dir", value]) == 2
-    assert f"--dir {value!r}: not a directory; write the path of a directory" in capsys.readouterr().err
+    first, _ = capsys.readouterr().err.splitlines()
+    assert first.startswith("x --dir ")
+    assert "; write the path of a directory" in first
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="drops the rights of root")

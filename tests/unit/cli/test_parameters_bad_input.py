@@ -49,6 +49,9 @@ VALID = {
     "GPUS": (WORDS | {"fraction"}, "device IDs"),
     "REMOTE": (WORDS | {"fraction"}, "hosts of the ssh configuration"),
     "RUN": (WORDS | {"negative"}, "parts of an ID"),
+    "SANDBOX_PATH": (TEXT - {"long", "digits"}, "names of files contain any character"),
+    "SANDBOX_LOCATION": (WORDS, "names of sandboxes"),
+    "DIRECTORY": (TEXT - {"long", "digits"}, "names of files contain any character"),
     "COMMAND": (TEXT - {"not UTF-8"}, "any words; the sandbox reports a missing program"),
     "PATH": (TEXT - {"long", "digits"}, "names of files contain any character"),
     "FILE": (TEXT - {"long", "digits"}, "names of files contain any character"),
@@ -74,6 +77,10 @@ MORE_VALUES = {
     "REMOTE": ["-oProxyCommand=x", "user@", "user@host:0", "a b"],
     "SELECTOR": ["a=b=c", "=x", "a in b"],
     "COMMAND": ["sh -c 'x"],
+    "COMMAND_ID": ["0123456789AB", "0123456789abc", "../0123456789"],
+    "SIGNAL": ["LOUD", "0", "-9", "SIG"],
+    "SANDBOX_PATH": ["../x", "a/../b"],
+    "SANDBOX_LOCATION": [":x", "Upper:x", "box:../x", f"box:{'x' * 5000}"],
     "SETTING_SECONDS": ["0", "90x", "86401"],
     "SECONDS": ["0", "1e999", "1h"],
     "SANDBOX": ["Upper", "a_b", "-a", "a-", "x" * 64],
@@ -85,6 +92,7 @@ MORE_VALUES = {
 
 FREE_TEXT = {
     (("sandbox", "exec"), "command"): "the words of a command; the client checks them",
+    (("man", "show"), "words"): "the words of a holdfast command; an unknown one is reported whole",
 }
 """Parameters without a checked type, with the reason."""
 
@@ -270,15 +278,19 @@ def test_valid_text_that_the_command_rejects_is_escaped(words, value, world, cap
     [
         path
         for path, command in COMMANDS.items()
-        # `runs` shows the runs of all gateways by default.
-        if "gateway" in {each.name for each in command.params} and path[0] != "runs"
+        # By default, these show the runs of all gateways.
+        if "gateway" in {each.name for each in command.params} and path[0] not in ("runs", "timeline")
     ],
     ids=" ".join,
 )
 def test_every_command_uses_the_gateway_of_the_variable(path, world, monkeypatch, capsys):
     """An invalid name in the variable is reported, although another gateway is active."""
     monkeypatch.setenv("HOLDFAST_GATEWAY", "a/b")
-    arguments = [each for each in COMMANDS[path].params if isinstance(each, click.Argument) and each.required]
+    arguments = [
+        each
+        for each in COMMANDS[path].params
+        if isinstance(each, click.Argument) and (each.required or each.name == "names")
+    ]
     before = files(world)
     EFFECTS.recorded = []
     words = ["box:a", "b"] if path == ("sandbox", "cp") else map(example, arguments)

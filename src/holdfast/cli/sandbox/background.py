@@ -10,27 +10,14 @@ import click
 
 from holdfast.cli.click_extensions import flag_option, is_json_requested
 from holdfast.cli.output import escape_control_characters, format_table, print_result
+from holdfast.cli.parameters import COMMAND_ID, SIGNAL
 from holdfast.cli.sandbox.common import container_option, open_sandbox, sandbox_argument, sandbox_options
 
 if TYPE_CHECKING:
     from holdfast.client import BackgroundCommand, CommandView
 
 _STDERR = 2
-_id_argument = click.argument(
-    "command_id", metavar="ID", callback=lambda _ctx, _param, value: _check_id(value)
-)
-
-
-def _check_id(value: str) -> str:
-    from holdfast.client import validate_command_id
-
-    return validate_command_id(value)
-
-
-def _check_signal(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    from holdfast.client import signal_name
-
-    return signal_name(value, argument="--signal") if value is not None else None
+_id_argument = click.argument("command_id", type=COMMAND_ID, metavar="ID")
 
 
 @click.command("ps")
@@ -109,7 +96,7 @@ def _print_as_json(command: BackgroundCommand, *, follow: bool) -> int | None:
     "--signal",
     "-s",
     metavar="SIGNAL",
-    callback=_check_signal,
+    type=SIGNAL,
     help="Send only this signal, such as INT; default: TERM, and KILL after 2 seconds.",
 )
 @container_option

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.cli.click_extensions import complete_with, is_json_requested
 from holdfast.cli.output import escape_control_characters, print_error_line, print_result
+from holdfast.cli.parameters import SANDBOX, SELECTOR
 from holdfast.cli.sandbox.common import confirm, progress_step
 from holdfast.errors import HoldfastError, OperationCancelledError, TemporaryError, UsageError
 from holdfast.events import StepProgress
@@ -78,27 +79,20 @@ class SandboxSelection:
         return sorted(view.name for view in sandboxes.list(selector=self.selector))
 
 
-def check_selector(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    """Reject an invalid label selector before any request."""
-    from holdfast.sandbox import validate_selector
-
-    try:
-        return value if value is None else validate_selector(value)
-    except UsageError as error:
-        message = error.message.replace("selector", "--selector", 1)
-        raise UsageError(f"{message}; write it as in kubectl, such as 'a=b,c in (d, e),!f'") from error
-
-
 def selector_option(text: str) -> Callable[[F], F]:
     """`--selector`: a label selector with the syntax of kubectl."""
-    return click.option("--selector", "-l", metavar="SELECTOR", callback=check_selector, help=text)
+    return click.option("--selector", "-l", type=SELECTOR, metavar="SELECTOR", help=text)
 
 
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """NAME..., `--all` and `--selector`, passed as `selection`; exactly one of them is required."""
 
     @click.argument(
-        "names", metavar="[NAME]...", nargs=-1, shell_complete=complete_with("complete_more_sandboxes")
+        "names",
+        type=SANDBOX,
+        metavar="[NAME]...",
+        nargs=-1,
+        shell_complete=complete_with("complete_more_sandboxes"),
     )
     @click.option("--all", is_flag=True, help="Select all sandboxes of the gateway.")
     @selector_option("Select sandboxes by labels, as in kubectl: 'a=b,c in (d, e),!f'.")
@@ -111,8 +105,6 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _parse_selection(names: tuple[str, ...], selector: str | None, *, is_all: bool) -> SandboxSelection:
-    from holdfast.sandbox import validate_name
-
     given = {"NAME": bool(names), "--all": is_all, "--selector": selector is not None}
     selected = [option for option, is_given in given.items() if is_given]
     if len(selected) > 1:
@@ -121,8 +113,6 @@ def _parse_selection(names: tuple[str, ...], selector: str | None, *, is_all: bo
         raise UsageError(
             "NAME: missing; nothing was changed", hint="Name the sandboxes, or pass --all or --selector."
         )
-    for name in names:
-        validate_name(name)
     return SandboxSelection(tuple(dict.fromkeys(names)), selector)
 
 

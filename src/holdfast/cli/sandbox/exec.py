@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 import click
 
 from holdfast.cli.click_extensions import flag_option, is_json_requested
-from holdfast.cli.parameters import PATH
+from holdfast.cli.parameters import PATH, SANDBOX_PATH
 from holdfast.cli.sandbox.common import (
     container_option,
     env_option,
@@ -66,20 +66,6 @@ class _ExecCommand(click.Command):
         return [*([name] if isinstance(name, str) else []), *(command if isinstance(command, tuple) else ())]
 
 
-def _check_cwd(_ctx: click.Context, _param: click.Parameter, path: str | None) -> str | None:
-    from holdfast.client import remote_path
-
-    if path is not None:
-        if not path or len(path) > _MAX_PATH_LENGTH:
-            problem = "longer than 4096 characters" if path else "empty"
-            raise UsageError(f"--cwd {path[:40]!r}: {problem}", hint="Pass the path of a directory.")
-        try:
-            remote_path(path)
-        except UsageError as error:
-            raise UsageError(f"--cwd {error.message}", hint=error.hint) from error
-    return path
-
-
 @click.command("exec", cls=_ExecCommand)
 @flag_option("--tty", "-t", text="Allocate a terminal for the command and send it every key.")
 @click.option(
@@ -92,7 +78,7 @@ def _check_cwd(_ctx: click.Context, _param: click.Parameter, path: str | None) -
 @click.option(
     "--cwd",
     metavar="PATH",
-    callback=_check_cwd,
+    type=SANDBOX_PATH,
     help="Working directory; a relative path starts in /sandbox.",
 )
 @flag_option(

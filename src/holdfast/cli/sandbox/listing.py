@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.api import parse_timestamp
+from holdfast.cli.checked_type import ChoiceType
 from holdfast.cli.click_extensions import JSON_KEY, flag_option, gateway_words, is_json_requested
 from holdfast.cli.output import escape_control_characters, format_table, print_result, print_yaml
 from holdfast.cli.sandbox.bulk import selector_option
@@ -39,7 +40,11 @@ def _store_output(ctx: click.Context, _param: click.Parameter, value: str | None
 def output_option(*formats: str) -> Callable[[F], F]:
     """`-o`, as in kubectl; `-o json` is the same as `--json`."""
     return click.option(
-        "--output", "-o", type=click.Choice(formats), callback=_store_output, help="Format of the result."
+        "--output",
+        "-o",
+        type=ChoiceType(lambda: formats, example=formats[0]),
+        callback=_store_output,
+        help="Format of the result.",
     )
 
 

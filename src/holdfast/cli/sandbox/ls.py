@@ -9,8 +9,8 @@ import click
 
 from holdfast.cli.click_extensions import complete_with, flag_option
 from holdfast.cli.output import escape_control_characters, format_table, print_result
+from holdfast.cli.parameters import SANDBOX_LOCATION
 from holdfast.cli.sandbox.common import open_sandbox, sandbox_options
-from holdfast.cli.sandbox.cp import split_sandbox_path
 from holdfast.errors import PathNotDirectoryError
 
 if TYPE_CHECKING:
@@ -22,17 +22,22 @@ _TYPE_BITS = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "symlink": stat.S
 @click.command("ls")
 @flag_option("--long", "-l", text="Show mode, size and time of each entry, and the targets of links.")
 @sandbox_options
-@click.argument("directory", metavar="NAME[:PATH]", shell_complete=complete_with("complete_sandbox_paths"))
-def list_files(directory: str, *, long: bool, gateway: str | None) -> None:
+@click.argument(
+    "directory",
+    type=SANDBOX_LOCATION,
+    metavar="NAME[:PATH]",
+    shell_complete=complete_with("complete_sandbox_paths"),
+)
+def list_files(directory: tuple[str, str], *, long: bool, gateway: str | None) -> None:
     """List the entries of directory PATH in sandbox NAME, or a single file.
 
     A relative PATH starts in /sandbox, which is the default. Hidden entries are listed too. Control
     characters in names are escaped.
     """
-    name, path = split_sandbox_path(directory) or (directory, ".")
+    name, path = directory
     with open_sandbox(name, gateway) as (sandbox, _):
         try:
-            entries = sandbox.files.list(path or ".")
+            entries = sandbox.files.list(path)
         except PathNotDirectoryError:
             entries = [sandbox.files.stat(path)]
     if long:
