@@ -79,7 +79,8 @@ def up_steps(gateway: GatewayContext, *, is_rollback: bool = False) -> list[Step
         # Verification, then the record on this machine.
         _run_after(
             cluster.WaitHealthy(gateway),
-            *([step.name for step in workloads] or ["wait-api-ready"]),
+            *(("wait-rollout", "write-client-files") if workloads else ("wait-api-ready",)),
+            *(step.name for step in workloads if isinstance(step, cluster.WriteHostSettings)),
         ),
         _run_after(cluster.RunSmokeTest(gateway), "wait-node-ready"),
         _run_after(connection.WriteMetadata(gateway), "wait-healthy", "run-probe"),
