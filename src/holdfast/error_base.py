@@ -1,4 +1,4 @@
-"""The base classes of `holdfast.errors`, which exports them."""
+"""The general classes of `holdfast.errors`, which exports them."""
 
 from __future__ import annotations
 
@@ -67,8 +67,33 @@ class OperationCancelledError(HoldfastError):
     default_hint = "Run the same command again to continue. Nothing was undone."
 
 
+class InvalidArgumentError(UsageError, ValueError):
+    """An argument has an invalid value; `argument` is its name."""
+
+    code = "argument"
+
+    def __init__(
+        self, argument: str, message: str, *, hint: str | None = None, cause: BaseException | None = None
+    ) -> None:
+        super().__init__(f"{argument}: {message}", hint=hint, cause=cause)
+        self.argument = argument
+
+
+class ArgumentTypeError(InvalidArgumentError, TypeError):
+    """An argument has the wrong type."""
+
+    code = "argument-kind"
+
+
+class DeadlineExceededError(TemporaryError, TimeoutError):
+    """The deadline of a call or a wait has passed."""
+
+    code = "deadline"
+
+
 # Users import them from there; tracebacks and pickles name that module too.
 for _class in (
     HoldfastError, TemporaryError, PermanentError, UsageError, LockedError, OperationCancelledError,
+    InvalidArgumentError, ArgumentTypeError, DeadlineExceededError,
 ):  # fmt: skip
     _class.__module__ = "holdfast.errors"

@@ -11,7 +11,10 @@ HoldfastError                   message, code, hint, cause and exit code
 from __future__ import annotations
 
 from holdfast.error_base import (
+    ArgumentTypeError as ArgumentTypeError,
+    DeadlineExceededError as DeadlineExceededError,
     HoldfastError as HoldfastError,
+    InvalidArgumentError as InvalidArgumentError,
     LockedError as LockedError,
     OperationCancelledError as OperationCancelledError,
     PermanentError as PermanentError,
@@ -157,30 +160,6 @@ class InvalidSettingError(UsageError):
     """A settings key is unknown, or its value is invalid."""
 
     code = "bad-setting"
-
-
-class InvalidArgumentError(UsageError, ValueError):
-    """An argument has an invalid value; `argument` is its name."""
-
-    code = "argument"
-
-    def __init__(
-        self, argument: str, message: str, *, hint: str | None = None, cause: BaseException | None = None
-    ) -> None:
-        super().__init__(f"{argument}: {message}", hint=hint, cause=cause)
-        self.argument = argument
-
-
-class ArgumentTypeError(InvalidArgumentError, TypeError):
-    """An argument has the wrong type."""
-
-    code = "argument-kind"
-
-
-class DeadlineExceededError(TemporaryError, TimeoutError):
-    """The deadline of a call or a wait has passed."""
-
-    code = "deadline"
 
 
 class ApiUnreachableError(TemporaryError):

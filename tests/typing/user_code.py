@@ -85,11 +85,11 @@ def commands(sandbox: Sandbox) -> None:
     except CommandFailedError as error:
         assert_type(error.exit_code, int)
         assert_type(error.stdout, bytes)
-    sandbox.exec("uname", timout=1)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
-    sandbox.exec("uname", timeout="1")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    sandbox.exec("uname", timout=1)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
+    sandbox.exec("uname", timeout="1")  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
     sandbox.exec("uname", env={"A": 1})  # type: ignore[dict-item] # pyright: ignore[reportArgumentType]
-    sandbox.exec("uname", 1)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
-    sandbox.exec(["uname"])  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    sandbox.exec("uname", 1)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
+    sandbox.exec(["uname"])  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
     assert result.exitcode == 0  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -110,7 +110,7 @@ async def asynchronous() -> None:
         async with sandbox.session("sh") as session:
             async for output in session:
                 assert_type(output.data, bytes)
-        await sandbox.exec("uname", timout=1)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+        await sandbox.exec("uname", timout=1)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
     async with Gateway("dev").sandboxes() as sandboxes:
         assert_type(sandboxes, AsyncSandboxes)
         async for view in sandboxes:
