@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from holdfast.errors import ArgumentTypeError, HoldfastError, PermanentError, TemporaryError
+from holdfast.errors import ArgumentTypeError, HoldfastError, PermanentError, TemporaryError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from holdfast.client.base import ImagePusher
+    from holdfast.retry import Deadline
 
 T = TypeVar("T")
 
 # Below the limit of the gateway's API for one client: 64 open streams.
 _MAX_CONCURRENT = 24
+# Longer than the time after which a wait reports a state that is often temporary.
+_TURN_SECONDS = 10.0
+_LAST_CHECK_SECONDS = 2.0
 _MAX_LISTED_NAMES = 5
 
 
@@ -72,6 +80,64 @@ class BulkResult(Generic[T]):
         )
 
 
+def share_pushes(push: ImagePusher | None) -> ImagePusher | None:
+    """Push each image once for several callers, which all get the result.
+
+    Sandboxes with the same missing image ask for it at the same time. Only the first push changes something,
+    but the pods of all of them have to be restarted after it.
+    """
+    if push is None:
+        return None
+    lock, results = threading.Lock(), dict[str, bool]()
+
+    def push_once(image: str) -> bool:
+        with lock:
+            if image not in results:
+                results[image] = push(image)
+            return results[image]
+
+    return push_once
+
+
+async def wait_for_each(
+    names: Iterable[str],
+    wait: Callable[[str, float], Awaitable[T]],
+    deadline: Deadline,
+    on_outcome: Callable[[BulkOutcome[T]], None] | None,
+) -> BulkResult[T]:
+    """Wait for each name, a limited number of them at a time, which take turns.
+
+    Without turns, sandboxes that never become ready would occupy all places until the deadline, and the
+    others would be reported as late although they are ready.
+
+    Args:
+        names: names of sandboxes.
+        wait: waits for one sandbox for a number of seconds, and raises `WaitTimeoutError` after that.
+        deadline: of all waits; a sandbox that had no turn before it is still checked once.
+        on_outcome: called with each outcome when it is known.
+    """
+    unique = list(dict.fromkeys(names))
+    turn = _TURN_SECONDS if len(unique) > _MAX_CONCURRENT else math.inf
+    seen: set[str] = set()
+
+    async def take_turn(name: str) -> T:
+        least = 0.0 if name in seen else _LAST_CHECK_SECONDS
+        seen.add(name)
+        seconds = min(turn, max(least, deadline.remaining()))
+        try:
+            return await wait(name, seconds)
+        except WaitTimeoutError as error:
+            if deadline.remaining() > 0:
+                raise _TurnEndedError from error
+            raise
+
+    return await run_for_each(unique, take_turn, on_outcome)
+
+
+class _TurnEndedError(Exception):
+    """The time of one turn is over; the wait continues in a later turn."""
+
+
 async def run_for_each(
     names: Iterable[str],
     operate: Callable[[str], Awaitable[T]],
@@ -93,11 +159,16 @@ async def run_for_each(
     slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def run(name: str) -> BulkOutcome[T]:
-        async with slots:
-            try:
-                outcome = BulkOutcome(name=name, result=await operate(name))
-            except HoldfastError as error:
-                outcome = BulkOutcome(name=name, error=error)
+        outcome = None
+        while outcome is None:
+            # First in, first out: after its turn, an operation queues behind all that wait for one.
+            async with slots:
+                try:
+                    outcome = BulkOutcome(name=name, result=await operate(name))
+                except _TurnEndedError:
+                    continue
+                except HoldfastError as error:
+                    outcome = BulkOutcome(name=name, error=error)
         if on_outcome is not None:
             on_outcome(outcome)
         return outcome

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from holdfast.api import Phase, SandboxList, SandboxView
 from holdfast.client.base import AsyncClient
-from holdfast.client.bulk import BulkResult, run_for_each
+from holdfast.client.bulk import BulkResult, run_for_each, share_pushes, wait_for_each
 from holdfast.client.list_watch import watch_list
 from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT, AsyncSandbox
 from holdfast.retry import Deadline
@@ -121,10 +121,8 @@ class AsyncSandboxes(AsyncClient):
             The outcomes in the order of the names; call `raise_for_failures()` to raise an error.
         """
 
-        async def wait_suspended(
-            sandbox: AsyncSandbox, _view: SandboxView, deadline: Deadline
-        ) -> SandboxView:
-            return await sandbox.wait(Phase.SUSPENDED, timeout=deadline.remaining())
+        async def wait_suspended(sandbox: AsyncSandbox, _view: SandboxView, seconds: float) -> SandboxView:
+            return await sandbox.wait(Phase.SUSPENDED, timeout=seconds)
 
         return await self._request_and_wait(
             names, AsyncSandbox.suspend, wait_suspended if wait else None, timeout, on_outcome
@@ -140,8 +138,8 @@ class AsyncSandboxes(AsyncClient):
     ) -> BulkResult[SandboxView]:
         """Resume several sandboxes concurrently, like `suspend`; `wait` waits until each one is ready."""
 
-        async def wait_ready(sandbox: AsyncSandbox, _view: SandboxView, deadline: Deadline) -> SandboxView:
-            return await sandbox.wait(timeout=deadline.remaining())
+        async def wait_ready(sandbox: AsyncSandbox, _view: SandboxView, seconds: float) -> SandboxView:
+            return await sandbox.wait(timeout=seconds)
 
         return await self._request_and_wait(
             names, AsyncSandbox.resume, wait_ready if wait else None, timeout, on_outcome
@@ -171,10 +169,8 @@ class AsyncSandboxes(AsyncClient):
         async def delete(sandbox: AsyncSandbox) -> DeletionResult:
             return await sandbox.delete(keep_workspace=keep_workspace, ignore_missing=ignore_missing)
 
-        async def wait_gone(
-            sandbox: AsyncSandbox, result: DeletionResult, deadline: Deadline
-        ) -> DeletionResult:
-            await sandbox.wait_gone(timeout=deadline.remaining())
+        async def wait_gone(sandbox: AsyncSandbox, result: DeletionResult, seconds: float) -> DeletionResult:
+            await sandbox.wait_gone(timeout=seconds)
             return result
 
         return await self._request_and_wait(names, delete, wait_gone if wait else None, timeout, on_outcome)
@@ -188,10 +184,11 @@ class AsyncSandboxes(AsyncClient):
         on_outcome: Callable[[BulkOutcome[SandboxView]], None] | None = None,
     ) -> BulkResult[SandboxView]:
         """Wait until each of several sandboxes reaches a phase, like `suspend`; see `Sandbox.wait`."""
-        return await self._for_each(
+        client = self._bulk_client()
+        return await wait_for_each(
             names,
-            lambda sandbox, deadline: sandbox.wait(phase, timeout=deadline.remaining()),
-            timeout,
+            lambda name, seconds: client(name).wait(phase, timeout=seconds),
+            Deadline.after(timeout),
             on_outcome,
         )
 
@@ -203,28 +200,29 @@ class AsyncSandboxes(AsyncClient):
         on_outcome: Callable[[BulkOutcome[None]], None] | None = None,
     ) -> BulkResult[None]:
         """Wait until each of several sandboxes no longer exists, like `suspend`."""
-        return await self._for_each(
+        return await wait_for_each(
             names,
-            lambda sandbox, deadline: sandbox.wait_gone(timeout=deadline.remaining()),
-            timeout,
+            lambda name, seconds: self.sandbox(name).wait_gone(timeout=seconds),
+            Deadline.after(timeout),
             on_outcome,
         )
 
-    async def _for_each(
-        self,
-        names: Iterable[str],
-        operate: Callable[[AsyncSandbox, Deadline], Awaitable[T]],
-        seconds: float,
-        on_outcome: Callable[[BulkOutcome[T]], None] | None,
-    ) -> BulkResult[T]:
-        deadline = Deadline.after(seconds)
-        return await run_for_each(names, lambda name: operate(self.sandbox(name), deadline), on_outcome)
+    def _bulk_client(self) -> Callable[[str], AsyncSandbox]:
+        """Return a function like `sandbox` whose clients push a missing image once for all of them."""
+        push_image = share_pushes(self._push_image)
+
+        def client(name: str) -> AsyncSandbox:
+            sandbox = self.sandbox(name)
+            sandbox._push_image = push_image  # noqa: SLF001 (same base class)
+            return sandbox
+
+        return client
 
     async def _request_and_wait(
         self,
         names: Iterable[str],
         request: Callable[[AsyncSandbox], Awaitable[T]],
-        wait: Callable[[AsyncSandbox, T, Deadline], Awaitable[T]] | None,
+        wait: Callable[[AsyncSandbox, T, float], Awaitable[T]] | None,
         seconds: float,
         on_outcome: Callable[[BulkOutcome[T]], None] | None,
     ) -> BulkResult[T]:
@@ -235,12 +233,13 @@ class AsyncSandboxes(AsyncClient):
             if on_outcome is not None and (wait is None or outcome.error is not None):
                 on_outcome(outcome)
 
-        requested = await run_for_each(names, lambda name: request(self.sandbox(name)), report)
+        client = self._bulk_client()
+        requested = await run_for_each(names, lambda name: request(client(name)), report)
         if wait is None:
             return requested
         results = {each.name: cast("T", each.result) for each in requested if each.error is None}
-        waited = await run_for_each(
-            results, lambda name: wait(self.sandbox(name), results[name], deadline), on_outcome
+        waited = await wait_for_each(
+            results, lambda name, seconds: wait(client(name), results[name], seconds), deadline, on_outcome
         )
         finished = {each.name: each for each in waited}
         return BulkResult([finished.get(each.name, each) for each in requested])

@@ -85,4 +85,4 @@ def test_conflicting_gateway_port_is_named(new_context):
         gateway = new_context(gateway_port=taken.getsockname()[1])
         with pytest.raises(PortInUseError, match=str(taken.getsockname()[1])) as raised:
             start(gateway)
-        assert "gateway_port" in raised.value.hint
+        assert "HOLDFAST_GATEWAY_PORT=auto holdfast up" in raised.value.hint

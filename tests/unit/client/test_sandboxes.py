@@ -1,11 +1,13 @@
 """Arguments of the client for all sandboxes, and outcomes of operations on several, without a gateway."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.support.virtual_time import run_virtual
 
 from holdfast.client import AsyncSandbox, BulkOutcome, BulkResult, Sandboxes
-from holdfast.client.bulk import run_for_each
+from holdfast.client.bulk import run_for_each, share_pushes, wait_for_each
 from holdfast.errors import (
     ArgumentTypeError,
     PermanentError,
@@ -13,7 +15,9 @@ from holdfast.errors import (
     SandboxNotFoundError,
     TemporaryError,
     UsageError,
+    WaitTimeoutError,
 )
+from holdfast.retry import Deadline
 
 
 def test_selector_of_another_type_is_rejected_with_its_form():
@@ -131,3 +135,54 @@ def test_defect_in_an_operation_is_raised():
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(run_for_each(["a"], operate, None))
+
+
+def wait_virtual(ready_after, names, seconds):
+    """Wait for sandboxes that become ready at these virtual times, or never; return the names that failed."""
+
+    async def run():
+        loop = asyncio.get_running_loop()
+
+        async def wait(name, most):
+            left = ready_after.get(name, float("inf")) - loop.time()
+            if left > most:
+                await asyncio.sleep(most)
+                raise WaitTimeoutError(f"sandbox {name}: not Ready within {most:g} s")
+            await asyncio.sleep(max(0.0, left))
+            return name
+
+        result = await wait_for_each(names, wait, Deadline.after(seconds), None)
+        return [outcome.name for outcome in result.failed], loop.time()
+
+    return run_virtual(run())
+
+
+def test_sandboxes_that_never_become_ready_do_not_block_those_that_are():
+    stuck, ready = [f"stuck{n}" for n in range(60)], [f"ready{n}" for n in range(20)]
+    failed, seconds = wait_virtual(dict.fromkeys(ready, 0.0), stuck + ready, 30.0)
+    assert failed == stuck
+    assert seconds <= 40
+
+
+def test_late_sandbox_is_found_in_a_later_turn():
+    names = [f"stuck{n}" for n in range(30)] + ["late"]
+    failed, _ = wait_virtual({"late": 45.0}, names, 90.0)
+    assert failed == names[:-1]
+
+
+def test_few_sandboxes_wait_without_turns():
+    failed, seconds = wait_virtual({"a": 100.0}, ["a", "b"], 120.0)
+    assert (failed, seconds) == (["b"], pytest.approx(120.0, abs=1))
+
+
+def test_missing_image_is_pushed_once_for_all_sandboxes():
+    pushed = []
+
+    def push(image):
+        pushed.append(image)
+        return True
+
+    shared = share_pushes(push)
+    with ThreadPoolExecutor() as pool:
+        assert all(pool.map(shared, ["own:1"] * 8))
+    assert (pushed, share_pushes(None)) == (["own:1"], None)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -93,6 +94,13 @@ def test_every_claim_reason_is_classified(reason):
 )
 def test_unrecoverable_claim_has_hint(reason):
     assert reason in _HINTS
+
+
+def test_reference_lists_all_reasons():
+    page = Path(__file__).parents[3] / "docs" / "reference" / "cli" / "sandbox.md"
+    described = page.read_text().partition("## When a wait fails early")[2]
+    reasons = watch.PERMANENT_REASONS | watch.SUSPECT_REASONS
+    assert sorted(reason for reason in reasons if f"`{reason}`" not in described) == []
 
 
 def test_summary_has_phase_reason_and_first_line():
