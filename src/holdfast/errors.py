@@ -309,6 +309,13 @@ class SandboxNotFoundError(PermanentError):
     default_hint = "Run `holdfast sandbox list` to list all sandboxes."
 
 
+class SecretNotFoundError(PermanentError):
+    """No secret has that name on the gateway."""
+
+    code = "secret-missing"
+    default_hint = "Run `holdfast secret list` to list all secrets."
+
+
 class SandboxMaybeDeletedError(SandboxNotFoundError):
     """The sandbox does not exist; an earlier attempt with a lost response may have deleted it."""
 

@@ -7,6 +7,7 @@ watched. Then its keys are collected from where they belong, and searched for ev
 import base64
 import json
 import os
+import subprocess
 import tarfile
 import threading
 import uuid
@@ -31,7 +32,7 @@ STATE = "/var/lib/holdfast"
 SAMPLES_PER_PROCESS = 10
 """Number of checks per process: after half a second its arguments no longer change."""
 
-KINDS = "pods,deployments,daemonsets,configmaps,events,nodes,services,crd"
+KINDS = "pods,deployments,daemonsets,configmaps,events,nodes,services,crd,sandboxes.agents.x-k8s.io"
 
 
 class ProcessWatcher:
@@ -69,9 +70,31 @@ class SecretsGateway:
         self.gateway, self.password, self.processes = gateway, password, processes
         self.folder = gateway.holdfast.home / "config" / "gateways" / gateway.name
         self.observed_conditions: list[str] = []
+        self.mounted, self.variable = (f"planted-{uuid.uuid4().hex}" for _ in range(2))
 
-    def run(self, *words):
-        ended = self.gateway.holdfast.run(*words)
+    def use_in_sandbox(self):
+        """Create, replace and use secrets of a sandbox, which fails once and is suspended and resumed."""
+        self.run("secret", "create", "files", stdin=f"KEY={self.mounted}\n")
+        self.run("secret", "create", "files", "--replace", stdin=f"KEY={self.mounted}\nMORE=1\n")
+        self.run("secret", "create", "variables", "--from-stdin", "KEY", stdin=self.variable)
+        words = ("--secret", "files:/run/files", "--secret", "variables")
+        self.run("sandbox", "create", "a", *words, "--no-workspace")
+        self.run("sandbox", "update", "a", "--env", "OTHER=1", "--memory", "1Gi")
+        for command in ("suspend", "resume"):
+            self.run("sandbox", command, "a", *(("--yes",) if command == "suspend" else ()))
+        self.run("secret", "list")
+        self.run("secret", "get", "files", "--json")
+        for command in ("get", "logs"):
+            self.run("sandbox", command, "a", "--json")
+        differs = self.gateway.holdfast.run("secret", "create", "files", "--from-env-file", "/dev/null")
+        self.observed_conditions += [differs.stdout, differs.stderr]
+
+    def run(self, *words, stdin=""):
+        holdfast = self.gateway.holdfast
+        ended = subprocess.run(
+            holdfast.argv(*words), input=stdin, env=holdfast.environment, capture_output=True, text=True,
+            timeout=600, check=False,
+        )  # fmt: skip
         assert ended.returncode == 0, ended.stderr
         self.observed_conditions += [ended.stdout, ended.stderr]
 
@@ -82,7 +105,11 @@ class SecretsGateway:
     def secrets(self):
         """Every secret by name: the login as written and packed, and a line of each key's body."""
         login = f"robot:{self.password}"
-        found = {"password": self.password, "login": base64.b64encode(login.encode()).decode()}
+        found = {
+            "password": self.password,
+            "secret of a sandbox": self.mounted,
+            "login": base64.b64encode(login.encode()).decode(),
+        }
         keys = {"mtls": ClientCertificateStore(self.folder / "mtls").key.read_text()}
         listed = run_in_container(
             connect(), self.gateway.container, ["sh", "-c", f"ls {STATE}/pki/*.key {STATE}/pki/*.pem"]
@@ -118,8 +145,10 @@ def gateway_with_secrets(new_gateway, tmp_path_factory):
     made = new_gateway("planted", holdfast=holdfast)
     with ProcessWatcher() as processes:
         found = SecretsGateway(made, password, processes)
+        found.run("up", made.name, "--json")
+        found.use_in_sandbox()
         for words in (
-            ["up", made.name, "--json"], ["up", made.name], ["status", made.name, "--json"],
+            ["up", made.name], ["status", made.name, "--json"],
             ["list", "--json"], ["runs", "--json"], ["runs", "show", "last", "--json"],
             ["doctor", made.name, "--json"], ["logs", made.name],
             ["doctor", made.name, "--bundle", str(folder / "bundle.tar.gz")],
@@ -138,6 +167,23 @@ def texts_containing(secrets, texts):
         for name, secret in secrets.items()
         if secret.encode() in (text if isinstance(text, bytes) else text.encode())
     ]
+
+
+def test_secret_variable_of_a_sandbox_is_only_in_its_kubernetes_secret(gateway_with_secrets):
+    """The environment of the sandbox's own processes has it, so that processes are not examined."""
+    gateway = gateway_with_secrets.gateway
+    packed = base64.b64encode(gateway_with_secrets.variable.encode()).decode()
+    secret = gateway.get("secret", "holdfast-secret-variables")
+    assert secret["data"] == {"KEY": packed}
+    texts = {f"output {number}": text for number, text in enumerate(gateway_with_secrets.observed_conditions)}
+    texts |= gateway_with_secrets.bundle
+    texts["cluster"] = gateway.kubectl("get", KINDS, "-A", "-o", "json")
+    logs = ["sh", "-c", f"cat {STATE}/logs/*"]
+    texts["logs"] = run_in_container(connect(), gateway.container, logs).output
+    home = gateway.holdfast.home
+    texts |= {str(path): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    secrets = {"variable": gateway_with_secrets.variable, "variable, packed": packed}
+    assert texts_containing(secrets, texts) == []
 
 
 def test_secrets_exist_and_are_private_to_owner(gateway_with_secrets):

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMAND = re.compile(r"`((?:[A-Z_]+=[^ `]+ )?(?:holdfast|docker|kubectl|mkdir|mv|ssh|sudo|pip|\{\}) [^`]+)`")
 _PLACEHOLDER = "{}"
 # After such a command, the command line adds `--gateway NAME` if the failed command named a gateway.
-_GATEWAY_COMMAND = re.compile(r"`holdfast\\ (?:(?:sandbox|template|pool)\\ [a-z]+|image\\ push)\b")
+_GATEWAY_COMMAND = re.compile(r"`holdfast\\ (?:(?:sandbox|template|pool|secret)\\ [a-z]+|image\\ push)\b")
 # The repairs of doctor are texts of findings, not hints of errors.
 _DOCTOR = ROOT / "src" / "holdfast" / "gateway" / "doctor"
 

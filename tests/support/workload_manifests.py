@@ -14,6 +14,7 @@ def manifest_context(**changes: Any) -> ManifestContext:
     """The values of the example gateway, with changes."""
     fields = {
         "gateway": "dev",
+        "node": "holdfast-dev",
         "namespace": "holdfast",
         "host_port": 8443,
         "image_digest": "sha256:1",

@@ -10,8 +10,8 @@ import pytest
 from tests.support.command_tree import all_commands
 
 from holdfast import Gateway, client, images
-from holdfast.api import SandboxOptions
-from holdfast.client import Sandbox, Sandboxes
+from holdfast.api import SandboxOptions, SandboxUpdateOptions
+from holdfast.client import Sandbox, Sandboxes, Secrets
 from holdfast.gateway.gateway import GatewayOptions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli-and-python.md").read_text()
@@ -19,8 +19,13 @@ COMMANDS = {" ".join(path): command for path, command in all_commands()}
 OUTPUT_AND_OBJECT = {"json", "quiet", "verbose", "gateway", "yes", "name"}
 """Parameters of commands that decide about the output, confirm, or choose the object."""
 
-OPTION_TYPES = {"settings": GatewayOptions, "options": SandboxOptions}
-CLASSES = {"Gateway": Gateway, "Sandbox": Sandbox, "Sandboxes": Sandboxes}
+OPTION_TYPES = {
+    "settings": GatewayOptions,
+    "options": SandboxOptions,
+    "Sandbox.update": SandboxUpdateOptions,
+}
+"""Types of keyword arguments by their name, or by the method."""
+CLASSES = {"Gateway": Gateway, "Sandbox": Sandbox, "Sandboxes": Sandboxes, "Secrets": Secrets}
 
 
 def table(title):
@@ -52,7 +57,8 @@ def parameters_of(name):
     found = set()
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
-            found |= set(OPTION_TYPES[parameter.name].__annotations__)
+            options_type = OPTION_TYPES.get(name) or OPTION_TYPES[parameter.name]
+            found |= set(options_type.__annotations__)
         elif parameter.name != "self":
             found.add(parameter.name)
     return found
@@ -140,4 +146,4 @@ def test_public_classes_of_clients_are_compared():
     clients = {
         name for name in client.__all__ if not name.startswith("Async") and hasattr(client, f"Async{name}")
     }
-    assert clients == {"Sandbox", "Sandboxes"}
+    assert clients == {"Sandbox", "Sandboxes", "Secrets"}

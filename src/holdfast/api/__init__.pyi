@@ -60,6 +60,7 @@ from holdfast.api.pool_models import (
 )
 from holdfast.api.rest_models import (
     CONNECTION_LOST as CONNECTION_LOST,
+    NAME_PATTERN as NAME_PATTERN,
     Channel as Channel,
     Condition as Condition,
     DeletionResult as DeletionResult,
@@ -76,6 +77,8 @@ from holdfast.api.rest_models import (
     SandboxList as SandboxList,
     SandboxOptions as SandboxOptions,
     SandboxRequest as SandboxRequest,
+    SandboxSecret as SandboxSecret,
+    SandboxSecretOptions as SandboxSecretOptions,
     SandboxView as SandboxView,
     Size as Size,
     UploadResult as UploadResult,
@@ -85,8 +88,27 @@ from holdfast.api.rest_models import (
     encode_resize_frame as encode_resize_frame,
     parse_exit_code as parse_exit_code,
 )
+from holdfast.api.secret_models import (
+    MAX_SECRET_BYTES as MAX_SECRET_BYTES,
+    SecretDeletion as SecretDeletion,
+    SecretKey as SecretKey,
+    SecretList as SecretList,
+    SecretRequest as SecretRequest,
+    SecretResult as SecretResult,
+    SecretView as SecretView,
+)
 from holdfast.api.timestamps import (
     format_timestamp as format_timestamp,
     parse_optional_timestamp as parse_optional_timestamp,
     parse_timestamp as parse_timestamp,
+)
+from holdfast.api.update_models import (
+    SandboxUpdate as SandboxUpdate,
+    SandboxUpdateOptions as SandboxUpdateOptions,
+    SandboxUpdateResult as SandboxUpdateResult,
+)
+from holdfast.api.usage_models import (
+    NodeUsage as NodeUsage,
+    SandboxUsage as SandboxUsage,
+    UsageReport as UsageReport,
 )

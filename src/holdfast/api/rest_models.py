@@ -6,6 +6,7 @@ from them. The client uses the same models.
 
 from __future__ import annotations
 
+from collections.abc import Sequence  # noqa: TC003 (in a public TypedDict)
 from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict
@@ -28,6 +29,12 @@ LABEL_KEY_PATTERN = (
     "^(?!([a-z0-9.-]+[.])?(holdfast[.]dev|agents[.]x-k8s[.]io|kubernetes[.]io|k8s[.]io)/)"
     f"({DOMAIN_PART}([.]{DOMAIN_PART}){{0,3}}/)?{LABEL_PART}{END_OF_TEXT}"
 )
+# A mount at one of these directories would hide files that programs need.
+_RESERVED_PATHS = (
+    "(bin|boot|etc|home|lib|lib64|opt|root|run|sandbox|sbin|srv|tmp|usr|usr/bin|usr/lib|var)"
+    f"{END_OF_TEXT}|(dev|etc/holdfast|proc|sys)(/|{END_OF_TEXT})"
+)
+SECRET_PATH_PATTERN = f"^(?!/({_RESERVED_PATHS}))(/(?![.]{{1,2}}(/|$))[A-Za-z0-9._@+-]+)+{END_OF_TEXT}"
 _MAX_TEXT_LENGTH = 4096
 _MAX_ENTRIES = 256
 
@@ -47,6 +54,7 @@ LabelValue: TypeAlias = Annotated[str, Meta(max_length=63, pattern=f"^({LABEL_PA
 Labels: TypeAlias = Annotated[dict[LabelKey, LabelValue], Meta(max_length=_MAX_ENTRIES)]
 Timestamp: TypeAlias = Annotated[datetime, Meta(tz=True)]
 Seconds: TypeAlias = Annotated[int, Meta(ge=1, le=366 * 24 * 3600)]
+SecretPath: TypeAlias = Annotated[str, Meta(max_length=1024, pattern=SECRET_PATH_PATTERN)]
 FailedPodPolicy: TypeAlias = Literal["Recreate", "Keep"]
 
 
@@ -91,6 +99,18 @@ class NetworkPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     egress: list[dict[str, Any]] | None = None
 
 
+class SandboxSecret(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A secret that a sandbox uses.
+
+    Attributes:
+        name: name of the secret.
+        path: directory in which each key is a read-only file; the keys are environment variables if omitted.
+    """
+
+    name: Name
+    path: SecretPath | None = None
+
+
 class SandboxRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A sandbox to create. Sending the same request twice creates one sandbox.
 
@@ -110,6 +130,7 @@ class SandboxRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         network_policy: allowed connections.
         template: a SandboxTemplate; the sandbox is then created by a SandboxClaim on a pool of the template.
         failed_pods: whether a failed pod is recreated or kept.
+        secrets: secrets of the gateway that the sandbox uses.
     """
 
     name: Name
@@ -127,6 +148,7 @@ class SandboxRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     network_policy: NetworkPolicy | None = None
     template: Name | None = None
     failed_pods: FailedPodPolicy = "Recreate"
+    secrets: Annotated[list[SandboxSecret], Meta(max_length=32)] = []
 
 
 class WorkspaceOptions(TypedDict, total=False):
@@ -135,6 +157,13 @@ class WorkspaceOptions(TypedDict, total=False):
     size: str
     storage_class: str | None
     seed: bool
+
+
+class SandboxSecretOptions(TypedDict, total=False):
+    """The fields of `SandboxSecret` as a dictionary."""
+
+    name: str
+    path: str | None
 
 
 class SandboxOptions(TypedDict, total=False):
@@ -153,6 +182,7 @@ class SandboxOptions(TypedDict, total=False):
     network_policy: NetworkPolicy | dict[str, Any] | None
     template: str | None
     failed_pods: FailedPodPolicy | None
+    secrets: Sequence[SandboxSecret | SandboxSecretOptions | str] | None
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):

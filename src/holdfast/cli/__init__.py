@@ -29,6 +29,8 @@ _COMMANDS = {
     "sandbox": ("holdfast.cli.sandbox:sandbox", "Create and use sandboxes."),
     "template": ("holdfast.cli.sandbox.template:template", "Manage templates of sandboxes."),
     "pool": ("holdfast.cli.sandbox.pool:pool", "Manage warm pools: sandboxes that wait ready for use."),
+    "secret": ("holdfast.cli.secret:secret", "Manage secrets that sandboxes use."),
+    "top": ("holdfast.cli.top:top", "Show the CPU, memory and disk that sandboxes use."),
     "image": ("holdfast.cli.image:image", "Build, push and list images."),
     "server": ("holdfast.cli.processes:server", ""),
     "controller": ("holdfast.cli.processes:controller", ""),

@@ -104,6 +104,13 @@ def _find_more_sandboxes(ctx: click.Context) -> list[CompletionItem[str]]:
     return [item for item in _find_sandboxes(ctx) if item.value not in given]
 
 
+def _find_secrets(ctx: click.Context) -> list[CompletionItem[str]]:
+    import msgspec
+
+    views = msgspec.json.decode(_get_from_gateway(ctx, "/v1/secrets"))["items"]
+    return [CompletionItem(view["name"], help=", ".join(view["keys"])) for view in views]
+
+
 def _find_copy_paths(ctx: click.Context) -> list[CompletionItem[str]]:
     return [CompletionItem(f"{item.value}:", help=item.help) for item in _find_sandboxes(ctx)]
 
@@ -158,6 +165,7 @@ complete_sandboxes = _completer(_find_sandboxes)
 complete_templates = _completer(_find_templates)
 complete_pools = _completer(_find_pools)
 complete_more_sandboxes = _completer(_find_more_sandboxes)
+complete_secrets = _completer(_find_secrets)
 complete_runs = _completer(_find_runs)
 complete_images = _completer(_find_images)
 complete_commands = _completer(_find_commands)

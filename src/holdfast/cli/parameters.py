@@ -30,11 +30,21 @@ def _model(model: str, problem: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         import msgspec
 
-        from holdfast.api import EnvVarName, LabelKey, LabelSelector, LabelValue, Name, Quantity, Size
+        from holdfast.api import (
+            EnvVarName,
+            LabelKey,
+            LabelSelector,
+            LabelValue,
+            Name,
+            Quantity,
+            SecretKey,
+            Size,
+        )
 
         models = {
             "EnvVarName": EnvVarName, "LabelKey": LabelKey, "LabelSelector": LabelSelector,
-            "LabelValue": LabelValue, "Name": Name, "Quantity": Quantity, "Size": Size,
+            "LabelValue": LabelValue, "Name": Name, "Quantity": Quantity, "SecretKey": SecretKey,
+            "Size": Size,
         }  # fmt: skip
         try:
             return str(msgspec.convert(text, models[model]))
@@ -120,13 +130,17 @@ def _parse_variable(text: str) -> tuple[str, str]:
     return key, value if equals else os.environ[key]
 
 
-def _parse_label(text: str) -> tuple[str, str]:
+def _parse_label_key(key: str) -> str:
     from holdfast.sandbox import reserved_label_reason
 
-    key, equals, value = text.partition("=")
     if reason := reserved_label_reason(key):
         raise InvalidValueError(f"reserved: {reason}", "a label with another prefix")
-    key = _model("LabelKey", "not a valid label")(key)
+    return _model("LabelKey", "not a valid label")(key)
+
+
+def _parse_label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    key = _parse_label_key(key)
     if not equals:
         raise InvalidValueError("value missing", f"{key}=VALUE")
     return key, _model("LabelValue", "not a valid label")(value)
@@ -210,6 +224,13 @@ def _parse_signal(text: str) -> str:
         raise InvalidValueError("not a signal") from None
 
 
+def _parse_secret_use(text: str) -> str:
+    from holdfast.sandbox import parse_secret_use
+
+    parse_secret_use(text)
+    return text
+
+
 def _check_length(text: str, most: int) -> str:
     if len(text) > most:
         raise InvalidValueError("too long")
@@ -269,7 +290,21 @@ SELECTOR = CheckedType(
     example="team=blue",
 )
 LABEL = CheckedType(_parse_label, "KEY=VALUE, such as team=blue", example="team=blue")
+LABEL_KEY = CheckedType(_parse_label_key, "the key of a label, such as team", example="team")
 VARIABLE = CheckedType(_parse_variable, "KEY=VALUE, or KEY of a local variable", example="KEY=VALUE")
+VARIABLE_NAME = CheckedType(
+    _model("EnvVarName", "not a valid variable"), "letters, digits and underscores", example="KEY"
+)
+SECRET_KEY = CheckedType(
+    _model("SecretKey", "not a valid key"),
+    "at most 253 letters, digits, dashes, underscores and dots",
+    example="PASSWORD",
+)
+SECRET_USE = CheckedType(
+    _parse_secret_use,
+    "NAME, or NAME:/path with a directory that hides no files of the system",
+    example="db",
+)
 COMMAND = CheckedType(_parse_command, "a command such as 'sleep 60'", example="sleep 60")
 IMAGE = CheckedType(_parse_image, "[registry/]name[:tag] in lower case", example="python:3.13", name="image")
 HOLDFAST_IMAGE = ChoiceType(_image_names, example="node")

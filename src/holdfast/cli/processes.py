@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.checked_type import ChoiceType, integer, matching
+from holdfast.cli.checked_type import CheckedType, ChoiceType, InvalidValueError, integer, matching
 from holdfast.cli.parameters import ADDRESS, FILE, OBJECT, PORT
 
 if TYPE_CHECKING:
@@ -24,10 +24,25 @@ _CLASS = matching(
 _NAME = matching(
     "[A-Za-z0-9_.][A-Za-z0-9_.-]{0,199}", "not a valid name", "the name of a gateway", example="dev"
 )
+_NODE = matching(
+    "[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", "not a valid name", "the name of a node", example="main"
+)
 _URL = matching("https?://[!-~]{1,2000}", "not a URL", "a URL such as https://host:1", example="https://host")
 _RATE_PATTERN = "[1-9][0-9]{0,8}([.][0-9]{1,6})?|0[.][1-9][0-9]{0,5}"
 _RATE = matching(_RATE_PATTERN, "not a rate", "a number of at least 0.1", example="50")
 _ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 (a Service in front of the pod decides who can connect)
+
+
+def _parse_node_address(text: str) -> str:
+    import ipaddress
+
+    try:
+        return str(ipaddress.ip_address(text.strip()))
+    except ValueError:
+        raise InvalidValueError("not an IP address") from None
+
+
+_NODE_ADDRESS = CheckedType(_parse_node_address, "an IPv4 or IPv6 address", example="127.0.0.1")
 
 
 def _option(process: str, flag: str, help_line: str, **settings: Any) -> Callable[[Any], Any]:
@@ -69,6 +84,10 @@ def server() -> None:
 )
 @_server_option("proxy-secret", "Secret with the proxy settings of sandboxes; default: none.", type=OBJECT)
 @_server_option("ca-config-map", "ConfigMap with the CA bundle of sandboxes; default: none.", type=OBJECT)
+@_server_option("node", "Node that this process and the sandboxes run on.", type=_NODE)
+@_server_option(
+    "node-address", "IP address of that node, at which its kubelet reports statistics.", type=_NODE_ADDRESS
+)
 @_server_option("endpoint", "URL at which sandboxes reach this API.", type=_URL)
 @_server_option("requests-per-second", "Request rate limit per client.", type=_RATE, default="50")
 @_server_option("streams", "Limit of concurrent streams per client.", type=integer(1), default=64)

@@ -17,7 +17,8 @@ from holdfast.client.paths import remote_path as remote_path
 from holdfast.client.pools import AsyncPools as AsyncPools, AsyncTemplates as AsyncTemplates
 from holdfast.client.sandbox import AsyncSandbox as AsyncSandbox
 from holdfast.client.sandboxes import AsyncSandboxes as AsyncSandboxes
-from holdfast.client.sync import Sandbox as Sandbox, Sandboxes as Sandboxes
+from holdfast.client.secrets import AsyncSecrets as AsyncSecrets, build_secret_request as build_secret_request
+from holdfast.client.sync import Sandbox as Sandbox, Sandboxes as Sandboxes, Secrets as Secrets
 from holdfast.client.sync_pools import Pools as Pools, Templates as Templates
 from holdfast.client.transport import GatewayEndpoint as GatewayEndpoint
 from holdfast.client.watch import summarize as summarize

@@ -24,6 +24,7 @@ from holdfast.errors import (
     PoolNotFoundError,
     ResponseLostError,
     SandboxNotFoundError,
+    SecretNotFoundError,
     TemplateNotFoundError,
     UsageError,
 )
@@ -40,7 +41,8 @@ _NOT_FOUND, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR, _BAD_GATEWAY = 404, 40
 _UNAUTHORIZED = (401, 403)
 _INVALID_REQUEST = (400, 413, 422)
 _MISSING_OBJECT_ERRORS: dict[str, type[HoldfastError]] = {
-    error.code: error for error in (SandboxNotFoundError, TemplateNotFoundError, PoolNotFoundError)
+    error.code: error
+    for error in (SandboxNotFoundError, TemplateNotFoundError, PoolNotFoundError, SecretNotFoundError)
 }
 # Failures inside the sandbox: no object is in the way.
 _CONFLICT_ERRORS: dict[str, type[HoldfastError]] = {
@@ -73,7 +75,7 @@ def error_from_response(
         return (
             ResponseLostError(message, hint=hint) if is_lost else _unavailable_error(message, hint, headers)
         )
-    if status == _NOT_FOUND and problem and (missing := _MISSING_OBJECT_ERRORS.get(problem.code)):
+    if problem and (missing := _MISSING_OBJECT_ERRORS.get(problem.code)):
         return missing(f"{message} on gateway {gateway}", hint=hint)
     if status in _UNAUTHORIZED:
         return ApiRefusedError(message, hint=hint)

@@ -11,20 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.api import DeletionResult, Phase, SandboxView
+from holdfast.api import DeletionResult, Phase, SandboxUpdateResult, SandboxView
 from holdfast.client.base import query_bool
 from holdfast.client.commands import AsyncCommands
 from holdfast.client.paths import remote_path
 from holdfast.client.watch import ImageMissingError, wait_for_phase, wait_until_gone, watch_sandbox
 from holdfast.errors import SandboxMaybeDeletedError, SandboxNotFoundError
-from holdfast.sandbox import build_request
+from holdfast.sandbox import build_request, build_update
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
     from typing import Unpack
 
-    from holdfast.api import SandboxOptions
+    from holdfast.api import SandboxOptions, SandboxUpdateOptions
     from holdfast.client.base import ImagePusher
     from holdfast.client.copy import CopyResult
     from holdfast.client.files import AsyncFiles
@@ -106,6 +106,27 @@ class AsyncSandbox(AsyncCommands):
         Returns and raises the same as `suspend`.
         """
         return await self._transport.call("POST", f"{self._path}/resume", SandboxView)
+
+    async def update(self, **options: Unpack[SandboxUpdateOptions]) -> SandboxUpdateResult:
+        """Change options of the sandbox; the others stay. The pod is not restarted.
+
+        CPU, memory and labels of a running sandbox change immediately if the gateway's Kubernetes can resize
+        its pod. Variables and the image change when the sandbox is suspended and resumed.
+
+        Args:
+            **options: fields of `holdfast.api.SandboxUpdateOptions`. None restores the default of a field,
+                and removes a variable or label: `update(memory="1Gi", env={"DEBUG": "1", "OLD": None})`.
+
+        Returns:
+            The state, the fields that are in effect (`applied`), and those that wait (`pending`).
+
+        Raises:
+            UsageError: an option is unknown or invalid, or the template of the sandbox determines it.
+            SandboxNotFoundError: no sandbox has this name.
+        """
+        body = build_update(**options)
+        response = await self._transport.call_with_status("PATCH", self._path, SandboxUpdateResult, body=body)
+        return response[1]
 
     async def delete(self, *, keep_workspace: bool = False, ignore_missing: bool = False) -> DeletionResult:
         """Delete the sandbox. Returns before it is gone; see `wait_gone`.

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar, cast
 from uuid import uuid4
 
-from holdfast.api import Phase, SandboxList, SandboxView
+from holdfast.api import Phase, SandboxList, SandboxView, UsageReport
 from holdfast.client.base import AsyncClient
 from holdfast.client.bulk import BulkResult, run_for_each, share_pushes, wait_for_each
 from holdfast.client.list_watch import watch_list
@@ -100,6 +100,13 @@ class AsyncSandboxes(AsyncClient):
     ) -> BulkResult[SandboxView]:
         """Return the states of several sandboxes concurrently; see `Sandbox.get` and `suspend`."""
         return await run_for_each(names, lambda name: self.sandbox(name).get(), on_outcome)
+
+    async def usage(self) -> UsageReport:
+        """Return the CPU, memory and disk that the sandboxes and their node use, in one request.
+
+        The kubelet measures every 10 to 20 seconds. A figure that is not known is None.
+        """
+        return await self._transport.call("GET", "/v1/usage", UsageReport)
 
     async def suspend(
         self,

@@ -26,6 +26,7 @@ from holdfast.client.blocking import (
 )
 from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT, AsyncSandbox
 from holdfast.client.sandboxes import AsyncSandboxes
+from holdfast.client.secrets import AsyncSecrets
 from holdfast.client.transport import Transport
 from holdfast.client.watch import ImageMissingError, wait_for_phase
 
@@ -140,6 +141,7 @@ class Sandbox(_SyncClient):
     exists = _blocking(AsyncSandbox.exists)
     suspend = _blocking(AsyncSandbox.suspend)
     resume = _blocking(AsyncSandbox.resume)
+    update = _blocking(AsyncSandbox.update)
     delete = _blocking(AsyncSandbox.delete)
     watch = _iterator(AsyncSandbox.watch)
     wait_gone = _blocking(AsyncSandbox.wait_gone)
@@ -270,6 +272,7 @@ class Sandboxes(_SyncClient):
         return sandbox
 
     get = _blocking(AsyncSandboxes.get)
+    usage = _blocking(AsyncSandboxes.usage)
     suspend = _blocking(AsyncSandboxes.suspend)
     resume = _blocking(AsyncSandboxes.resume)
     delete = _blocking(AsyncSandboxes.delete)
@@ -280,3 +283,22 @@ class Sandboxes(_SyncClient):
     temporary = _context(
         AsyncSandboxes.temporary, lambda self, sandbox: Sandboxes.sandbox(self, sandbox.name)
     )
+
+
+class Secrets(_SyncClient):
+    """Client for the secrets of one gateway. The values can be written, but not read.
+
+    The arguments are those of `Sandbox`.
+    """
+
+    @functools.cached_property
+    def _delegate(self) -> AsyncSecrets:
+        return AsyncSecrets(self._transport)
+
+    async def __aenter__(self) -> AsyncSecrets:
+        return AsyncSecrets(self._open_async_transport())
+
+    create = _blocking(AsyncSecrets.create)
+    get = _blocking(AsyncSecrets.get)
+    delete = _blocking(AsyncSecrets.delete)
+    list = _blocking(AsyncSecrets.list)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Unpack
 
-    from holdfast.client import GatewayEndpoint, Pools, Sandbox, Sandboxes, Templates
+    from holdfast.client import GatewayEndpoint, Pools, Sandbox, Sandboxes, Secrets, Templates
     from holdfast.events import Event
     from holdfast.gateway.commands import GatewayResult
     from holdfast.gateway.doctor import Diagnosis
@@ -305,6 +305,12 @@ class Gateway:
         from holdfast.client import Pools
 
         return Pools(self._api_access, on_retry=self._listener, push_image=self.push_sandbox_image)
+
+    def secrets(self) -> Secrets:
+        """Return the secrets of the gateway: create, list and delete them; no method returns values."""
+        from holdfast.client import Secrets
+
+        return Secrets(self._api_access, on_retry=self._listener)
 
     def push_sandbox_image(self, image: str) -> bool:
         """Push one of holdfast's own sandbox images from the local container engine into the gateway.

@@ -1,4 +1,4 @@
-from holdfast.sandbox import from_request as from_request
+from holdfast.sandbox import from_request as from_request, update as update
 from holdfast.sandbox.actions import (
     Action as Action,
     ActionTarget as ActionTarget,
@@ -66,12 +66,26 @@ from holdfast.sandbox.reconcile import (
     RejectedWrite as RejectedWrite,
     reconcile_sandbox as reconcile_sandbox,
 )
+from holdfast.sandbox.secrets import (
+    SECRET_LABEL as SECRET_LABEL,
+    check_secret_size as check_secret_size,
+    env_problem as env_problem,
+    is_managed_secret as is_managed_secret,
+    parse_secret_use as parse_secret_use,
+    secret_manifest as secret_manifest,
+    secret_object_name as secret_object_name,
+    used_secrets as used_secrets,
+    validate_secret_name as validate_secret_name,
+)
 from holdfast.sandbox.status import find_condition as find_condition, has_condition as has_condition
 from holdfast.sandbox.validation import (
     build_request as build_request,
+    build_update as build_update,
+    check_update as check_update,
     describe_validation_error as describe_validation_error,
     memory_problem as memory_problem,
     reserved_label_reason as reserved_label_reason,
+    updated_fields as updated_fields,
     validate_name as validate_name,
     validate_selector as validate_selector,
 )

@@ -29,7 +29,8 @@ from holdfast.kube import parse_quantity
 from holdfast.sandbox import workspace as workspaces
 from holdfast.sandbox.host_settings import HostSettings
 from holdfast.sandbox.manifests import tracking_labels
-from holdfast.sandbox.validation import reject_reserved_labels, require_memory
+from holdfast.sandbox.secrets import check_secret_uses, env_sources, secret_mounts, secret_volumes
+from holdfast.sandbox.validation import reject_reserved_labels, require_memory, reserved_label_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,6 +52,11 @@ RUNTIME_PORT = 8888
 # not create it: the holder of such a certificate controls every sandbox.
 TLS_SECRET = "holdfast-sandbox-tls"  # noqa: S105 (a name)
 TLS_PATH = "/etc/holdfast/tls"
+# Variables that holdfast sets and users cannot change; the last four need an endpoint.
+RESERVED_VARIABLES = (
+    "HOLDFAST_SANDBOX_ID", "HOLDFAST_SANDBOX",
+    "HOLDFAST_ENDPOINT", "HOLDFAST_TLS_CA", "HOLDFAST_TLS_CERT", "HOLDFAST_TLS_KEY",
+)  # fmt: skip
 
 _SANDBOX_UID = 1000
 _CPU_LIMIT, _MEMORY_LIMIT = "2", "2Gi"
@@ -75,7 +81,8 @@ def sandbox_manifest(
         host_settings: proxy and CA certificates of the gateway's host.
 
     Raises:
-        UsageError: the request sets a reserved label or environment variable, or too little memory.
+        UsageError: the request sets a reserved label or environment variable, too little memory, or the same
+            secret twice.
     """
     annotations: dict[str, str] = {FAILED_PODS_ANNOTATION: request.failed_pods}
     if request.idle_suspend_after is not None:
@@ -131,7 +138,7 @@ def sandbox_claim_manifest(request: SandboxRequest, *, namespace: str, pool: str
     template_fields = {
         "image": request.image, "command": request.command, "args": request.args, "cpu": request.cpu,
         "memory": request.memory, "network_policy": request.network_policy,
-        "idle_suspend_after": request.idle_suspend_after,
+        "idle_suspend_after": request.idle_suspend_after, "secrets": request.secrets or None,
         "workspace": None if request.workspace is True else request.workspace,
         "failed_pods": None if request.failed_pods == "Recreate" else request.failed_pods,
     }  # fmt: skip
@@ -146,7 +153,7 @@ def sandbox_claim_manifest(request: SandboxRequest, *, namespace: str, pool: str
     if request.labels:
         spec["additionalPodMetadata"] = {"labels": dict(request.labels)}
     if request.env:
-        spec["env"] = _env_list(request.env)
+        spec["env"] = env_list(request.env)
     if lifecycle := _lifecycle_fields(request):
         spec["lifecycle"] = lifecycle
     return {
@@ -239,7 +246,7 @@ def pod_spec(
         UsageError: the request sets a reserved environment variable, or too little memory.
     """
     image, workspace = request.image or DEFAULT_IMAGE, _requested_workspace(request)
-    is_own, resources = is_sandbox_image(image), _resources(request)
+    is_own, resources = is_sandbox_image(image), build_resources(request.cpu, request.memory)
     container: dict[str, Any] = {
         "name": CONTAINER_NAME,
         "image": image,
@@ -249,16 +256,18 @@ def pod_spec(
             *host_settings.variables(overridden=request.env),
         ],
         "resources": resources,
-        "securityContext": _security_context(() if is_own else _ROOT_CAPABILITIES),
+        "securityContext": container_security(is_own=is_own),
         # The kubelet then copies the end of a failed container's log into its status, and the Ready condition
         # shows it.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+    if sources := env_sources(request.secrets):
+        container["envFrom"] = sources
     for field, arguments in (("command", request.command), ("args", request.args)):
         if arguments is not None:
             container[field] = [_escape_expansion(argument) for argument in arguments]
     if is_own and request.command is None and request.args is None:
-        container["ports"] = [{"name": "runtime", "containerPort": RUNTIME_PORT}]
+        container["ports"] = runtime_ports()
     pod: dict[str, Any] = {
         # Code in a sandbox is untrusted: it gets neither a token for the Kubernetes API nor the addresses of
         # other Services.
@@ -266,14 +275,16 @@ def pod_spec(
         "enableServiceLinks": False,
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
-        "securityContext": _pod_security_context(is_own=is_own),
+        "securityContext": pod_security(is_own=is_own),
         "containers": [container],
     }
-    mounts, volumes = host_settings.mounts(), host_settings.volumes()
+    check_secret_uses(request.secrets)
+    mounts = [*host_settings.mounts(), *secret_mounts(request.secrets)]
+    volumes = [*host_settings.volumes(), *secret_volumes(request.secrets)]
     if workspace is not None:
         mounts.append(workspaces.volume_mount())
         if workspace.seed:
-            pod["initContainers"] = [_seed_init_container(image, resources, is_own=is_own)]
+            pod["initContainers"] = [seed_init_container(image, resources, is_own=is_own)]
     if endpoint is not None:
         mounts.append({"name": "tls", "mountPath": TLS_PATH, "readOnly": True})
         volumes.append({"name": "tls", "secret": {"secretName": TLS_SECRET, "optional": True}})
@@ -284,8 +295,11 @@ def pod_spec(
     return pod
 
 
-def _seed_init_container(image: str, resources: Mapping[str, Any], *, is_own: bool) -> dict[str, Any]:
-    """In other images it runs as root, to preserve owners and to read files of every user."""
+def seed_init_container(image: str, resources: Mapping[str, Any], *, is_own: bool) -> dict[str, Any]:
+    """Container that seeds the workspace.
+
+    In other images it runs as root, to preserve owners and to read files of every user.
+    """
     security = _security_context(() if is_own else _SEED_CAPABILITIES) | {"readOnlyRootFilesystem": True}
     if not is_own:
         security["runAsUser"] = 0
@@ -299,7 +313,13 @@ def _security_context(added_capabilities: Sequence[str]) -> dict[str, Any]:
     return {"allowPrivilegeEscalation": False, "privileged": False, "capabilities": capabilities}
 
 
-def _pod_security_context(*, is_own: bool) -> dict[str, Any]:
+def container_security(*, is_own: bool) -> dict[str, Any]:
+    """Security context of the container, for one of holdfast's images or another one."""
+    return _security_context(() if is_own else _ROOT_CAPABILITIES)
+
+
+def pod_security(*, is_own: bool) -> dict[str, Any]:
+    """Security context of the pod, for one of holdfast's images or another one."""
     security: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
     if is_own:
         security |= {
@@ -314,28 +334,33 @@ def _pod_security_context(*, is_own: bool) -> dict[str, Any]:
 
 
 def _env_vars(request: SandboxRequest, namespace: str | None, endpoint: str | None) -> list[dict[str, str]]:
-    own = {}
+    own: list[str | None] = [None, None]
     if namespace is not None:
-        own["HOLDFAST_SANDBOX_ID"] = sandbox_id(request.name, namespace=namespace)
-        own["HOLDFAST_SANDBOX"] = request.name
+        own = [sandbox_id(request.name, namespace=namespace), request.name]
     if endpoint is not None:
-        own |= {
-            "HOLDFAST_ENDPOINT": endpoint,
-            "HOLDFAST_TLS_CA": f"{TLS_PATH}/ca.crt",
-            "HOLDFAST_TLS_CERT": f"{TLS_PATH}/tls.crt",
-            "HOLDFAST_TLS_KEY": f"{TLS_PATH}/tls.key",
-        }
+        own += [endpoint, f"{TLS_PATH}/ca.crt", f"{TLS_PATH}/tls.crt", f"{TLS_PATH}/tls.key"]
+    given = zip(RESERVED_VARIABLES, own, strict=False)
+    variables = {name: value for name, value in given if value is not None}
     for name in request.env:
-        if name in own:
+        if name in variables:
             raise UsageError(f"environment variable {name} is set by holdfast", hint="Choose another name.")
-    if is_sandbox_image(request.image or DEFAULT_IMAGE):
-        # Other pods must not run commands in the sandbox; clients connect through a forwarded port.
-        # Set after the check above, so that a request may override it.
-        own["HOLDFAST_RUNTIME_LISTEN"] = "127.0.0.1"
-    return _env_list(own | request.env)
+    # After the check above, so that a request may override it.
+    return env_list(variables | runtime_variables(request.image or DEFAULT_IMAGE) | request.env)
 
 
-def _env_list(env: Mapping[str, str]) -> list[dict[str, str]]:
+def runtime_variables(image: str) -> dict[str, str]:
+    """Variables of holdfast's sandbox images that a request may override."""
+    # Other pods must not run commands in the sandbox; clients connect through a forwarded port.
+    return {"HOLDFAST_RUNTIME_LISTEN": "127.0.0.1"} if is_sandbox_image(image) else {}
+
+
+def runtime_ports() -> list[dict[str, Any]]:
+    """Ports of holdfast's sandbox images with their own command."""
+    return [{"name": "runtime", "containerPort": RUNTIME_PORT}]
+
+
+def env_list(env: Mapping[str, str]) -> list[dict[str, str]]:
+    """Convert variables to those of a container; the kubelet expands nothing in their values."""
     return [{"name": name, "value": _escape_expansion(value)} for name, value in env.items()]
 
 
@@ -345,16 +370,21 @@ def _sandbox_labels(request: SandboxRequest, namespace: str) -> dict[str, str]:
     return {**request.labels, **own}
 
 
+def user_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels of a sandbox or its pod that users can set."""
+    return {key: value for key, value in labels.items() if not reserved_label_reason(key)}
+
+
 def _requested_workspace(request: SandboxRequest) -> Workspace | None:
     if isinstance(request.workspace, Workspace):
         return request.workspace
     return Workspace() if request.workspace else None
 
 
-def _resources(request: SandboxRequest) -> dict[str, Any]:
+def build_resources(cpu: str | None, memory: str | None) -> dict[str, Any]:
     """Requested amounts are limits. Requests are small, so that a small gateway runs many sandboxes."""
-    require_memory(request.memory)
-    limits = {"cpu": request.cpu or _CPU_LIMIT, "memory": request.memory or _MEMORY_LIMIT}
+    require_memory(memory)
+    limits = {"cpu": cpu or _CPU_LIMIT, "memory": memory or _MEMORY_LIMIT}
     requests = {"cpu": _CPU_REQUEST, "memory": _MEMORY_REQUEST}
     return {
         "limits": limits,

@@ -21,8 +21,11 @@ from holdfast.api import (
     Quantity,
     SandboxOptions,
     SandboxRequest,
+    SandboxUpdate,
+    SandboxUpdateOptions,
 )
 from holdfast.errors import ArgumentTypeError, UsageError
+from holdfast.sandbox import secrets
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -180,7 +183,10 @@ def build_request(
         UsageError: an option is unknown or invalid.
     """
     validate_name(name)
-    return convert_options(SandboxRequest, SandboxOptions, {"name": name, "image": image}, options)
+    request = convert_options(SandboxRequest, SandboxOptions, {"name": name, "image": image}, options)
+    if request.secrets:
+        secrets.check_secret_uses(request.secrets)
+    return request
 
 
 def convert_options(
@@ -212,11 +218,56 @@ def convert_options(
         for key, value in {**required, **options}.items()
         if value is not None
     }
+    if isinstance(uses := given.get("secrets"), list | tuple):
+        given["secrets"] = [_expand_secret_use(use) for use in uses]
     require_memory(given.get("memory"))
     try:
         return msgspec.convert(given, request_type, strict=True)
     except msgspec.ValidationError as error:
         raise UsageError(f"invalid {kind}: {describe_validation_error(error, given)}") from error
+
+
+def _expand_secret_use(use: object) -> object:
+    return msgspec.to_builtins(secrets.parse_secret_use(use)) if isinstance(use, str) else use
+
+
+def build_update(**options: Unpack[SandboxUpdateOptions]) -> SandboxUpdate:
+    """Build an update.
+
+    Args:
+        **options: the fields to change; None restores the default.
+
+    Raises:
+        UsageError: an option is unknown or invalid, or there is none.
+    """
+    _reject_unknown_options(options, SandboxUpdateOptions)
+    if isinstance(labels := options.get("labels"), Mapping):
+        reject_reserved_labels({str(key): str(value) for key, value in labels.items()})
+    require_memory(options.get("memory"))
+    try:
+        update = msgspec.convert(options, SandboxUpdate, strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"invalid update: {describe_validation_error(error, options)}") from error
+    check_update(update)
+    return update
+
+
+def updated_fields(update: SandboxUpdate) -> list[str]:
+    """Return the names of the fields that an update sets."""
+    fields = msgspec.structs.asdict(update).items()
+    return [name for name, value in fields if value is not msgspec.UNSET and value != {}]
+
+
+def check_update(update: SandboxUpdate) -> None:
+    """Check an update before any access to the sandbox.
+
+    Raises:
+        UsageError: it is empty, or sets a reserved label or too little memory.
+    """
+    if not updated_fields(update):
+        raise UsageError("update: no changes given", hint="Name at least one field to change.")
+    reject_reserved_labels({key: value or "" for key, value in update.labels.items()})
+    require_memory(update.memory)
 
 
 def _reject_unknown_options(options: Mapping[str, object], options_type: type) -> None:

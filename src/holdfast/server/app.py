@@ -26,17 +26,27 @@ from holdfast.api import (
     Problem,
     SandboxList,
     SandboxRequest,
+    SandboxUpdate,
+    SandboxUpdateResult,
     SandboxView,
+    SecretDeletion,
+    SecretList,
+    SecretRequest,
+    SecretResult,
+    SecretView,
     TemplateDeletionResult,
     TemplateList,
     TemplateRequest,
     TemplateView,
     UploadResult,
+    UsageReport,
 )
 from holdfast.server.errors import bad_request, problem_response
 from holdfast.server.pools import PoolRoutes, PoolService, TemplateRoutes, TemplateService
 from holdfast.server.sandboxes import SandboxRoutes, SandboxService, problem_responses
+from holdfast.server.secrets import SecretRoutes
 from holdfast.server.streams import PATH_PATTERN, StreamRoutes, exec_in_sandbox, forward_port, watch_sandboxes
+from holdfast.server.usage import UsageRoutes, UsageService
 
 
 class GatewayInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,13 +57,14 @@ class GatewayInfo(msgspec.Struct, frozen=True, kw_only=True):
     """version of holdfast"""
 
 
-_INJECTED = {"service", "templates", "pools", "request"}
+_INJECTED = {"service", "templates", "pools", "secrets", "usage", "request"}
 """Parameters of handlers that do not come from the query."""
 _WEBSOCKETS = (exec_in_sandbox, forward_port)
 _MODELS = (
-    GatewayInfo, SandboxRequest, SandboxView, SandboxList, DeletionResult, UploadResult, Problem,
+    GatewayInfo, SandboxRequest, SandboxView, SandboxList, SandboxUpdate, SandboxUpdateResult, DeletionResult,
     TemplateRequest, TemplateView, TemplateList, TemplateDeletionResult,
     PoolRequest, PoolChange, PoolView, PoolList, PoolDeletionResult,
+    SecretRequest, SecretResult, SecretView, SecretList, SecretDeletion, UsageReport, UploadResult, Problem,
 )  # fmt: skip
 _REF_TEMPLATE = "#/components/schemas/{name}"
 _BINARY_CONTENT = {"schema": {"type": "string", "format": "binary"}}
@@ -62,6 +73,8 @@ _PARAMETER_PATTERNS = {"path": {"pattern": PATH_PATTERN}}
 """Patterns of parameters that the handlers validate themselves, with better messages."""
 _JSON_BODIES = {
     "createSandbox": "SandboxRequest",
+    "updateSandbox": "SandboxUpdate",
+    "createSecret": "SecretRequest",
     "createTemplate": "TemplateRequest",
     "createPool": "PoolRequest",
     "scalePool": "PoolChange",
@@ -135,7 +148,11 @@ def _parameter_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def create_app(
-    name: str, service: SandboxService, templates: TemplateService, pools: PoolService
+    name: str,
+    service: SandboxService,
+    templates: TemplateService,
+    pools: PoolService,
+    usage: UsageService,
 ) -> Litestar:
     """Create the application for clients.
 
@@ -144,6 +161,7 @@ def create_app(
         service: The sandboxes of the gateway.
         templates: The templates of the gateway.
         pools: The warm pools of the gateway.
+        usage: What the sandboxes use.
     """
 
     @get(
@@ -170,6 +188,8 @@ def create_app(
             gateway,
             openapi,
             SandboxRoutes,
+            SecretRoutes,
+            UsageRoutes,
             StreamRoutes,
             watch_sandboxes,
             *_WEBSOCKETS,
@@ -180,6 +200,8 @@ def create_app(
             "service": Provide(lambda: service, sync_to_thread=False, use_cache=True),
             "templates": Provide(lambda: templates, sync_to_thread=False, use_cache=True),
             "pools": Provide(lambda: pools, sync_to_thread=False, use_cache=True),
+            "usage": Provide(lambda: usage, sync_to_thread=False, use_cache=True),
+            "secrets": Provide(lambda: service.secrets, sync_to_thread=False, use_cache=True),
         },
         # Litestar rejects some requests before any route runs; these answers have the same form.
         exception_handlers={Exception: problem_response},

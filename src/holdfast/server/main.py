@@ -26,6 +26,7 @@ from holdfast.server.pools import PoolService, TemplateService
 from holdfast.server.sandboxes import SandboxService
 from holdfast.server.streams import DisconnectAwareProtocol, enable_keepalive
 from holdfast.server.tls import CertificateReloader
+from holdfast.server.usage import Kubelet, UsageService
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +61,10 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """default workspace of new sandboxes"""
     host_settings: HostSettings = HostSettings()
     """proxy and CA certificates for new sandboxes"""
+    node: str | None = None
+    """node that this server and the sandboxes run on"""
+    node_address: str | None = None
+    """IP address of that node, at which its kubelet reports statistics"""
     limits: ClientLimits = ClientLimits()
 
 
@@ -94,11 +99,14 @@ async def _run_servers(options: ServerOptions) -> None:
         "workspace": options.workspace,
         "host_settings": options.host_settings,
     }
+    has_kubelet = options.node is not None and options.node_address is not None
+    kubelet = Kubelet(options.node or "", options.node_address or "") if has_kubelet else None
     app = create_app(
         options.name,
         SandboxService(cluster, **defaults),
         TemplateService(cluster, **defaults),
         PoolService(cluster),
+        UsageService(cluster, kubelet),
     )
     main = _UvicornServer(_api_config(options, certificates, app))
     health = _UvicornServer(

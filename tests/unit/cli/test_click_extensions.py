@@ -14,7 +14,7 @@ from holdfast.errors import UsageError
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "cli"
 # The subcommands of these groups accept --json; their own tests check that.
-GROUPS = ("completion", "image", "man", "pool", "runs", "sandbox", "template")
+GROUPS = ("completion", "image", "man", "pool", "runs", "sandbox", "secret", "template")
 
 
 COMMANDS = dict(all_commands())
@@ -57,7 +57,7 @@ def test_help_texts_are_complete_sentences(path):
 
 
 def is_public(path):
-    groups = {("completion",), ("image",), ("man",), ("pool",), ("sandbox",), ("template",)}
+    groups = {("completion",), ("image",), ("man",), ("pool",), ("sandbox",), ("secret",), ("template",)}
     return path[0] not in ("server", "controller") and path not in groups
 
 

@@ -59,6 +59,12 @@ VALID = {
     "SETTING_SECONDS": ({"fraction"}, "fractions of a second"),
     "QUANTITY": ({"fraction"}, "fractions of a CPU"),
     "KUBERNETES": ({"fraction"}, "the form of a version"),
+    "LABEL_KEY": (WORDS | {"fraction"}, "keys may contain dots"),
+    "VARIABLE_NAME": (WORDS, "names"),
+    "SECRET_KEY": (WORDS | {"fraction", "negative"}, "keys may contain dots and dashes"),
+    "SECRET_USE": (WORDS, "names"),
+    "_INTERVAL": ({"fraction"}, "fractions of a second"),
+    "_NODE": (WORDS | {"fraction"}, "names may contain dots"),
     "_SIZE": ({"fraction"}, "bytes"),
     "_RATE": ({"fraction"}, "requests per second"),
     "_NAME": (WORDS | {"fraction"}, "names may contain dots"),
@@ -86,11 +92,22 @@ MORE_VALUES = {
     "SANDBOX": ["Upper", "a_b", "-a", "a-", "x" * 64],
     "GATEWAY": ["../x", "a/b", "..", "x" * 201],
     "KUBERNETES": ["1.33.1", "2.0"],
+    "LABEL_KEY": ["a=b", "-a", "kubernetes.io/x", "holdfast.dev/x"],
+    "VARIABLE_NAME": ["A=x", "A-B", "1A"],
+    "SECRET_KEY": [".", "..", "a b", "a=b"],
+    "SECRET_USE": ["Upper", "db:", "db:relative", "db:/", "db:/etc/", "x" * 64],
+    "_KEY_FILE": ["KEY", "=/dev/null", "a b=/dev/null", "KEY=", "KEY=/no/such/file"],
+    "_VARIABLE_NAME": ["NO_SUCH_VARIABLE_HERE"],
+    "_SECONDS_OR_NEVER": ["0", "Never", "1h"],
+    "_INTERVAL": ["0", "0.5", "1s"],
+    "_NODE": ["Upper", "a_b", "-a", "a-"],
+    "_NODE_ADDRESS": ["127.0.0.1:80", "256.0.0.1", "::g"],
     "SIZE": ["0Gi", "1.5Gi", "much"],
 }
 """More values that a type rejects."""
 
 FREE_TEXT = {
+    (("secret", "create"), "values"): "the command rejects every value, and does not show it",
     (("sandbox", "exec"), "command"): "the words of a command; the client checks them",
     (("man", "show"), "words"): "the words of a holdfast command; an unknown one is reported whole",
 }
@@ -294,10 +311,20 @@ def test_every_command_uses_the_gateway_of_the_variable(path, world, monkeypatch
     before = files(world)
     EFFECTS.recorded = []
     words = ["box:a", "b"] if path == ("sandbox", "cp") else map(example, arguments)
-    code = run_command(cli, [*path, "--", *words])
+    options = {("sandbox", "update"): ["--cpu=1"], ("secret", "create"): ["--from-env=PATH"]}
+    code = run_command(cli, [*path, *options.get(path, ()), "--", *words])
     effects, EFFECTS.recorded = EFFECTS.recorded, None
     assert (code, effects, files(world)) == (2, [], before)
     assert capsys.readouterr().err.startswith("x HOLDFAST_GATEWAY: gateway name 'a/b': invalid")
+
+
+def test_value_of_secret_is_not_shown(world, capsys):
+    """Users may write a value where the name of a variable belongs, or as an argument."""
+    for words in (["--from-env", "KEY=planted"], ["KEY=planted"]):
+        assert run_command(cli, ["secret", "create", "db", *words]) == 2
+        output, error = capsys.readouterr()
+        assert "planted" not in output + error
+        assert len(error.splitlines()) == 2
 
 
 def test_tables_name_existing_types_and_parameters():

@@ -28,6 +28,7 @@ _COMMANDS = {
         "Start suspended sandboxes with their workspaces.",
     ),
     "wait": ("holdfast.cli.sandbox.suspend_resume:wait", "Wait until sandboxes reach a phase."),
+    "update": ("holdfast.cli.sandbox.update:update", "Change options of a sandbox."),
     "delete": ("holdfast.cli.sandbox.delete:delete", "Delete sandboxes, and their workspaces by default."),
 }
 

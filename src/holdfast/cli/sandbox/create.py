@@ -15,6 +15,7 @@ from holdfast.cli.parameters import (
     MEMORY,
     OBJECT,
     QUANTITY,
+    SECRET_USE,
     SIZE,
     WHOLE_SECONDS,
 )
@@ -85,6 +86,11 @@ def _seconds_option(name: str, text: str) -> Callable[[Any], Any]:
     "Expire the sandbox this long after its creation; its data is kept, except with --template.",
 )
 @flag_option("--keep-failed", text="Keep a failed pod instead of recreating it.")
+@click.option(
+    "--secret", "secrets", type=SECRET_USE, multiple=True, metavar="NAME[:/PATH]",
+    shell_complete=complete_with("complete_secrets"),
+    help="Secret whose keys are environment variables, or read-only files in PATH. Can be repeated.",
+)  # fmt: skip
 @wait_option("the sandbox is ready")
 @flag_option("--no-bootstrap", text="Fail if the gateway is not up, instead of bringing it up.")
 @timeout_option
@@ -94,6 +100,7 @@ def create(
     *,
     image: str | None,
     keep_failed: bool,
+    secrets: tuple[str, ...],
     wait: bool,
     no_bootstrap: bool,
     timeout: float,
@@ -109,7 +116,11 @@ def create(
 
     if image is not None and more["template"] is not None:
         raise UsageError("--image: cannot be combined with --template", hint="Omit one of them.")
-    options = {**pod_options(more), "failed_pods": "Keep" if keep_failed else None}
+    options = {
+        **pod_options(more),
+        "failed_pods": "Keep" if keep_failed else None,
+        "secrets": secrets or None,
+    }
     build_request(name, image=image, **options)  # report invalid options before a gateway is brought up
     with (
         progress_renderer() as renderer,

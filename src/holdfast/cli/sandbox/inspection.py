@@ -10,14 +10,14 @@ import click
 
 from holdfast.cli.checked_type import integer
 from holdfast.cli.click_extensions import flag_option, is_json_requested
-from holdfast.cli.output import escape_control_characters, print_result
+from holdfast.cli.output import escape_control_characters, format_age, print_result
 from holdfast.cli.sandbox.common import (
     container_option,
     open_sandbox,
     sandbox_argument,
     sandbox_options,
 )
-from holdfast.cli.sandbox.listing import check_output, format_age, output_option, print_in_format
+from holdfast.cli.sandbox.listing import check_output, output_option, print_in_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.api import parse_timestamp
 from holdfast.cli.checked_type import ChoiceType
 from holdfast.cli.click_extensions import JSON_KEY, flag_option, gateway_words, is_json_requested
-from holdfast.cli.output import escape_control_characters, format_table, print_result, print_yaml
+from holdfast.cli.output import (
+    escape_control_characters,
+    format_age,
+    format_table,
+    print_result,
+    print_yaml,
+)
 from holdfast.cli.sandbox.bulk import selector_option
 from holdfast.cli.sandbox.common import open_sandboxes, sandbox_options
 from holdfast.errors import UsageError
@@ -23,7 +27,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _COLUMNS = ("NAME", "PHASE", "REASON", "IMAGE", "POD IP", "AGE")
 _WIDE_COLUMNS = ("POD", "NODE", "CPU", "MEMORY", "WORKSPACE", "TEMPLATE")
 _AGE = _COLUMNS.index("AGE")
@@ -162,14 +165,3 @@ def _empty_text(selector: str | None) -> str:
     if selector is not None:
         return f"No sandboxes match the selector {selector}."
     return f"No sandboxes yet. Create one with `sandbox create{gateway_words()}`."
-
-
-def format_age(created: str | None) -> str:
-    """The age in the largest whole unit, such as 3d."""
-    if not created:
-        return ""
-    seconds = int((datetime.now(UTC) - parse_timestamp(created)).total_seconds())
-    for unit, letter in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
-        if seconds >= unit:
-            return f"{seconds // unit}{letter}"
-    return f"{max(seconds, 0)}s"

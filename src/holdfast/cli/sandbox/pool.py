@@ -20,6 +20,7 @@ from holdfast.cli.click_extensions import (
 )
 from holdfast.cli.output import (
     escape_control_characters,
+    format_age,
     format_table,
     print_result,
     progress_renderer,
@@ -32,7 +33,6 @@ from holdfast.cli.sandbox.common import (
     timeout_option,
     wait_option,
 )
-from holdfast.cli.sandbox.listing import format_age
 from holdfast.errors import PoolNotFoundError, UsageError
 
 if TYPE_CHECKING:

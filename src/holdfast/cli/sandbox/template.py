@@ -18,6 +18,7 @@ from holdfast.cli.click_extensions import (
 )
 from holdfast.cli.output import (
     escape_control_characters,
+    format_age,
     format_table,
     print_result,
     progress_renderer,
@@ -25,7 +26,6 @@ from holdfast.cli.output import (
 from holdfast.cli.parameters import OBJECT
 from holdfast.cli.sandbox.common import confirm, open_gateway
 from holdfast.cli.sandbox.create import POD_PARAMETERS, create as create_sandbox, pod_options
-from holdfast.cli.sandbox.listing import format_age
 from holdfast.errors import TemplateNotFoundError, UsageError
 
 if TYPE_CHECKING:

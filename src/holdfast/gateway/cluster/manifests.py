@@ -40,6 +40,7 @@ class ManifestContext(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     gateway: str
+    node: str
     namespace: str
     host_port: int
     image_digest: str

@@ -87,6 +87,7 @@ class _WorkloadStep(ClusterStep):
         settings = self.gateway.settings
         return ManifestContext(
             gateway=self.gateway.name,
+            node=self.gateway.node_name,
             namespace=settings.namespace,
             host_port=self.gateway.contract.gateway_port,
             image_digest=self._image_digest(ctx),

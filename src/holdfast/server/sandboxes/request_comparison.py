@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from holdfast.api import SandboxView, TemplateView
 
+REQUEST_DIGESTS_ANNOTATION = "holdfast.dev/request"
+"""Annotation of a sandbox or template: a digest of each field of its request, as updates changed it."""
 _DIGEST_LENGTH = 12
 _FIELDS_WITH_DEFAULT = ("cpu", "image", "memory")
 """Fields whose default value a request may also name: that request is the same."""
@@ -31,10 +33,6 @@ _SHOWN_FIELDS = {
 }
 
 
-REQUEST_DIGESTS_ANNOTATION = "holdfast.dev/request"
-"""Annotation of a sandbox or template: a digest of each field of the request that created it."""
-
-
 def request_digests(request: SandboxRequest | TemplateRequest) -> str:
     """Digest each field of a request: the digests show which fields differ, without their values."""
     defaults = msgspec.structs.asdict(type(request)(name=request.name))
@@ -42,12 +40,38 @@ def request_digests(request: SandboxRequest | TemplateRequest) -> str:
     if isinstance(request, SandboxRequest) and request.shutdown_time is not None:
         fields["shutdown_time"] = request.shutdown_time.astimezone(UTC)
     digests = {
-        key: hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:_DIGEST_LENGTH]
+        key: _digest(value)
         for key, value in fields.items()
         # Omit default values: a field that a later version adds then does not differ.
         if value != defaults[key]
     }
     return msgspec.json.encode(digests, order="sorted").decode()
+
+
+def updated_digests(before: str, values: Mapping[str, Any]) -> str | None:
+    """Digest a request as an update has changed it, so that a repeated create with the new values matches.
+
+    Args:
+        before: the digests of the original request.
+        values: the new value of each updated field; None for its default.
+
+    Returns:
+        The digests, or None if those of the original request cannot be parsed.
+    """
+    try:
+        digests = msgspec.json.decode(before, type=dict[str, str])
+    except msgspec.MsgspecError:
+        return None
+    defaults = msgspec.structs.asdict(SandboxRequest(name="any"))
+    for field, value in values.items():
+        digests.pop(field, None)
+        if value is not None and value != defaults[field]:
+            digests[field] = _digest(value)
+    return msgspec.json.encode(digests, order="sorted").decode()
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:_DIGEST_LENGTH]
 
 
 def differing_fields(before: str, after: str) -> list[str] | None:

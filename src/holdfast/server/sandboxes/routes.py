@@ -4,7 +4,7 @@
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-from litestar import Controller, Request, Response, delete, get, post
+from litestar import Controller, Request, Response, delete, get, patch, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
@@ -16,11 +16,14 @@ from holdfast.api import (
     Problem,
     SandboxList,
     SandboxRequest,
+    SandboxUpdate,
+    SandboxUpdateResult,
     SandboxView,
 )
 from holdfast.sandbox import describe_validation_error
 from holdfast.server.errors import ApiError, bad_request
 from holdfast.server.sandboxes.service import SandboxService
+from holdfast.server.sandboxes.update import update_sandbox
 
 T = TypeVar("T")
 
@@ -118,6 +121,20 @@ class SandboxRoutes(Controller):
     @get("/{name:str}", summary="Get a sandbox", operation_id="getSandbox", responses=problem_responses(404))
     async def get(self, service: SandboxService, name: SandboxName) -> SandboxView:
         return await service.get_with_events(name)
+
+    @patch(
+        "/{name:str}",
+        summary="Update a sandbox",
+        description="Idempotent. `pending` lists the fields that take effect with the next pod.",
+        operation_id="updateSandbox",
+        responses=problem_responses(404, 409, 413, 415, 422),
+    )
+    async def update(
+        self, service: SandboxService, name: SandboxName, request: Request[Any, Any, Any]
+    ) -> SandboxUpdateResult:
+        body = await request.body()
+        update = parse_body(request.headers.get("content-type"), body, SandboxUpdate)
+        return await update_sandbox(service, name, update)
 
     @post(
         "/{name:str}/suspend",

@@ -19,7 +19,7 @@ from holdfast.api import (
     Workspace,
 )
 from holdfast.errors import HoldfastError, ObjectConflictError
-from holdfast.sandbox import HostSettings, bound_sandbox_name, from_request
+from holdfast.sandbox import HostSettings, bound_sandbox_name, from_request, used_secrets
 from holdfast.server.errors import ApiError, conflict, sandbox_not_found
 from holdfast.server.sandboxes import (
     activity,
@@ -35,6 +35,7 @@ from holdfast.server.sandboxes.request_comparison import (
     differing_fields,
     request_digests,
 )
+from holdfast.server.secrets import SecretStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,8 +72,9 @@ class SandboxService:
         host_settings: HostSettings | None = None,
     ) -> None:
         self.cluster, self._endpoint, self._workspace = cluster, endpoint, workspace
-        self._host_settings = host_settings or HostSettings()
+        self.host_settings = host_settings or HostSettings()
         self._namespace = cluster.namespace
+        self.secrets = SecretStore(cluster)
         self.activity = ActivityTracker(self._write_last_used)
 
     async def list(self, limit: int, continue_token: str | None, selector: str | None) -> SandboxList:
@@ -195,9 +197,11 @@ class SandboxService:
                 request,
                 namespace=self._namespace,
                 endpoint=self._endpoint,
-                host_settings=self._host_settings,
+                host_settings=self.host_settings,
             )
             await self._check_name_not_taken_by_claim(request.name)
+            if request.secrets and await self.cluster.get("Sandbox", request.name) is None:
+                await self.secrets.require(request.secrets)
             # Policy and workspace precede the sandbox: the controller starts the pod as soon as it sees it.
             # After a kill in between, the same request finds what exists and continues.
             policy = from_request.network_policy_manifest(request, namespace=self._namespace)
@@ -220,6 +224,8 @@ class SandboxService:
         """Suspend or resume a sandbox; a sandbox that is in this mode already is not changed."""
         sandbox = await self.lookup_sandbox(name)
         if sandbox["spec"].get("operatingMode", OperatingMode.RUNNING) != mode:
+            if mode is OperatingMode.RUNNING:
+                await self.secrets.require(used_secrets(sandbox))
             patched = await self.cluster.patch(sandbox, {"spec": {"operatingMode": mode.value}})
             if patched is None:
                 raise sandbox_not_found(name)

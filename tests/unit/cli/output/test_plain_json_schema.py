@@ -13,12 +13,19 @@ from holdfast.api import (
     DeletionResult,
     EventView,
     NetworkPolicy,
+    NodeUsage,
     PoolDeletionResult,
     PoolView,
     SandboxChange,
+    SandboxUpdateResult,
+    SandboxUsage,
     SandboxView,
+    SecretDeletion,
+    SecretResult,
+    SecretView,
     TemplateDeletionResult,
     TemplateView,
+    UsageReport,
     Workspace,
     WorkspaceView,
 )
@@ -62,7 +69,8 @@ RESULTS = [
     SavedImage, LoadedImage, SandboxView, WorkspaceView,
     TemplateView, TemplateDeletionResult, PoolView, PoolDeletionResult, Workspace, NetworkPolicy,
     Condition, EventView, SandboxChange, BulkReport, OutcomeReport, DeletionResult, CopyResult,
-    CommandView, FileEntry,
+    CommandView, FileEntry, SandboxUpdateResult,
+    SecretView, SecretResult, SecretDeletion, UsageReport, SandboxUsage, NodeUsage,
 ]  # fmt: skip
 
 

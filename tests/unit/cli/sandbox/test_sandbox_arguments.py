@@ -13,7 +13,7 @@ from tests.support.stubs import stub
 from holdfast.api import Condition, DeletionResult, Phase, SandboxView, WorkspaceView
 from holdfast.cli import cli
 from holdfast.cli.click_extensions import is_json_requested
-from holdfast.cli.output import run_command
+from holdfast.cli.output import format_age, run_command
 from holdfast.cli.parameters import VARIABLE
 from holdfast.cli.sandbox import _COMMANDS, create
 from holdfast.cli.sandbox.common import event_printer
@@ -21,7 +21,6 @@ from holdfast.cli.sandbox.cp import _format_bytes
 from holdfast.cli.sandbox.delete import _deletion_summary, _planned_data_outcome
 from holdfast.cli.sandbox.exec import exec_command
 from holdfast.cli.sandbox.inspection import _detail_lines, _split_lines
-from holdfast.cli.sandbox.listing import format_age
 from holdfast.events import RetryScheduled
 from holdfast.sandbox import build_request
 

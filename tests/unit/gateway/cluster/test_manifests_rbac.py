@@ -17,7 +17,7 @@ def api_server_rbac(**changes):
     ]
 
 
-def test_role_has_no_secrets_wildcards_or_pod_creation():
+def test_role_has_no_wildcards_or_pod_creation():
     granted = {
         (resource, verb)
         for rule in api_server_rules()
@@ -26,8 +26,11 @@ def test_role_has_no_secrets_wildcards_or_pod_creation():
     }
     assert not any("*" in pair for pair in granted)
     resources = {resource for resource, _ in granted}
-    assert not resources & {"secrets", "configmaps", "nodes", "serviceaccounts", "pods/attach", "roles"}
-    assert {verb for resource, verb in granted if resource == "pods"} == {"get"}
+    assert not resources & {"configmaps", "nodes", "serviceaccounts", "pods/attach", "roles"}
+    assert {verb for resource, verb in granted if resource == "pods"} == {"get", "list", "watch"}
+    assert {verb for resource, verb in granted if resource == "pods/resize"} == {"patch"}
+    written = {verb for resource, verb in granted if resource == "secrets"}
+    assert written == {"get", "list", "create", "patch", "delete"}
     assert {verb for resource, verb in granted if resource == "events"} == {"list"}
     assert {verb for resource, verb in granted if resource == "persistentvolumeclaims"} == {"get", "patch"}
 
@@ -38,6 +41,26 @@ def test_role_is_limited_to_one_namespace():
     assert made[0]["metadata"]["name"] == "team"
     assert {each["metadata"]["namespace"] for each in made[1:]} == {"team"}
     assert made[2]["subjects"] == [
+        {"kind": "ServiceAccount", "name": "holdfast-api", "namespace": "holdfast"}
+    ]
+
+
+def test_statistics_of_one_node_are_the_only_permission_outside_the_namespace():
+    """`nodes/proxy` would also allow commands in every pod of the node."""
+    made = build_workloads(manifest_context(node="holdfast-x"))
+    own = [each for each in made if each["metadata"]["name"] == API_SERVER]
+    (role,) = [each for each in own if each["kind"] == "ClusterRole"]
+    assert role["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["nodes", "nodes/stats"],
+            "resourceNames": ["holdfast-x"],
+            "verbs": ["get"],
+        }
+    ]
+    (binding,) = [each for each in own if each["kind"] == "ClusterRoleBinding"]
+    assert binding["roleRef"]["name"] == API_SERVER
+    assert binding["subjects"] == [
         {"kind": "ServiceAccount", "name": "holdfast-api", "namespace": "holdfast"}
     ]
 
