@@ -13,9 +13,12 @@ SECRET_KEY_PATTERN = f"^(?![.]{{1,2}}{END_OF_TEXT}|[.][.])[-._A-Za-z0-9]+{END_OF
 MAX_SECRET_BYTES = 1 << 20
 """Kubernetes' limit for all values of a Secret."""
 _MAX_KEYS = 256
+# Only for the document: msgspec decodes base64 itself.
+_BASE64_PATTERN = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 SecretKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=253, pattern=SECRET_KEY_PATTERN)]
-SecretData: TypeAlias = Annotated[dict[SecretKey, bytes], Meta(min_length=1, max_length=_MAX_KEYS)]
+SecretValue: TypeAlias = Annotated[bytes, Meta(extra_json_schema={"pattern": _BASE64_PATTERN})]
+SecretData: TypeAlias = Annotated[dict[SecretKey, SecretValue], Meta(min_length=1, max_length=_MAX_KEYS)]
 
 
 class SecretRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
