@@ -22,8 +22,8 @@ from holdfast.retry import Policy, exponential
 from holdfast.sandbox import check_update, pod_name, update as updates, updated_fields
 from holdfast.server.errors import conflict, sandbox_not_found, unprocessable
 from holdfast.server.sandboxes import presenters
-from holdfast.server.sandboxes.dependents import owner_uids
 from holdfast.server.sandboxes.request_comparison import REQUEST_DIGESTS_ANNOTATION, updated_digests
+from holdfast.server.sandboxes.sandbox_objects import owner_uids
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
