@@ -217,9 +217,8 @@ class Gateway:
             GatewayNotFoundError: The gateway has no kubeconfig.
         """
         if not self.kubeconfig.exists():
-            raise GatewayNotFoundError(
-                f"gateway {self.name}: no kubeconfig", hint=f"Run `holdfast up {self.name}`."
-            )
+            hint = f"Run `holdfast up {self.name}`."
+            raise GatewayNotFoundError(f"gateway {self.name}: no kubeconfig", hint=hint)
         path = gateway.user_kubeconfig_path()
         gateway.merge_into(path, self.kubeconfig.read_bytes(), name=self.name)
         return path
@@ -277,9 +276,8 @@ class Gateway:
         from holdfast.timeline import read_timeline
 
         if not self._files.state.exists():
-            raise GatewayNotFoundError(
-                f"gateway {self.name}: no runs found", hint="Run `holdfast runs` to list all runs."
-            )
+            hint = "Run `holdfast runs` to list all runs."
+            raise GatewayNotFoundError(f"gateway {self.name}: no runs found", hint=hint)
         return read_timeline(self._files.state, run, compare=compare)
 
     def sandbox(self, name: str) -> Sandbox:
@@ -373,9 +371,8 @@ def api_access(name: str, *, open_tunnel: bool = True) -> GatewayEndpoint:
         raise GatewayNotFoundError(f"gateway {name}: not found on this machine", hint=hint)
     identity = GatewayFiles(name).client_certificates.read().value
     if identity is None or not metadata.gateway_port:
-        raise GatewayNotFoundError(
-            f"gateway {name}: no API, or no client certificate on this machine", hint=hint
-        )
+        message = f"gateway {name}: no API, or no client certificate on this machine"
+        raise GatewayNotFoundError(message, hint=hint)
     local_url = https_url(connect_address(metadata.listen), metadata.gateway_port)
     return GatewayEndpoint(
         gateway=name,

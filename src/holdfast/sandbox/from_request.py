@@ -30,7 +30,7 @@ from holdfast.sandbox import workspace as workspaces
 from holdfast.sandbox.host_settings import HostSettings
 from holdfast.sandbox.manifests import tracking_labels
 from holdfast.sandbox.secrets import check_secret_uses, env_sources, secret_mounts, secret_volumes
-from holdfast.sandbox.validation import reject_reserved_labels, require_memory, reserved_label_reason
+from holdfast.sandbox.validation import reject_reserved_labels, require_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -368,11 +368,6 @@ def _sandbox_labels(request: SandboxRequest, namespace: str) -> dict[str, str]:
     reject_reserved_labels(request.labels)
     own = {SANDBOX_ID_LABEL: sandbox_id(request.name, namespace=namespace), MANAGED_BY_LABEL: "holdfast"}
     return {**request.labels, **own}
-
-
-def user_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels of a sandbox or its pod that users can set."""
-    return {key: value for key, value in labels.items() if not reserved_label_reason(key)}
 
 
 def _requested_workspace(request: SandboxRequest) -> Workspace | None:

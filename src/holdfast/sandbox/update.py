@@ -27,6 +27,7 @@ from holdfast.errors import UsageError
 from holdfast.kube import WaitResult, parse_quantity
 from holdfast.sandbox import from_request
 from holdfast.sandbox.manifests import merge_patch
+from holdfast.sandbox.validation import user_labels
 from holdfast.sandbox.workspace import SEED_CONTAINER
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def _set_labels(metadata: dict[str, Any], template: dict[str, Any], update: Sand
                 labels.pop(key, None)
             else:
                 labels[key] = value
-    return from_request.user_labels(metadata["labels"])
+    return user_labels(metadata["labels"])
 
 
 def pending_fields(sandbox: Mapping[str, Any], pod: Mapping[str, Any] | None) -> list[str]:
@@ -218,7 +219,7 @@ def _env_by_name(container: Mapping[str, Any]) -> dict[str, Any]:
 def _has_labels(pod: Mapping[str, Any], desired: Mapping[str, str]) -> bool:
     """Whether a pod has exactly these labels of the user."""
     actual = pod["metadata"].get("labels") or {}
-    return from_request.user_labels(actual) == from_request.user_labels(desired)
+    return user_labels(actual) == user_labels(desired)
 
 
 def _limit(container: Mapping[str, Any], name: str) -> str | None:

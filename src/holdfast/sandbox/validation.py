@@ -69,6 +69,11 @@ def is_router_label(key: str, value: str) -> bool:
     return (key.lower(), value.lower()) == ROUTER_LABEL
 
 
+def user_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels of a sandbox or its pod that users can set."""
+    return {key: value for key, value in labels.items() if not reserved_label_reason(key)}
+
+
 def reject_reserved_labels(labels: Mapping[str, str]) -> None:
     """Check the labels of a request before they are set on a pod.
 
