@@ -10,7 +10,11 @@ from holdfast.client.command_records import (
     validate_command_id as validate_command_id,
 )
 from holdfast.client.copy import CopyResult as CopyResult
-from holdfast.client.exec import AsyncExecSession as AsyncExecSession, ExecResult as ExecResult
+from holdfast.client.exec import (
+    AsyncExecSession as AsyncExecSession,
+    ExecResult as ExecResult,
+    end_after as end_after,
+)
 from holdfast.client.file_entries import FileEntry as FileEntry
 from holdfast.client.files import AsyncFiles as AsyncFiles
 from holdfast.client.paths import remote_path as remote_path

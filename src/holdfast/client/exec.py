@@ -7,6 +7,7 @@ connection is lost, the session fails and the command's outcome is unknown.
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -212,15 +213,9 @@ class AsyncExecSession:
         # Concurrent with reading: a command whose output is not read stops reading its input.
         sending = asyncio.ensure_future(self._write_all(stdin)) if stdin is not None else None
         try:
-            async with asyncio.timeout(timeout):
+            async with end_after(self, timeout):
                 async for output in self:
                     buffers[output.channel] += output.data
-        except TimeoutError as error:
-            ending = "the command was ended" if await self.terminate() else "the command may still be running"
-            raise DeadlineExceededError(
-                f"{self._description}: no exit within {timeout:g} s; {ending}",
-                hint="Allow more time, or check the sandbox before you run the command again.",
-            ) from error
         finally:
             # A command may exit without reading its input; sending would then wait forever.
             if sending is not None:
@@ -232,6 +227,28 @@ class AsyncExecSession:
     async def _write_all(self, data: bytes) -> None:
         await self.write(data)
         await self.close_stdin()
+
+
+@asynccontextmanager
+async def end_after(session: AsyncExecSession, timeout: float | None) -> AsyncIterator[None]:  # noqa: ASYNC109
+    """End the command of a session if the block takes longer than `timeout` seconds.
+
+    Raises:
+        DeadlineExceededError: the timeout passed.
+    """
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        is_ended = await session.terminate()
+        ending = "the command was ended" if is_ended else "the command may still be running"
+        raise DeadlineExceededError(
+            f"{session._description}: no exit within {timeout:g} s; {ending}",  # noqa: SLF001
+            hint="Allow more time, or check the sandbox before you run the command again.",
+        ) from error
 
 
 def _start_error(status: bytes, description: str) -> HoldfastError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 import click
 
 from holdfast.cli.click_extensions import flag_option, is_json_requested
-from holdfast.cli.parameters import PATH, SANDBOX_PATH
+from holdfast.cli.parameters import PATH, SANDBOX_PATH, SECONDS
 from holdfast.cli.sandbox.common import (
     container_option,
     env_option,
@@ -86,6 +86,9 @@ class _ExecCommand(click.Command):
     "-b",
     text="Print the id of the command and return; the command continues without a client.",
 )
+@click.option(
+    "--timeout", type=SECONDS, metavar="SECONDS", help="End the command after this time; the exit code is 1."
+)
 @container_option
 @sandbox_options
 @sandbox_argument
@@ -101,6 +104,7 @@ def exec_command(  # noqa: PLR0913 (one for each option)
     env: tuple[tuple[str, str], ...],
     cwd: str | None,
     background: bool,
+    timeout: float | None,
     container: str | None,
     gateway: str | None,
 ) -> None:
@@ -117,8 +121,8 @@ def exec_command(  # noqa: PLR0913 (one for each option)
 
     if tty and is_json_requested():
         raise UsageError("--tty: cannot be combined with --json", hint="Omit one of them.")
-    if background and (tty or stdin):
-        option = "--tty" if tty else "--stdin"
+    if background and (tty or stdin or timeout is not None):
+        option = "--tty" if tty else "--stdin" if stdin else "--timeout"
         raise UsageError(f"{option}: cannot be combined with --background", hint="Omit one of them.")
     options = _ExecOptions(env=dict(env), cwd=cwd, container=container)
     send_stdin = stdin if stdin is not None else tty or has_piped_input()
@@ -126,9 +130,9 @@ def exec_command(  # noqa: PLR0913 (one for each option)
     if background:
         _start_in_background(sandbox, command, options)
     elif is_json_requested():
-        ctx.exit(_run_as_json(sandbox, command, options, send_stdin=send_stdin))
+        ctx.exit(_run_as_json(sandbox, command, options, send_stdin=send_stdin, timeout=timeout))
     else:
-        ctx.exit(_run_attached(sandbox, command, options, tty=tty, stdin=send_stdin))
+        ctx.exit(_run_attached(sandbox, command, options, tty=tty, stdin=send_stdin, timeout=timeout))
 
 
 def _start_in_background(sandbox: Sandbox, command: tuple[str, ...], options: _ExecOptions) -> None:
@@ -164,7 +168,13 @@ def connect(
 
 
 def _run_attached(
-    sandbox: Sandbox, command: tuple[str, ...], options: _ExecOptions, *, tty: bool, stdin: bool
+    sandbox: Sandbox,
+    command: tuple[str, ...],
+    options: _ExecOptions,
+    *,
+    tty: bool,
+    stdin: bool,
+    timeout: float | None = None,
 ) -> int:
     import asyncio
 
@@ -175,7 +185,7 @@ def _run_attached(
             sandbox as client,
             client.session(*command, tty=tty, stdin=stdin, **options) as session,
         ):
-            code = await attach(session, tty=tty, stdin=stdin)
+            code = await attach(session, tty=tty, stdin=stdin, timeout=timeout)
             is_killed = code == _KILLED_EXIT_CODE
             limit = await _exceeded_memory_limit(client, options["container"]) if is_killed else None
         if limit is not None:
@@ -202,7 +212,12 @@ async def _exceeded_memory_limit(client: AsyncSandbox, container: str | None) ->
 
 
 def _run_as_json(
-    sandbox: Sandbox, command: tuple[str, ...], options: _ExecOptions, *, send_stdin: bool
+    sandbox: Sandbox,
+    command: tuple[str, ...],
+    options: _ExecOptions,
+    *,
+    send_stdin: bool,
+    timeout: float | None,
 ) -> int:
     """Run a command, print its result as JSON and return its exit code."""
     import sys
@@ -216,7 +231,7 @@ def _run_as_json(
             hint="Omit --json.",
         )
     with sandbox:
-        result = sandbox.exec(*command, stdin=data, **options)
+        result = sandbox.exec(*command, stdin=data, timeout=timeout, **options)
     stdout, stderr = (output.decode(errors="replace") for output in (result.stdout, result.stderr))
     print_json({"exit_code": result.exit_code, "stdout": stdout, "stderr": stderr})
     return result.exit_code

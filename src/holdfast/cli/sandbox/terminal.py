@@ -32,12 +32,21 @@ def has_piped_input() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISREG(mode)
 
 
-async def attach(session: AsyncExecSession, *, tty: bool, stdin: bool) -> int:
+async def attach(
+    session: AsyncExecSession,
+    *,
+    tty: bool,
+    stdin: bool,
+    timeout: float | None = None,  # noqa: ASYNC109
+) -> int:
     """Connect a session to stdin, stdout and stderr until it ends; return its exit code.
 
     Raises:
+        DeadlineExceededError: the session took longer than `timeout` seconds; the command is ended.
         OperationCancelledError: a signal or Ctrl-C ended the session on this side.
     """
+    from holdfast.client import end_after
+
     loop = asyncio.get_running_loop()
     resizes: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references to tasks
 
@@ -55,10 +64,11 @@ async def attach(session: AsyncExecSession, *, tty: bool, stdin: bool) -> int:
             if stdin:
                 # A daemon thread: a blocked read of the terminal must not keep the process from exiting.
                 threading.Thread(target=_pump_stdin, args=(session, loop), daemon=True).start()
-            async for output in session:
-                fd = STDERR if output.channel == STDERR else STDOUT
-                # In a thread: a slow reader blocks the write, and the loop must still handle signals.
-                await asyncio.to_thread(_write_all, fd, output.data)
+            async with end_after(session, timeout):
+                async for output in session:
+                    fd = STDERR if output.channel == STDERR else STDOUT
+                    # In a thread: a slow reader blocks the write, and the loop must still handle signals.
+                    await asyncio.to_thread(_write_all, fd, output.data)
         except asyncio.CancelledError:
             # Cancelled by `_cancel_on_signals`, or by `asyncio.run`, which cancels its task on Ctrl-C.
             # A command on a terminal gets a hangup when the session ends.
