@@ -127,7 +127,7 @@ async def wait_for_each(
         try:
             return await wait(name, seconds)
         except WaitTimeoutError as error:
-            if deadline.remaining() > 0:
+            if seconds == turn and deadline.remaining() > 0:
                 raise _TurnEndedError from error
             raise
 
