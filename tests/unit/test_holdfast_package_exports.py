@@ -113,6 +113,17 @@ def test_every_export_exists():
     assert missing == []
 
 
+def test_no_export_has_the_name_of_a_module_of_its_package():
+    # The import of such a module would replace the export. `holdfast.retry` is a module that can be called.
+    stubs = [each for each in source_imports() if each.importer in PACKAGES and each.place.startswith("src/")]
+    clashes = {
+        f"{each.importer}.{each.name}"
+        for each in stubs
+        if each.module != each.importer and f"{each.importer}.{each.name}" in MODULES
+    }
+    assert clashes == {"holdfast.retry"}
+
+
 def test_every_export_is_used_outside_its_package():
     used = defaultdict(set)
     for each in [*source_imports(), *source_attributes(), *imports_of_tests()]:

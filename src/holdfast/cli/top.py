@@ -17,7 +17,6 @@ from holdfast.cli.click_extensions import (
 )
 from holdfast.cli.output import (
     UNKNOWN,
-    echo,
     format_age,
     format_bytes,
     format_cores,
@@ -82,7 +81,8 @@ def top(ctx: click.Context, *, watch: bool, interval: float, gateway: str | None
 def _print_report(report: UsageReport, *, is_repeated: bool = False) -> None:
     # Pipes and files get one report after the other.
     if is_repeated and not is_json_requested() and supports_escapes(sys.stdout):
-        echo(_CLEAR_SCREEN)
+        # `echo` would escape it.
+        click.echo(_CLEAR_SCREEN, nl=False, color=True)
     print_result(report, _report_lines(report))
 
 

@@ -1,4 +1,4 @@
-from holdfast.cli.output.echo import (
+from holdfast.cli.output.text import (
     echo as echo,
     escape_control_characters as escape_control_characters,
     supports_escapes as supports_escapes,

@@ -21,7 +21,7 @@ from click.exceptions import NoArgsIsHelpError
 from holdfast import home
 from holdfast.cli.checked_type import RejectedArgumentError, show_value
 from holdfast.cli.click_extensions import FAILED_RUN_KEY, JSON_KEY, chosen_gateway
-from holdfast.cli.output.echo import defer_interrupts, echo, escape_control_characters
+from holdfast.cli.output.text import defer_interrupts, echo, escape_control_characters
 from holdfast.errors import DiskFullError, HoldfastError, OperationCancelledError, PermanentError, UsageError
 
 if TYPE_CHECKING:

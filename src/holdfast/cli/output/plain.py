@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from holdfast.cli.click_extensions import FAILED_RUN_KEY, is_json_requested, is_quiet_requested
-from holdfast.cli.output.echo import echo, supports_escapes
+from holdfast.cli.output.text import echo, supports_escapes
 from holdfast.events import (
     Event,
     EventBus,
