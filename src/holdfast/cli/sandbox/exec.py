@@ -27,7 +27,14 @@ _SHELL_COMMAND = 'exec "$(command -v bash || command -v sh)"'
 _MAX_INPUT_BYTES = 64 << 20
 _MAX_PATH_LENGTH = 4096
 _KILLED_EXIT_CODE = 137
-_MEMORY_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.events")
+# Of cgroup v2 and of cgroup v1: a node has one of the two pairs.
+_MEMORY_FILES = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory.events",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    "/sys/fs/cgroup/memory/memory.oom_control",
+)
+_NO_MEMORY_LIMIT = 1 << 60  # cgroup v1 writes a number above this for "no limit"
 _MEMORY_CHECK_TIMEOUT = 5.0
 
 
@@ -206,7 +213,7 @@ async def _exceeded_memory_limit(client: AsyncSandbox, container: str | None) ->
             result = await client.exec("cat", *_MEMORY_FILES, container=container)
         limit, *events = result.text.splitlines() or [""]
         counts = dict(line.split(" ", 1) for line in events if " " in line)
-        if limit.isdigit() and counts.get("oom_kill", "0") != "0":
+        if limit.isdigit() and int(limit) < _NO_MEMORY_LIMIT and counts.get("oom_kill", "0") != "0":
             return f"{int(limit) >> 20}Mi"
     return None
 
