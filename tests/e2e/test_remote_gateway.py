@@ -122,7 +122,8 @@ def test_unusable_host_is_reported_in_one_line(host, tmp_path):
     refused = fooled.run("up", NAME, "--remote", f"root@{host.address}:1")
     assert_refused(refused, {1}, "host-unreachable", "Connection refused")
     assert_refused(fooled.run("up", NAME, "--remote", "root@no-such-host.invalid"), {1, 3}, "no-such-host")
-    assert_refused(fooled.run("up", NAME, "--remote", "-oProxyCommand=x"), {2}, "not an ssh destination")
+    option = fooled.run("up", NAME, "--remote", "-oProxyCommand=x")
+    assert_refused(option, {2}, "--remote -oProxyCommand=x: not valid; write USER@HOST", "[usage]")
     assert not (fooled.home / "config").exists()
     assert not list(fooled.home.glob("state/gateways/*/tunnel.json"))
     assert holdfast_objects(host) == []
