@@ -7,7 +7,7 @@ connection is lost, the session fails and the command's outcome is unknown.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _CHUNK_SIZE = 1 << 16
 _MAX_REPEATED_BYTES = 4 << 20
+_NORMAL_CLOSE_CODE = 1000
 _OUTPUT_CHANNELS = (Channel.STDOUT, Channel.STDERR)
 _CHECK_SANDBOX_HINT = "The command may still be running. Check the sandbox before you run it again."
 
@@ -91,7 +92,11 @@ class AsyncExecSession:
         return self._exit_code
 
     async def write(self, data: bytes) -> None:
-        """Send input. Waits while the command does not read it."""
+        """Send input. Waits while the command does not read it; after the command has ended, discards it.
+
+        Raises:
+            ResponseLostError: the connection was lost.
+        """
         for start in range(0, len(data), _CHUNK_SIZE):
             await self._send(encode_frame(Channel.STDIN, data[start : start + _CHUNK_SIZE]))
 
@@ -179,8 +184,10 @@ class AsyncExecSession:
         if frames is None:
             raise error
         socket = await self._reopen(command)
-        for frame in frames:  # another task may add frames meanwhile
-            await socket.send(frame)
+        # A command may end before it reads its input. The reader reports a lost connection.
+        with suppress(ConnectionError):
+            for frame in frames:  # another task may add frames meanwhile
+                await socket.send(frame)
         self._socket, self._unconfirmed = socket, None
         return True
 
@@ -193,10 +200,18 @@ class AsyncExecSession:
                 self._unconfirmed, is_repeatable = None, False
         try:
             await self._socket.send(frame)
-        except ConnectionError:
-            # The reader reports a lost connection, or has sent the frame again.
-            if not is_repeatable:
-                raise
+        except ConnectionError as error:
+            # If the frame is repeatable, the reader reports a lost connection, or has sent the frame again.
+            if not is_repeatable and not self._is_ended():
+                raise ResponseLostError(
+                    f"{self._description}: connection lost", hint=_CHECK_SANDBOX_HINT
+                ) from error
+
+    def _is_ended(self) -> bool:
+        """Whether the command has ended, even if its last output has not been read."""
+        # The server closes normally only after it has sent the status.
+        frame = self._socket.close_frame
+        return self._exit_code is not None or (frame is not None and frame[0] == _NORMAL_CLOSE_CODE)
 
     async def communicate(self, stdin: bytes | None = None, *, timeout: float | None = None) -> ExecResult:  # noqa: ASYNC109
         """Send all input, read all output and wait for the exit code.

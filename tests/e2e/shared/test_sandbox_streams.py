@@ -9,7 +9,7 @@ import io
 import json
 import random
 import tarfile
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -67,7 +67,9 @@ class Client:
                 sending = asyncio.ensure_future(self._send(socket, stdin or b"", last=last))
                 async for message in socket:
                     said[message.data[0]] += message.data[1:]
-                await sending
+                # A command may end before its input was sent; then the server has closed the WebSocket.
+                with suppress(aiohttp.ClientConnectionResetError):
+                    await sending
         assert socket.close_code == 1000
         return said, parse_exit_code(said[Channel.STATUS])
 

@@ -58,6 +58,20 @@ def speaking(*frames, echo=False, heard=None):
     return answer
 
 
+def closing(code, *frames):
+    """Sends frames and closes the connection with a code."""
+
+    async def answer(request):
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        for each in frames:
+            await socket.send_bytes(each)
+        await socket.close(code=code)
+        return socket
+
+    return answer
+
+
 @pytest.fixture
 def sandbox(fake_server):
     with Sandbox("a", fake_server.access) as made:
@@ -234,6 +248,31 @@ def test_session_is_interactive(fake_server, sandbox):
         assert list(output) == []
         assert session.exit_code == 3
     assert json.loads(heard[0][1:]) == {"Width": 80, "Height": 24}
+
+
+def test_input_of_an_ended_command_is_discarded(fake_server, sandbox):
+    fake_server.answers[EXEC] = speaking(
+        encode_frame(Channel.STDOUT, b"x"), encode_frame(Channel.STATUS, ended(3))
+    )
+    with sandbox.session("sh") as session:
+        output = iter(session)
+        assert next(output).data == b"x"
+        while session._delegate._socket.close_frame is None:
+            session.resize(80, 24)
+        session.write(b"not read")
+        assert list(output) == []
+        session.close_stdin()
+        assert session.exit_code == 3
+
+
+def test_input_of_a_lost_command_is_an_error(fake_server, sandbox):
+    fake_server.answers[EXEC] = closing(1011, encode_frame(Channel.STDOUT, b"x"))
+    with sandbox.session("sh") as session:
+        next(iter(session))
+        with pytest.raises(ResponseLostError, match="sh in sandbox a: connection lost") as raised:
+            while True:
+                session.write(b"not read")
+    assert "may still be running" in raised.value.hint
 
 
 def test_check_raises_with_exit_code_and_output(fake_server, sandbox):
