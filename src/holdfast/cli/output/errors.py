@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MAX_WORD_LENGTH = 60
-_GATEWAY_COMMAND = re.compile(r"`holdfast (?:(?:sandbox|template|pool|secret) [a-z]+|image push)\b")
-"""A command in a hint that uses the active gateway unless `--gateway` names another one."""
+_GATEWAY_COMMAND = re.compile(
+    r"`holdfast (?:(?:sandbox|template|pool|secret) [a-z]+|image push)\b(?! --help)"
+)
+"""A command in a hint that uses the active gateway unless `--gateway` names another one; not its help."""
 _JSON_OPTION = re.compile("(?:^| )(?:--json|-o ?json|--output[ =]json)(?: |$)")
 
 

@@ -78,6 +78,12 @@ def test_hint_names_the_chosen_gateway(monkeypatch, capsys, args, variable, word
     assert (line.strip(), json.loads(body)["hint"]) == (hint, hint)
 
 
+def test_hint_for_the_help_of_a_command_names_no_gateway(monkeypatch, capsys):
+    monkeypatch.setenv("HOLDFAST_GATEWAY", "prod")
+    assert run_command(cli, ["sandbox", "update", "a", "--memory", "1k"]) == 2
+    assert "Run `holdfast sandbox update --help`." in capsys.readouterr().err
+
+
 def test_hint_quotes_a_name_that_the_shell_or_a_pattern_would_interpret(monkeypatch, capsys):
     monkeypatch.setenv("HOLDFAST_GATEWAY", r"CORP\dev x")
     assert run_command(failing_command, []) == 3
