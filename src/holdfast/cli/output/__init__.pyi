@@ -1,8 +1,3 @@
-from holdfast.cli.output.text import (
-    echo as echo,
-    escape_control_characters as escape_control_characters,
-    supports_escapes as supports_escapes,
-)
 from holdfast.cli.output.errors import (
     print_error as print_error,
     print_error_line as print_error_line,
@@ -25,4 +20,9 @@ from holdfast.cli.output.plain import (
     print_result as print_result,
     print_yaml as print_yaml,
     progress_renderer as progress_renderer,
+)
+from holdfast.cli.output.text import (
+    echo as echo,
+    escape_control_characters as escape_control_characters,
+    supports_escapes as supports_escapes,
 )

@@ -13,8 +13,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.cli.output.text import defer_interrupts, escape_control_characters, escape_except_styles
 from holdfast.cli.output.plain import ProgressRenderer, event_line, format_retry
+from holdfast.cli.output.text import defer_interrupts, escape_control_characters, escape_except_styles
 from holdfast.events import (
     Event,
     RetryScheduled,
