@@ -126,9 +126,15 @@ def test_unstartable_sandbox_is_reported_within_seconds(ns, ready_sandbox):
     ns.wait("Sandbox", "b", told, seconds=60)
     failing = sandbox_spec("exit 7")
     failing |= {"restartPolicy": "Never"}
-    ns.create_sandbox("c", pod_spec=failing, volumeClaimTemplates=[CLAIM])
-    ns.wait_conditions("Sandbox", "c", Ready="False PodFailed", Finished="True PodFailed")
-    ns.wait("Sandbox", "c", lambda found: found["metadata"]["annotations"]["holdfast.dev/failures"] == "2")
+    recreate = {"annotations": {"holdfast.dev/failed-pods": "Recreate"}}
+    ns.create_sandbox("c", recreate, failing, volumeClaimTemplates=[CLAIM])
+    # A client that treats PodFailed as final must not give up while the pod is about to be recreated.
+    failed = {"Ready": "False DependenciesNotReady", sandbox_scenarios.EXPLANATION: "True PodFailed"}
+    found = ns.wait_conditions("Sandbox", "c", Finished=None, **failed)
+    assert "exited with code 7" in sandbox_scenarios.condition_message(found, sandbox_scenarios.EXPLANATION)
+    ns.wait(
+        "Sandbox", "c", lambda found: found["metadata"]["annotations"].get("holdfast.dev/failures") == "2"
+    )
 
 
 def test_unenforced_network_policy_is_reported_by_get_status_and_doctor(gateway, ns):

@@ -19,6 +19,7 @@ from holdfast.sandbox.manifests import tracking_labels
 SLEEP_COMMAND = "exec tail -f /dev/null"
 SLOW_TERMINATION_COMMAND = "trap 'sleep 3; exit 0' TERM; tail -f /dev/null & wait"
 READY = "True DependenciesReady"
+EXPLANATION = "holdfast.dev/Explanation"
 WORKSPACE_CLAIM_TEMPLATE = {
     "metadata": {"name": "workspace"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "16Mi"}}},
@@ -53,14 +54,16 @@ def seconds_from_now(seconds):
 def pod_succeeds(ns):
     ns.create_sandbox("done", pod_spec=runnable_pod_spec("true", restartPolicy="Never"))
     found = ns.wait_conditions("Sandbox", "done", Ready="False PodSucceeded", Finished="True PodSucceeded")
-    assert "exited with code 0" in condition_message(found)
+    assert condition_message(found) == "Pod completed successfully"
+    assert "exited with code 0" in condition_message(found, EXPLANATION)
 
 
 def failed_pod_is_kept(ns):
     keep = {"annotations": {"holdfast.dev/failed-pods": "Keep"}}
     ns.create_sandbox("fails", keep, runnable_pod_spec("exit 7", restartPolicy="Never"))
     found = ns.wait_conditions("Sandbox", "fails", Ready="False PodFailed", Finished="True PodFailed")
-    assert "exited with code 7" in condition_message(found)
+    assert condition_message(found) == "Pod failed"
+    assert "exited with code 7" in condition_message(found, EXPLANATION)
 
 
 def pod_is_unschedulable(ns):
@@ -70,7 +73,8 @@ def pod_is_unschedulable(ns):
     found = ns.wait_conditions(
         "Sandbox", "nowhere", PodScheduled="False Unschedulable", Ready="False DependenciesNotReady"
     )
-    assert "Insufficient cpu" in condition_message(found)
+    assert condition_message(found) == "Pod exists with phase: Pending"
+    assert "Insufficient cpu" in condition_message(found, "PodScheduled")
 
 
 def image_is_missing(ns):
@@ -123,7 +127,10 @@ def sandbox_owns_two_pods(ns):
     create_ready_sandbox(ns, "twice")
     (owner,) = ns.get("Pod", "twice")["metadata"]["ownerReferences"]
     create_foreign_pod(ns, "twice-more", ownerReferences=[owner], labels=tracking_labels("twice"))
+    ns.wait_conditions("Sandbox", "twice", Ready="False MultiplePods", Suspended="False NotSuspended")
+    ns.patch("Sandbox", "twice", {"spec": {"operatingMode": "Suspended"}})
     ns.wait_conditions("Sandbox", "twice", Ready="False MultiplePods", Suspended="Unknown PodStateUnknown")
+    ns.patch("Sandbox", "twice", {"spec": {"operatingMode": "Running"}})
     ns.delete("Pod", "twice-more")
     ns.wait_conditions("Sandbox", "twice", Ready=READY, Suspended="False NotSuspended")
 
@@ -132,12 +139,20 @@ def foreign_pod_has_sandbox_name(ns):
     create_foreign_pod(ns, "taken")
     ns.create_sandbox("taken", pod_spec=runnable_pod_spec())
     found = ns.wait_conditions("Sandbox", "taken", Ready="False ReconcilerError")
-    assert "pod taken already exists: it has no owner" in condition_message(found)
+    assert condition_message(found).startswith('Error seen: cannot adopt unowned pod "taken": missing')
     ns.patch("Sandbox", "taken", {"spec": {"operatingMode": "Suspended"}})
     ns.wait_conditions("Sandbox", "taken", Suspended="False PodNotOwned")
     ns.patch("Sandbox", "taken", {"spec": {"operatingMode": "Running"}})
     ns.delete("Pod", "taken")
     ns.wait_conditions("Sandbox", "taken", Ready=READY)
+
+
+def service_name_is_too_long(ns):
+    """A name of a Service has at most 63 characters, one of a Sandbox more."""
+    name = "n" * 64
+    ns.create_sandbox(name, pod_spec=runnable_pod_spec(), service=True)
+    found = ns.wait_conditions("Sandbox", name, Ready="False InvalidConfiguration")
+    assert "must be no more than 63 characters" in condition_message(found)
 
 
 def create_foreign_pod(ns, name, **metadata):
@@ -173,7 +188,7 @@ def claim_reports_each_reason(ns):
         assert looking.wait(20)
         create_template(ns, "steps")
         told = waited.result()
-    assert told[:2] == ["False TemplateNotFound", "False SandboxCreatePending"]
+    assert told[:2] == ["False TemplateNotFound", "False SandboxNotReady"]
 
 
 def claimed_sandbox_without_conditions_is_deleted(ns):
@@ -211,7 +226,8 @@ def claim_name_conflicts(ns):
     create_empty_pool(ns, "named")
     ns.create_sandbox("named", pod_spec=runnable_pod_spec(), operatingMode="Suspended")
     create_claim(ns, "named", "named")
-    ns.wait_conditions("SandboxClaim", "named", Ready="False AdoptionConflict")
+    found = ns.wait_conditions("SandboxClaim", "named", Ready="False ReconcilerError")
+    assert 'sandbox "named" is not controlled by claim "named"' in condition_message(found)
 
 
 def finished_claimed_sandbox_is_deleted(ns):
@@ -254,6 +270,7 @@ SCENARIOS = (
     pod_succeeds,
     failed_pod_is_kept,
     pod_is_unschedulable,
+    service_name_is_too_long,
     image_is_missing,
     claim_violates_template_policy,
     claim_name_conflicts,
