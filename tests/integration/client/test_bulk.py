@@ -19,23 +19,24 @@ def create(sandboxes, *names, **options):
 
 
 def test_operations_on_several_sandboxes_report_each_outcome(sandboxes):
-    create(sandboxes, "a", "b", "c", labels={"team": "blue"})
+    # Names of this test alone: no garbage collector removes the pods of other tests' sandboxes here.
+    create(sandboxes, "bulk-a", "bulk-b", "bulk-c", labels={"team": "blue"})
     seen = []
-    result = sandboxes.suspend(["a", "none", "b"], wait=True, timeout=60, on_outcome=seen.append)
+    result = sandboxes.suspend(["bulk-a", "none", "bulk-b"], wait=True, timeout=60, on_outcome=seen.append)
     assert [(each.name, each.result and each.result.phase) for each in result] == [
-        ("a", "Suspended"), ("none", None), ("b", "Suspended"),
+        ("bulk-a", "Suspended"), ("none", None), ("bulk-b", "Suspended"),
     ]  # fmt: skip
     assert isinstance(result.outcomes[1].error, SandboxNotFoundError)
-    assert sorted(each.name for each in seen) == ["a", "b", "none"]
+    assert sorted(each.name for each in seen) == ["bulk-a", "bulk-b", "none"]
     with pytest.raises(TemporaryError, match="1 of 3 sandboxes: failed: none"):
         result.raise_for_failures()
-    assert [each.result.phase for each in sandboxes.resume(["a", "b"], wait=True, timeout=60)] == [
+    assert [each.result.phase for each in sandboxes.resume(["bulk-a", "bulk-b"], wait=True, timeout=60)] == [
         "Ready"
     ] * 2
     selected = [view.name for view in sandboxes.list(selector="team=blue")]
     deleted = sandboxes.delete(selected, wait=True, timeout=60)
     assert [each.result.deleted for each in deleted] == [True] * 3
-    assert sandboxes.delete(["a"], ignore_missing=True).outcomes[0].result.deleted is False
+    assert sandboxes.delete(["bulk-a"], ignore_missing=True).outcomes[0].result.deleted is False
     sandboxes.wait_gone(selected, timeout=60).raise_for_failures()
     assert list(sandboxes) == []
 
