@@ -196,6 +196,16 @@ def status_of(found):
     return {} if found is None else found.get("status") or {}
 
 
+def is_pool_ready(pool, replicas):
+    """Whether the controller has seen the pool's spec and reports this many ready replicas.
+
+    The published status leaves out a count of zero, as it leaves out everything before the first pass.
+    """
+    status = status_of(pool)
+    is_current = status.get("observedGeneration") == pool["metadata"]["generation"]
+    return is_current and status.get("readyReplicas", 0) == replicas
+
+
 def condition_summary(found, kind):
     """One condition in two words, or None."""
     rows = status_of(found).get("conditions") or ()

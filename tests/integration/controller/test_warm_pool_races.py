@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.controller_process import EVENTUALLY, condition_summary, default_pod_spec, status_of
+from tests.support.controller_process import (
+    EVENTUALLY,
+    condition_summary,
+    default_pod_spec,
+    is_pool_ready,
+)
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 
@@ -21,7 +26,7 @@ def create_ready_pool(place, name, replicas, **spec):
     place.create(
         "SandboxWarmPool", name, {"replicas": replicas, "sandboxTemplateRef": {"name": name}, **spec}
     )
-    place.wait("SandboxWarmPool", name, lambda found: status_of(found).get("readyReplicas") == replicas)
+    place.wait("SandboxWarmPool", name, lambda found: is_pool_ready(found, replicas))
 
 
 def create_claim(place, name, of):
@@ -56,7 +61,7 @@ def test_claims_keep_adopted_sandboxes_while_pool_scales_down(ns, change):
         bound = ns.wait("SandboxClaim", each["metadata"]["name"], ready)
         names[bound["status"]["sandbox"]["name"]] = each["metadata"]["uid"]
     wanted = 0 if change == "shrink" else REPLICAS
-    ns.wait("SandboxWarmPool", change, lambda found: status_of(found).get("readyReplicas") == wanted)
+    ns.wait("SandboxWarmPool", change, lambda found: is_pool_ready(found, wanted))
     assert missed == []
     assert len(names) == CLAIMS
     for name, uid in names.items():

@@ -12,6 +12,7 @@ from tests.support.controller_process import (
     EVENTUALLY,
     condition_summary,
     default_pod_spec,
+    is_pool_ready,
     status_of,
     terminated_pod_status,
 )
@@ -41,9 +42,7 @@ def create_claim(place, name, of, **spec):
 def create_ready_pool(place, name, replicas=1, **spec):
     create_template(place, name, **spec)
     create_pool(place, name, replicas)
-    return place.wait(
-        "SandboxWarmPool", name, lambda found: status_of(found).get("readyReplicas") == replicas
-    )
+    return place.wait("SandboxWarmPool", name, lambda found: is_pool_ready(found, replicas))
 
 
 def warm_sandboxes(place, name):
