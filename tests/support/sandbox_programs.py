@@ -50,8 +50,8 @@ UNSTARTABLE_SANDBOXES = {
     "ends-well": (["--command", "true"], "exited with code 0", ""),
     "no-program": (["--command", "/no/such/program"], "no such file or directory", ""),
     "no-image": (["--image", "registry.invalid/none:1"], "ErrImagePull", "registry.invalid/none:1"),
-    "taken": ([], "ReconcilerError", "pod taken already exists: it has no owner"),
+    "taken": ([], "ReconcilerError", 'cannot adopt unowned pod "taken"'),
     "huge": (["--workspace-size", "900Ti"], "requests 900Ti, but the largest disk has", "GiB"),
-    "no-pool": (["--template", "none"], "template none: no warm pool", ""),
+    "no-pool": (["--template", "none"], "template none: not found", ""),
 }
 """Sandboxes that never start: words of `create`, and what it and the condition say."""
