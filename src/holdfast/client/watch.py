@@ -334,7 +334,7 @@ _HINTS = {
     "EnvVarsInjectionRejected": "Omit the variables, or set envVarsInjectionPolicy in the template.",
     "InvalidMetadata": "Delete the sandbox and choose other labels.",
     "VolumeClaimTemplatesError": "Omit the volumes, or set volumeClaimTemplatesPolicy in the template.",
-    "AdoptionConflict": "Choose another name, or delete the sandbox that has this one.",
+    "AdoptionConflict": "Wait for the sandbox again. The gateway looks for another one in the warm pool.",
     "SandboxMissing": "The sandbox finished and was deleted. Delete it and create it again.",
 }
 _PHASE_HINTS = {Phase.SUSPENDED: "Run `holdfast sandbox resume {name}`."}
