@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from holdfast.errors import SandboxNotFoundError, TemporaryError
+from holdfast.errors import PermanentError, SandboxNotFoundError, TemporaryError
 from holdfast.events import RetryScheduled
 from holdfast.gateway import Gateway
 
@@ -28,7 +28,7 @@ def test_operations_on_several_sandboxes_report_each_outcome(sandboxes):
     ]  # fmt: skip
     assert isinstance(result.outcomes[1].error, SandboxNotFoundError)
     assert sorted(each.name for each in seen) == ["bulk-a", "bulk-b", "none"]
-    with pytest.raises(TemporaryError, match="1 of 3 sandboxes: failed: none"):
+    with pytest.raises(PermanentError, match="1 of 3 sandboxes: failed: none"):
         result.raise_for_failures()
     assert [each.result.phase for each in sandboxes.resume(["bulk-a", "bulk-b"], wait=True, timeout=60)] == [
         "Ready"
