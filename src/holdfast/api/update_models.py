@@ -69,10 +69,12 @@ class SandboxUpdateResult(msgspec.Struct, frozen=True, kw_only=True):
         sandbox: the state of the sandbox.
         applied: updated fields that are in effect.
         pending: updated fields that take effect with the next pod: suspend and resume the sandbox.
+        is_suspended: whether the sandbox is suspended, so that `resume` alone applies the pending fields.
         notes: why fields are pending, one sentence each.
     """
 
     sandbox: SandboxView
     applied: list[str] = []
     pending: list[str] = []
+    is_suspended: bool = False
     notes: list[str] = []

@@ -123,7 +123,7 @@ def _result_lines(name: str, result: SandboxUpdateResult) -> list[str]:
     lines += result.notes
     if result.pending:
         target = f"{gateway_words()} {shlex.quote(name)}"
-        if result.sandbox.phase != "Suspended":
+        if not result.is_suspended:
             lines.append(f"holdfast sandbox suspend{target}")
         lines.append(f"holdfast sandbox resume{target}")
     return lines

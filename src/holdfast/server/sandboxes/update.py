@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api import SandboxUpdateResult
+from holdfast.api import OperatingMode, SandboxUpdateResult
 from holdfast.errors import (
     ApiRequestRejectedError,
     DeadlineExceededError,
@@ -64,6 +64,8 @@ async def update_sandbox(service: SandboxService, name: str, update: SandboxUpda
         sandbox=await service.get(name),
         applied=[field for field in fields if field not in pending],
         pending=pending,
+        # Of the spec: the phase is unknown until the controller has seen the update.
+        is_suspended=sandbox["spec"].get("operatingMode") == OperatingMode.SUSPENDED,
         notes=notes,
     )
 
