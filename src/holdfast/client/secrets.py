@@ -10,7 +10,7 @@ import msgspec
 from holdfast.api import SecretDeletion, SecretList, SecretRequest, SecretResult, SecretView
 from holdfast.client.base import AsyncClient
 from holdfast.errors import ArgumentTypeError, SecretNotFoundError, UsageError
-from holdfast.sandbox import check_secret_size, validate_secret_name
+from holdfast.sandbox import check_secret_size, validate_name
 
 if TYPE_CHECKING:
     from builtins import list as List  # noqa: N812 (the method `list` hides the type)
@@ -54,7 +54,7 @@ class AsyncSecrets(AsyncClient):
         Raises:
             SecretNotFoundError: no secret has this name.
         """
-        return await self._transport.call("GET", f"{_PATH}/{validate_secret_name(name)}", SecretView)
+        return await self._transport.call("GET", f"{_PATH}/{validate_name(name, 'secret')}", SecretView)
 
     async def delete(self, name: str, *, ignore_missing: bool = False) -> SecretDeletion:
         """Delete a secret. Running sandboxes keep their values; they cannot be resumed without the secret.
@@ -66,7 +66,7 @@ class AsyncSecrets(AsyncClient):
         Raises:
             SecretNotFoundError: no secret has this name.
         """
-        path = f"{_PATH}/{validate_secret_name(name)}"
+        path = f"{_PATH}/{validate_name(name, 'secret')}"
         try:
             return await self._transport.call("DELETE", path, SecretDeletion)
         except SecretNotFoundError:
@@ -83,7 +83,7 @@ def build_secret_request(
     Raises:
         UsageError: the name or a key is not valid, there is no value, or the values are too large.
     """
-    validate_secret_name(name)
+    validate_name(name, "secret")
     if not isinstance(values, Mapping):
         raise ArgumentTypeError(
             "values", f"must be a mapping of keys to text or bytes, not {type(values).__name__}"

@@ -75,7 +75,6 @@ from holdfast.sandbox.secrets import (
     secret_manifest as secret_manifest,
     secret_object_name as secret_object_name,
     used_secrets as used_secrets,
-    validate_secret_name as validate_secret_name,
 )
 from holdfast.sandbox.status import find_condition as find_condition, has_condition as has_condition
 from holdfast.sandbox.validation import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.api import MANAGED_BY_LABEL, MAX_SECRET_BYTES, EnvVarName, Name, SandboxSecret
+from holdfast.api import MANAGED_BY_LABEL, MAX_SECRET_BYTES, EnvVarName, SandboxSecret
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -147,21 +147,6 @@ def parse_secret_use(text: str, source: str = "secret") -> SandboxSecret:
         raise UsageError(
             f"{source} {text!r}: not NAME or NAME:/path",
             hint="Write the name of a secret; for files add an absolute path that hides no system directory.",
-        ) from error
-
-
-def validate_secret_name(name: str) -> str:
-    """Check the name of a secret.
-
-    Raises:
-        UsageError: the name is not a valid DNS label.
-    """
-    try:
-        return msgspec.convert(name, Name)
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            f"{name!r}: not a valid secret name",
-            hint="Use at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends.",
         ) from error
 
 

@@ -138,7 +138,7 @@ def _describe_invalid_key(field: str, data: Any) -> str:
 
 
 def validate_name(name: str, kind: str = "sandbox") -> str:
-    """Check the name of a sandbox or template.
+    """Check the name of a sandbox, template, pool or secret.
 
     Args:
         name: the name.
