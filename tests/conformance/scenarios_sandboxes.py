@@ -362,7 +362,7 @@ def templates(world: World) -> Seen:
     kind = "NetworkPolicy"
     create_template(ns, "policy")
     default = ns.wait(kind, "policy-network-policy", bool)
-    labelled = ns.get("SandboxTemplate", "policy")
+    labelled = ns.wait("SandboxTemplate", "policy", lambda found: found["metadata"].get("labels"))
     ns.patch(kind, "policy-network-policy", {"spec": {"egress": [{}]}})
     repaired = ns.wait(kind, "policy-network-policy", lambda found: found["spec"]["egress"] != [{}])
     create_template(ns, "closed", networkPolicy={"ingress": [], "egress": []})

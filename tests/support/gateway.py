@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HELPER_IMAGE = "holdfast.dev/helper:1"
 
-_FIRST_OWN_PORT, _PORTS_PER_WORKER = 28000, 100
+_FIRST_OWN_PORT, _PORTS_PER_WORKER = 28000, 400
 _port_numbers = itertools.count()
 
 
@@ -31,7 +31,7 @@ def own_ports() -> dict[str, str]:
     """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     first = _FIRST_OWN_PORT + worker * _PORTS_PER_WORKER
-    ports = (first + next(_port_numbers) for _ in range(2))
+    ports = (first + next(_port_numbers) % _PORTS_PER_WORKER for _ in range(2))
     return dict(zip(("HOLDFAST_PORT", "HOLDFAST_GATEWAY_PORT"), map(str, ports), strict=True))
 
 
@@ -44,9 +44,15 @@ class TestGateway:
         self.name = name
         self.holdfast = holdfast
         self.container = f"holdfast-{name}"
+        self._has_ports = False
 
     def up(self, *options: str) -> dict:
-        return json.loads(self.holdfast("up", self.name, *options, "--json"))
+        """Run `up`; the first one chooses ports that no gateway of another test takes later."""
+        command = self.holdfast
+        if not self._has_ports and "HOLDFAST_PORT" not in command.environment:
+            command = command.with_environment(**own_ports())
+        self._has_ports = True
+        return json.loads(command("up", self.name, *options, "--json"))
 
     def destroy(self) -> None:
         self.holdfast("destroy", self.name, "--data", "--yes", self.name)

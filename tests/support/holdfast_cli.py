@@ -22,6 +22,10 @@ class HoldfastCli:
         if "HOLDFAST_GATEWAY" not in environment:
             self.environment.pop("HOLDFAST_GATEWAY", None)
 
+    def with_environment(self, **environment: str) -> HoldfastCli:
+        """Return the same command line with more environment variables."""
+        return HoldfastCli(self.home, prefix=self.prefix, **{**self.environment, **environment})
+
     def argv(self, *words: str) -> list[str]:
         return [*self.prefix, str(Path(sys.executable).parent / "holdfast"), *words]
 

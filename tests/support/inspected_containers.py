@@ -44,6 +44,6 @@ def engine_with(*containers):
         inspect_container=inspect_container,
         inspect_image=inspect_image,
         volumes=lambda filters: {"Volumes": []} if filters else None,
-        containers=list,
+        containers=lambda **_: [],
     )
     return SimpleNamespace(client=client, address="", is_local=True)

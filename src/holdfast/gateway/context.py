@@ -26,7 +26,7 @@ from holdfast.containers import (
 )
 from holdfast.errors import ObjectOwnershipError
 from holdfast.gateway.hosts import DEFAULT_SETTINGS, Host, LocalHost, check_same_engine, resolve_host
-from holdfast.gateway.registry import GatewayFiles, GatewayMetadata, read_metadata
+from holdfast.gateway.registry import GatewayFiles, GatewayMetadata, known_gateways, read_metadata
 from holdfast.gateway.settings import ResolvedSettings, explain_settings, resolve_settings
 from holdfast.gateway.spec import (
     HOLDFAST_NODE,
@@ -202,7 +202,7 @@ class GatewayContext:
         """Return the spec with a free port for each of these settings."""
         taken = {spec.port, spec.gateway_port}
         for key in keys:
-            port = self.host.free_port(reserved_ports(self.engine) | taken)
+            port = self.host.free_port(self._reserved_ports() | taken)
             taken.add(port)
             spec = msgspec.structs.replace(spec, **{key: port})
         return spec
@@ -301,8 +301,19 @@ class GatewayContext:
         is_ours = container is not None and container.is_running
         may_change = self.resolved.is_explicit(key) and not is_ours
         if not current or (may_change and self.host.is_port_taken(current)):
-            return self.host.free_port(reserved_ports(self.engine) | set(others))
+            return self.host.free_port(self._reserved_ports() | set(others))
         return int(current)
+
+    def _reserved_ports(self) -> set[int]:
+        """The ports of all other gateways; one that is being recreated has no container for some seconds."""
+        recorded = [
+            metadata
+            for metadata in known_gateways()
+            if metadata.name != self.name and metadata.remote == self.host.remote
+        ]
+        return reserved_ports(self.engine) | {
+            port for metadata in recorded for port in (metadata.port, metadata.gateway_port)
+        }
 
 
 def _published_port(container: ContainerView | None, inside: int) -> tuple[str, int] | None:

@@ -5,6 +5,7 @@ import pytest
 import yaml
 from tests.support.inspected_containers import engine_with, inspected
 
+from holdfast.containers import free_port
 from holdfast.gateway.cluster import EnsureNamespace, kubeconfig
 from holdfast.gateway.context import GatewayContext, UpOptions
 from holdfast.gateway.registry import GatewayMetadata, write_metadata
@@ -45,6 +46,17 @@ def test_settings_decide_address_of_missing_container():
     assert gateway.published_spec() == msgspec.structs.replace(
         gateway.spec, listen="127.0.0.1", port=7000, gateway_port=7001
     )
+
+
+@pytest.mark.parametrize(("remote", "expected"), [("", (26445, 26446)), ("user@host", (26443, 26444))])
+def test_recorded_gateway_without_container_keeps_its_ports(remote, expected, monkeypatch):
+    write_metadata(GatewayMetadata(**msgspec.structs.asdict(SPEC), remote=remote))
+    gateway = GatewayContext("other", resolve_settings({}, environ={}))
+    gateway.engine = engine_with()
+    monkeypatch.setattr(
+        type(gateway.host), "free_port", lambda _, reserved: free_port(reserved, is_taken=lambda _: False)
+    )
+    assert (gateway.spec.port, gateway.spec.gateway_port) == expected
 
 
 @pytest.fixture
