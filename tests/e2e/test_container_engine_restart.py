@@ -2,11 +2,13 @@
 
 import os
 import signal
+import time
 
 import pytest
 from tests.support.gateway import TestGateway, pod_manifest, pvc_manifest
 from tests.support.holdfast_cli import HoldfastCli
 from tests.support.private_container_engine import PrivateContainerEngine
+from tests.support.step_interruption import run_and_act_at
 
 pytestmark = [
     pytest.mark.engine,
@@ -67,4 +69,18 @@ def test_gateway_recovers_after_engine_kill(engine, gateway):
     state = engine.inspect(gateway.container)
     assert (state["State"]["Running"], state["HostConfig"]["RestartPolicy"]["Name"]) == (False, "no")
     gateway.holdfast("start", gateway.name)
+    assert_data_intact(gateway)
+
+
+@pytest.mark.parametrize("step", ["ensure-volume", "wait-node-registered"])
+def test_command_waits_for_an_engine_that_restarts(engine, gateway, step):
+    """The engine is away for ten seconds in the middle of the command."""
+
+    def restart():
+        engine.stop()
+        time.sleep(10)
+        engine.start()
+
+    code, rest = run_and_act_at(gateway.holdfast, step, restart, "up", gateway.name, "--recreate")
+    assert code == 0, rest
     assert_data_intact(gateway)

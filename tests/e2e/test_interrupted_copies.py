@@ -99,6 +99,24 @@ def direction(request, sandbox, tree, tmp_path):
     return made
 
 
+class FileDigests:
+    """Which of the files that a copy has under their final names differ from the source."""
+
+    SCRIPT = 'cd "$1" 2>/dev/null && find . -type f ! -path "*/.holdfast-*" -exec sha256sum {} + || true'
+
+    def __init__(self, tree):
+        self._expected = set(run_checked("sh", "-c", self.SCRIPT, "digests", str(tree)).splitlines())
+
+    def partial(self, direction, number):
+        if direction.name == "upload":
+            words = ("sh", "-c", self.SCRIPT, "digests", f"/sandbox/up-{number}/copy")
+            found = direction.in_sandbox(*words)
+        else:
+            target = str(direction.local / f"{number}" / "copy")
+            found = run_checked("sh", "-c", self.SCRIPT, "digests", target)
+        return set(found.splitlines()) - self._expected
+
+
 def interrupt(process, delay, number):
     """Send a signal to a command after a time; return whether it was still running."""
     with suppress(subprocess.TimeoutExpired):
@@ -168,7 +186,8 @@ def test_killed_copy_onto_a_file_leaves_the_old_or_the_new_content(sandbox, dire
     assert copy.content()[1].startswith("b")
     for number in range(kills):
         copy.write(target, "a")
-        interrupt(copy.start(), random.uniform(0.3, 1) * duration, signal.SIGKILL)
+        while not interrupt(copy.start(), random.uniform(0.3, 0.95) * duration, signal.SIGKILL):
+            copy.write(target, "a")
         count, letters = copy.content()
         assert [count, letters[0]] in whole.values(), f"kill {number}"
 
@@ -185,7 +204,7 @@ def test_copy_converges_after_random_interruptions(direction, tree):
     )
     duration = time.monotonic() - started
     direction.remove("whole")
-    interruptions = 0
+    interruptions, digests = 0, FileDigests(tree)
     for number in range(20):
         direction.prepare(number)
         wanted = interruptions + numbers.randint(1, MAX_INTERRUPTIONS)
@@ -197,6 +216,7 @@ def test_copy_converges_after_random_interruptions(direction, tree):
             # Twice as often in the last third: the end of a copy has the most states.
             moment = numbers.choice((numbers.uniform(0, 1), numbers.uniform(0.66, 1.1))) * duration
             interruptions += interrupt(command, moment, numbers.choice((signal.SIGKILL, signal.SIGINT)))
+            assert digests.partial(direction, number) == set(), f"copy {number}, seed {seed}"
         subprocess.run(
             direction.argv(number), env=direction.sandbox.environment, check=True, capture_output=True
         )

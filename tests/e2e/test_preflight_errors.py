@@ -156,6 +156,39 @@ def test_taken_port_and_foreign_address_change_nothing_of_a_running_gateway(gate
     assert gateway.up()["changed"] == []
 
 
+@pytest.mark.engine
+def test_plan_of_an_inactive_gateway_has_no_changes(gateway):
+    gateways = gateway.holdfast.home / "config" / "gateways"
+    record = json.loads((gateways / gateway.name / "metadata.json").read_text())
+    (gateways / "another").mkdir()
+    (gateways / "another" / "metadata.json").write_text(json.dumps({**record, "name": "another"}))
+    gateway.holdfast("use", "another")
+    try:
+        ended = gateway.holdfast.run("up", gateway.name, "--plan")
+    finally:
+        gateway.holdfast("use", gateway.name)
+        shutil.rmtree(gateways / "another")
+    assert (ended.returncode, ended.stdout) == (0, f"Gateway {gateway.name}: no changes\n")
+
+
+@pytest.mark.engine
+def test_unchanged_gateway_is_one_line(gateway):
+    ended = gateway.holdfast.run("up", gateway.name)
+    assert len((ended.stdout + ended.stderr).splitlines()) == 1
+    assert "Nothing had to be changed" in ended.stdout
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="the engine can have GPUs")
+def test_setting_that_the_engine_rejects_leaves_the_gateway_up(gateway):
+    ended = gateway.holdfast.run("up", gateway.name, "--gpus", "all")
+    assert ended.returncode in (1, 3), ended.stderr
+    assert "previous settings" in ended.stderr
+    assert gateway.holdfast.json("status", gateway.name)["state"] == "ready"
+    assert gateway.up()["changed"] == []
+    assert gateway.holdfast.run("doctor", gateway.name, "--fix").returncode == 0
+
+
 def published_port(gateway, port):
     """The host's port for a port of the node, whether it runs or not."""
     return int(gateway.inspect()["HostConfig"]["PortBindings"][f"{port}/tcp"][0]["HostPort"])

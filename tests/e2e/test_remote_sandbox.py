@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
+import time
+from contextlib import suppress
 
 import pytest
 from tests.support.ssh_host import SshHost
@@ -20,10 +23,10 @@ pytestmark = [
 NAME = "far-boxes"
 
 
-@pytest.fixture
-def laptop(tmp_path):
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory):
     with SshHost() as host:
-        made = host.laptop(tmp_path / "laptop")
+        made = host.laptop(tmp_path_factory.mktemp("far") / "laptop")
         made.environment["HOLDFAST_WORKLOADS"] = "true"
         made.host = host
         yield made
@@ -52,3 +55,60 @@ def test_sandbox_lifecycle_on_remote_gateway(laptop, tmp_path):
     assert laptop.json("sandbox", "get", "-g", NAME, "one")["phase"] == "Ready"
     assert "Its workspace is deleted" in laptop("sandbox", "delete", "-g", NAME, "one", "--yes")
     assert laptop.json("sandbox", "list", "-g", NAME)["sandboxes"] == []
+
+
+def cut_link(laptop):
+    """End every ssh connection and the tunnel, as a lost network does."""
+    record = laptop.home / "state" / "gateways" / NAME / "tunnel.json"
+    with suppress(OSError):
+        os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
+    laptop.host.kill_ssh_sessions()
+
+
+@pytest.mark.parametrize("direction", ["upload", "download"])
+def test_copy_over_a_cut_link_leaves_whole_files(laptop, tmp_path, direction):
+    """The target has the old or the new content, and the same command finishes the copy."""
+    laptop("up", NAME, "--remote", "far", timeout=900)
+    laptop("sandbox", "create", "cut", "-g", NAME, timeout=600)
+    old, new, local = (tmp_path / name for name in ("old", "new", "local"))
+    for file in (old, new):
+        file.write_bytes(os.urandom(40 << 20))
+
+    def copy(*words):
+        return laptop.argv("sandbox", "cp", "-g", NAME, *map(str, words))
+
+    def run_checked(*words):
+        subprocess.run(copy(*words), env=laptop.environment, check=True, capture_output=True)
+
+    def content():
+        if direction == "upload":
+            run_checked("cut:target", local)
+        return local.read_bytes()
+
+    run_checked(new, "cut:new")
+    words = (new, "cut:target") if direction == "upload" else ("cut:new", local)
+    started = time.monotonic()
+    run_checked(*words)
+    duration = time.monotonic() - started
+    cuts = 0
+    while cuts < 3:
+        if direction == "upload":
+            run_checked(old, "cut:target")
+        else:
+            local.write_bytes(old.read_bytes())
+        running = subprocess.Popen(
+            copy(*words), env=laptop.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        time.sleep(random.uniform(0.3, 0.9) * duration)
+        was_running = running.poll() is None
+        cut_link(laptop)
+        _, error = running.communicate(timeout=300)
+        cuts += was_running
+        assert b"Traceback" not in error
+        assert content() == (old if running.returncode else new).read_bytes() or (
+            running.returncode and content() == new.read_bytes()
+        )
+        run_checked(*words)
+        assert content() == new.read_bytes()
+    leftovers = laptop("sandbox", "exec", "-g", NAME, "cut", "--", "ls", "-A", "/sandbox").split()
+    assert [name for name in leftovers if name.startswith(".holdfast-")] == []

@@ -26,6 +26,7 @@ from tests.support.sandbox_programs import (
     UPPERCASE_SERVER,
     USER_TEST_MODULE,
 )
+from tests.support.skewed_clock import skewed_clock_environment
 from tests.support.source_gateway import source_sandboxes
 
 from holdfast.api import EXTENSIONS_API_VERSION
@@ -150,6 +151,23 @@ def test_ctrl_c_without_terminal_ends_the_command(sandbox_gateway, sandbox):
     assert b"sleep 613" not in running
 
 
+def test_timeout_ends_the_command_and_its_children(sandbox):
+    ended = sandbox("exec", "-n", "--timeout", "2", "a", "--", "sh", "-c", "sleep 615; true")
+    assert ended.returncode == 1
+    assert b"no exit within 2 s; the command was ended" in ended.stderr
+    running = sandbox("exec", "a", "--", "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '").stdout
+    assert b"sleep 615" not in running
+
+
+@pytest.mark.parametrize("years", [-3, 3])
+def test_exec_with_a_wrong_clock_names_the_clock(sandbox_gateway, tmp_path, years):
+    environment = skewed_clock_environment(years * 365 * 24 * 3600, tmp_path)
+    ended = sandbox_gateway.holdfast.with_environment(**environment).run("sandbox", "exec", "a", "true")
+    assert ended.returncode == 3, ended.stderr
+    assert "is not valid by this machine's clock" in ended.stderr
+    assert "Correct the clock of this machine" in ended.stderr
+
+
 def test_command_without_stdin_leaves_the_input_of_a_loop(sandbox_gateway):
     holdfast = " ".join(sandbox_gateway.holdfast.argv("sandbox", "exec"))
     script = f"while read -r line; do {holdfast} -n a -- sh -c 'cat; echo \"$0\"' $line; done"
@@ -180,9 +198,10 @@ def test_terminal_without_a_terminal_loses_no_output(sandbox, stdin):
 def test_command_killed_for_its_memory_names_the_limit(sandbox):
     words = ("--no-bootstrap", "--no-workspace", "--memory", "64Mi", "--command", "sleep 600")
     assert sandbox("create", "narrow", *words).returncode == 0
-    ended = sandbox("exec", "narrow", "python3", "-c", "bytearray(300 << 20)")
-    assert ended.returncode == 137
-    assert b"64Mi" in ended.stderr
+    for options in ((), ("--json",)):
+        ended = sandbox("exec", *options, "narrow", "python3", "-c", "bytearray(300 << 20)")
+        assert ended.returncode == 137
+        assert b"64Mi" in ended.stderr
     assert sandbox("delete", "narrow", "--yes").returncode == 0
 
 

@@ -37,6 +37,19 @@ def test_pods_on_both_gateways_keep_running(two_gateways, seconds):
     watching.call(assert_undisturbed, two_gateways, before, end)
 
 
+def test_port_of_the_other_gateway_is_refused_and_names_it(two_gateways):
+    left, right = two_gateways
+    before = [states(gateway) for gateway in two_gateways]
+    port = right.holdfast.json("status", right.name)["server"].rpartition(":")[2]
+    for words in ((), ("--recreate",)):
+        ended = left.holdfast.run("up", left.name, "--port", port, *words)
+        assert ended.returncode == 3
+        assert f"port {port}: already in use by container {right.container}" in ended.stderr
+        assert "nothing was changed" in ended.stderr
+    assert left.up()["changed"] == []
+    assert [states(gateway) for gateway in two_gateways] == before
+
+
 class TimeRemainingError(Exception):
     """Nothing has happened yet, as it should be, and there is time left to watch."""
 

@@ -6,9 +6,11 @@ import itertools
 import json
 import os
 import subprocess
+import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from holdfast.containers import is_port_taken
 from holdfast.remote import connect
 from holdfast.testing.apiserver.processes import node_binary
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 
 HELPER_IMAGE = "holdfast.dev/helper:1"
 
-_FIRST_OWN_PORT, _PORTS_PER_WORKER = 28000, 400
+# Below the ephemeral ports, and above those that `auto` chooses.
+_OWN_PORTS, _PORTS_PER_WORKER = range(28000, 32700), 100
 _port_numbers = itertools.count()
 
 
@@ -29,10 +32,14 @@ def own_ports() -> dict[str, str]:
     A gateway without a container does not reserve its automatic ports. Another one, of a test that runs at
     the same time, can take them while a test has removed the container.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    first = _FIRST_OWN_PORT + worker * _PORTS_PER_WORKER
-    ports = (first + next(_port_numbers) % _PORTS_PER_WORKER for _ in range(2))
-    return dict(zip(("HOLDFAST_PORT", "HOLDFAST_GATEWAY_PORT"), map(str, ports), strict=True))
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    first = (
+        zlib.crc32(f"{run} {worker}".encode()) % (len(_OWN_PORTS) // _PORTS_PER_WORKER) * _PORTS_PER_WORKER
+    )
+    numbers = (first + next(_port_numbers) % _PORTS_PER_WORKER for _ in itertools.count())
+    free = (port for port in map(_OWN_PORTS.__getitem__, numbers) if not is_port_taken(port))
+    return {"HOLDFAST_PORT": str(next(free)), "HOLDFAST_GATEWAY_PORT": str(next(free))}
 
 
 class TestGateway:

@@ -47,7 +47,7 @@ def commands(sandbox: Sandbox) -> None:
     assert_type(command.kill("INT"), bool)
     assert_type(sandbox.command("0123456789ab"), BackgroundCommand)
     assert_type(sandbox.commands(), list[CommandView])
-    sandbox.exec("true", background=True, timeout=3)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue, reportArgumentType]
+    sandbox.exec("true", background=True, timeout=3)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
     sandbox.exec("true", backgruond=True)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
 
 

@@ -43,3 +43,10 @@ def test_commands_in_texts_are_in_backticks():
         place: text for text, place in string_templates().items() if bare.search(re.sub("`[^`]*`", "", text))
     }
     assert found == {}
+
+
+def test_commands_in_texts_can_be_pasted():
+    """A command of the tree begins with the name of the program."""
+    names = "|".join(name for name in cli.list_commands(None) if name != "man")  # also another program
+    unnamed = re.compile(rf"\b(?:Run|Use|with|and) `(?:{names})\b")
+    assert {place: text for text, place in string_templates().items() if unnamed.search(text)} == {}

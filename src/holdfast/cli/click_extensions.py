@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -31,6 +32,10 @@ GATEWAY_KEY = "gateway"
 FAILED_RUN_KEY = "failed_run"
 GATEWAY_VARIABLE = "HOLDFAST_GATEWAY"
 _QUIET_KEY = "quiet"
+_GATEWAY_COMMAND = re.compile(
+    r"`holdfast (?:(?:sandbox|template|pool|secret) [a-z]+|image push)\b(?! --help)"
+)
+"""A command in a text that uses the active gateway unless `--gateway` names another one; not its help."""
 
 
 class LazyGroup(click.Group):
@@ -188,9 +193,28 @@ def chosen_gateway(values: Mapping[str, Any]) -> str:
 
 def gateway_words() -> str:
     """The option for a printed next command, such as ` --gateway dev`; empty if no gateway was chosen."""
-    ctx = click.get_current_context(silent=True)
-    gateway = chosen_gateway((ctx.obj if ctx is not None else None) or {})
+    gateway = _chosen_gateway_of_command()
     return f" --gateway {gateway}" if gateway else ""
+
+
+def name_gateway(text: str, gateway: str | None = None) -> str:
+    """Add `--gateway` to the commands in a text that would use the active gateway otherwise.
+
+    Args:
+        text: a text with commands in backticks.
+        gateway: the gateway that the user chose, empty for the active one; default: that of this command.
+    """
+    import shlex
+
+    gateway = _chosen_gateway_of_command() if gateway is None else gateway
+    if not gateway:
+        return text
+    return _GATEWAY_COMMAND.sub(lambda match: f"{match[0]} --gateway {shlex.quote(gateway)}", text)
+
+
+def _chosen_gateway_of_command() -> str:
+    ctx = click.get_current_context(silent=True)
+    return chosen_gateway((ctx.obj if ctx is not None else None) or {})
 
 
 def confirm_by_name(gateway: str, action: str, *, yes: str | None) -> None:

@@ -18,6 +18,7 @@ from holdfast.cli.output import format_table, print_result
 from holdfast.cli.parameters import FILE, GATEWAY, RUN
 from holdfast.errors import GatewayNotFoundError, HoldfastError
 from holdfast.events import StoreDamaged
+from holdfast.gateway import requested_gateway_name
 from holdfast.home import state_dir
 from holdfast.timeline import find_run
 from holdfast.workflow import SQLiteStore, delete_old_runs, list_runs, open_exclusive
@@ -49,7 +50,8 @@ def store_options(command: F) -> F:
     """The options that select the stores to read; `_store_paths` reads their values."""
     option = partial(click.option, expose_value=False, callback=_keep_value)
     gateway = option(
-        "--gateway", "-g", type=GATEWAY, help="Show only the runs of this gateway.",
+        "--gateway", "-g", type=GATEWAY,
+        help="Show only the runs of this gateway; default: that of HOLDFAST_GATEWAY, or else all gateways.",
         shell_complete=complete_with("complete_gateways"),
     )  # fmt: skip
     help_line = "Read this store file instead; it can belong to any workflow."
@@ -138,13 +140,15 @@ def _store_paths() -> list[Path]:
     if store is not None:
         return [store]
     gateways = state_dir() / "gateways"
-    if gateway is None:
+    name = requested_gateway_name(gateway)
+    if name is None:
         return sorted(gateways.glob("*/state.db"))
-    path = gateways / gateway / "state.db"
+    path = gateways / name / "state.db"
     if not path.exists():
-        raise GatewayNotFoundError(
-            f"gateway {gateway}: no runs found", hint="Run `holdfast runs` to list all runs."
+        hint = (
+            "Run `holdfast runs` to list all runs." if gateway else "Unset HOLDFAST_GATEWAY to list all runs."
         )
+        raise GatewayNotFoundError(f"gateway {name}: no runs found", hint=hint)
     return [path]
 
 

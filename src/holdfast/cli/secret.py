@@ -16,8 +16,8 @@ from holdfast.cli.click_extensions import (
     complete_with,
     flag_option,
     gateway_option,
-    gateway_words,
     json_option,
+    name_gateway,
 )
 from holdfast.cli.output import format_age, format_table, print_result, progress_renderer
 from holdfast.cli.parameters import EXISTING_FILE, OBJECT, SECRET_KEY
@@ -242,7 +242,7 @@ def list_secrets(gateway: str | None) -> None:
     rows += [
         (view.name, ",".join(view.keys), ",".join(view.sandboxes), format_age(view.created)) for view in views
     ]
-    empty = f"No secrets yet. Create one with `secret create{gateway_words()}`."
+    empty = name_gateway("No secrets yet. Create one with `holdfast secret create work --from-env TOKEN`.")
     print_result({"secrets": views}, format_table(rows) if views else [empty])
 
 

@@ -11,9 +11,9 @@ from holdfast.cli.checked_type import CheckedType, InvalidValueError
 from holdfast.cli.click_extensions import (
     flag_option,
     gateway_option,
-    gateway_words,
     is_json_requested,
     json_option,
+    name_gateway,
 )
 from holdfast.cli.output import (
     UNKNOWN,
@@ -88,7 +88,7 @@ def _print_report(report: UsageReport, *, is_repeated: bool = False) -> None:
 
 def _report_lines(report: UsageReport) -> list[str]:
     rows = [_HEADING, *(_sandbox_row(usage) for usage in report.sandboxes)]
-    empty = f"No sandboxes yet. Create one with `sandbox create{gateway_words()}`."
+    empty = name_gateway("No sandboxes yet. Create one with `holdfast sandbox create work`.")
     lines = format_table(rows) if report.sandboxes else [empty]
     if report.node is not None:
         lines += ["", _node_line(report.node)]

@@ -32,7 +32,7 @@ _verbose_option = flag_option("--verbose", "-v", text="Print every step, also th
 
 
 class _ChangesRenderer(ProgressRenderer):
-    """Prints the steps that change something, and one line at the end for all steps."""
+    """Prints the steps that change something, and then one line for all steps."""
 
     def __init__(self, renderer: ProgressRenderer) -> None:
         self._renderer = renderer
@@ -53,8 +53,8 @@ class _ChangesRenderer(ProgressRenderer):
             # Passed on without its line: a live display removes the step.
             event = msgspec.structs.replace(event, title="")
         self._renderer(event)
-        if isinstance(event, RunFinished):
-            note = f"{event.changed} changed something" if event.changed else "nothing to change"
+        if isinstance(event, RunFinished) and event.changed:
+            note = f"{event.changed} changed something"
             title = f"{self._steps} steps"
             self._renderer(StepFinished(step="", title=title, seconds=event.seconds, note=note))
 
@@ -134,12 +134,14 @@ def up(  # noqa: PLR0913 (one for each option)
         confirm_by_name(name, f"wiping gateway {name} and ALL its data", yes=yes)
     with _steps_renderer(verbose=verbose) as renderer:
         result = gateway.commands.up(name, renderer.bus, resolved=resolved, options=options)
-    changed = "" if result.changed else " Nothing had to be changed."
-    lines = [
-        f"Gateway {result.name} is ready at {result.server}.{changed}",
-        f"kubectl --kubeconfig {result.kubeconfig} get nodes",
-        *result.notes,
-    ]
+    if result.changed:
+        lines = [
+            f"Gateway {result.name} is ready at {result.server}.",
+            f"kubectl --kubeconfig {result.kubeconfig} get nodes",
+        ]
+    else:
+        lines = [f"Gateway {result.name} is ready at {result.server}. Nothing had to be changed."]
+    lines += result.notes
     active = gateway.active_gateway()
     if active not in (None, result.name):
         lines.append(f"Gateway {active} stays active. Run `holdfast use {result.name}` to change that.")

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
 _VALIDITY_CODES = (9, 10)
+# What a server sends for a client certificate that is expired or, with OpenSSL, not valid yet.
+_VALIDITY_ALERTS = ("ALERT_CERTIFICATE_EXPIRED", "ALERT_BAD_CERTIFICATE")
 _NOT_FOUND, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR, _BAD_GATEWAY = 404, 409, 429, 500, 502
 _UNAUTHORIZED = (401, 403)
 _INVALID_REQUEST = (400, 413, 422)
@@ -151,21 +153,29 @@ def interrupted_download_error(error: ResponseLostError, sandbox: str, path: str
 
 
 def rejected_certificate_error(endpoint: GatewayEndpoint, error: Exception) -> HoldfastError:
-    """The error for a client certificate that the gateway rejects."""
+    """The error for a client certificate that the gateway rejects, perhaps by a wrong clock of its host."""
+    hint = _gateway_hint(endpoint)
+    alert = _tls_alert(error)
+    if alert is not None and (alert.reason or "").endswith(_VALIDITY_ALERTS):
+        hint = (
+            f"Correct the clock of the gateway's host if it is wrong. Otherwise {hint[0].lower()}{hint[1:]}"
+        )
     return ApiRefusedError(
-        f"{endpoint.url}: the gateway rejects this machine's client certificate",
-        hint=_gateway_hint(endpoint),
-        cause=error,
+        f"{endpoint.url}: the gateway rejects this machine's client certificate", hint=hint, cause=error
     )
 
 
 def is_tls_alert(error: Exception) -> bool:
     """Whether the server ended the handshake with a TLS alert: it rejects the client certificate."""
-    return any(
-        isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or "")
-        for origin in (error, getattr(error, "os_error", None))
-        for cause in causes(origin)
-    )
+    return _tls_alert(error) is not None
+
+
+def _tls_alert(error: Exception) -> ssl.SSLError | None:
+    for origin in (error, getattr(error, "os_error", None)):
+        for cause in causes(origin):
+            if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or ""):
+                return cause
+    return None
 
 
 class ConnectFailedError(Exception):

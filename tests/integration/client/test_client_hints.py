@@ -75,3 +75,34 @@ def test_exec_in_expired_sandbox(source, failed, sandboxes):
     found = execute_hint(source.holdfast, failed("exec", "b", "true"), "Run `holdfast sandbox get {}`.")
     assert "Expired" in found
     execute_hint(source.holdfast, failed("forward", "b", "0:80"), "Run `holdfast sandbox get {}`.")
+
+
+@pytest.fixture
+def command(source, sandboxes):
+    """The command line on a gateway without objects; what the test creates is deleted."""
+    yield source.holdfast.with_environment(TOKEN="t")
+    for kind in ("pool", "template", "secret"):
+        source.holdfast.run(kind, "delete", "work", "--yes")
+
+
+def test_empty_list_of_sandboxes(command):
+    printed = command("sandbox", "list")
+    assert printed.strip() in command("top")
+    execute_hint(command, printed, "No sandboxes yet. Create one with `holdfast sandbox create work`.")
+    assert "work" in command("sandbox", "list", "-o", "name")
+
+
+def test_empty_lists_of_templates_and_pools(command):
+    no_pools, no_templates = command("pool", "list"), command("template", "list")
+    execute_hint(command, no_templates, "No templates yet. Create one with `holdfast template create work`.")
+    execute_hint(command, no_pools, "No pools yet. Create a template, then `holdfast pool create work`.")
+    assert "work" in command("pool", "list")
+
+
+def test_empty_list_of_secrets(command):
+    execute_hint(
+        command,
+        command("secret", "list"),
+        "No secrets yet. Create one with `holdfast secret create work --from-env TOKEN`.",
+    )
+    assert "work" in command("secret", "list")

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.holdfast_cli import HoldfastCli
 
 from holdfast.errors import HostAccessError
 from holdfast.remote import ControlMaster, SshHost, connect_over_ssh, parse_target
@@ -86,6 +87,10 @@ def assert_refused():
         connect_over_ssh(host, timeout=10)
     assert raised.value.exit_code == 3
     assert "AllowStreamLocalForwarding" in raised.value.hint
+    ended = HoldfastCli(Path(os.environ["HOLDFAST_HOME"])).run("up", "box", "--remote", "far")
+    assert ended.returncode == 3, ended.stderr
+    assert "[host-unusable]" in ended.stderr
+    assert "AllowStreamLocalForwarding" in ended.stderr
     assert host.control_master.pid() == 0, "a rerun would use the connection with the old configuration"
 
 

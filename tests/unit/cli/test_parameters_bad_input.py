@@ -292,12 +292,7 @@ def test_valid_text_that_the_command_rejects_is_escaped(words, value, world, cap
 
 @pytest.mark.parametrize(
     "path",
-    [
-        path
-        for path, command in COMMANDS.items()
-        # By default, these show the runs of all gateways.
-        if "gateway" in {each.name for each in command.params} and path[0] not in ("runs", "timeline")
-    ],
+    [path for path, command in COMMANDS.items() if "gateway" in {each.name for each in command.params}],
     ids=" ".join,
 )
 def test_every_command_uses_the_gateway_of_the_variable(path, world, monkeypatch, capsys):

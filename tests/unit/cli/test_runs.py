@@ -124,6 +124,14 @@ def test_gateway_without_runs(home, capsys):
     assert call().output == "No runs yet.\n"
 
 
+def test_variable_selects_the_gateway(home, capsys, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_GATEWAY", "red")
+    assert run_command(runs, []) == 2
+    error = capsys.readouterr().err
+    assert "gateway red: no runs found" in error
+    assert "Unset HOLDFAST_GATEWAY" in error
+
+
 def test_any_store_path_is_accepted(tmp_path):
     path = tmp_path / "mine.db"
     Workflow("mine", [Step("a", run=lambda ctx: 1, repeat="safe")]).run(store=SQLiteStore(path))

@@ -15,7 +15,7 @@ from tests.unit.client.conftest import open_transport
 
 from holdfast.api import SandboxView
 from holdfast.client import AsyncSandbox, AsyncSandboxes, Sandbox, Sandboxes
-from holdfast.client.errors import error_from_exception
+from holdfast.client.errors import error_from_exception, rejected_certificate_error
 from holdfast.errors import (
     ApiRefusedError,
     ApiRequestRejectedError,
@@ -161,6 +161,24 @@ def test_foreign_client_certificate_is_rejected_permanently(fake_server):
     with pytest.raises(ApiRefusedError, match="client certificate"):
         ask(fake_server, get, certificate=other.certificate, key=other.key)
     assert fake_server.seen == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "names_clock"),
+    [
+        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", True),
+        ("SSLV3_ALERT_BAD_CERTIFICATE", True),
+        ("TLSV1_ALERT_UNKNOWN_CA", False),
+    ],
+)
+def test_certificate_that_the_server_finds_invalid_names_the_clock_of_its_host(
+    fake_server, reason, names_clock
+):
+    alert = ssl.SSLError(1, reason)
+    alert.reason = reason
+    error = rejected_certificate_error(fake_server.access(), alert)
+    assert ("clock of the gateway's host" in error.hint) is names_clock
+    assert "holdfast up dev" in error.hint
 
 
 def test_renewed_certificates_are_loaded_immediately(fake_server):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from holdfast import home
 from holdfast.cli.checked_type import RejectedArgumentError, show_value
-from holdfast.cli.click_extensions import FAILED_RUN_KEY, JSON_KEY, chosen_gateway
+from holdfast.cli.click_extensions import FAILED_RUN_KEY, JSON_KEY, chosen_gateway, name_gateway
 from holdfast.cli.output.text import defer_interrupts, echo, escape_control_characters
 from holdfast.errors import DiskFullError, HoldfastError, OperationCancelledError, PermanentError, UsageError
 
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MAX_WORD_LENGTH = 60
-_GATEWAY_COMMAND = re.compile(
-    r"`holdfast (?:(?:sandbox|template|pool|secret) [a-z]+|image push)\b(?! --help)"
-)
-"""A command in a hint that uses the active gateway unless `--gateway` names another one; not its help."""
 _JSON_OPTION = re.compile("(?:^| )(?:--json|-o ?json|--output[ =]json)(?: |$)")
 
 
@@ -141,9 +136,7 @@ def print_error(error: HoldfastError, *, as_json: bool, gateway: str, run: str =
             empty for the active one.
         run: the recorded run that failed; empty if there is none.
     """
-    hint = error.hint
-    if gateway:
-        hint = _GATEWAY_COMMAND.sub(lambda match: f"{match[0]} --gateway {shlex.quote(gateway)}", hint)
+    hint = name_gateway(error.hint, gateway)
     if as_json:
         from holdfast.cli.output.plain import print_json
 

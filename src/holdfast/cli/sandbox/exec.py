@@ -20,7 +20,7 @@ from holdfast.cli.sandbox.common import (
 from holdfast.errors import HoldfastError, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.client import AsyncSandbox, Sandbox
+    from holdfast.client import AsyncSandbox, ExecResult, Sandbox
 
 # `exec` replaces `/bin/sh`, so that signals and the exit code are those of the user's shell.
 _SHELL_COMMAND = 'exec "$(command -v bash || command -v sh)"'
@@ -193,10 +193,7 @@ def _run_attached(
             client.session(*command, tty=tty, stdin=stdin, **options) as session,
         ):
             code = await attach(session, tty=tty, stdin=stdin, timeout=timeout)
-            is_killed = code == _KILLED_EXIT_CODE
-            limit = await _exceeded_memory_limit(client, options["container"]) if is_killed else None
-        if limit is not None:
-            click.echo(f"sandbox {sandbox.name}: killed, probably out of memory: limit {limit}", err=True)
+            await _explain_kill(client, code, options["container"])
         return code
 
     # On the main thread, not on the client's loop thread: only there can a loop handle signals.
@@ -218,6 +215,15 @@ async def _exceeded_memory_limit(client: AsyncSandbox, container: str | None) ->
     return None
 
 
+async def _explain_kill(client: AsyncSandbox, exit_code: int, container: str | None) -> None:
+    """Write to stderr that a killed command probably exceeded the memory limit of its container."""
+    if exit_code != _KILLED_EXIT_CODE:
+        return
+    limit = await _exceeded_memory_limit(client, container)
+    if limit is not None:
+        click.echo(f"sandbox {client.name}: killed, probably out of memory: limit {limit}", err=True)
+
+
 def _run_as_json(
     sandbox: Sandbox,
     command: tuple[str, ...],
@@ -227,6 +233,7 @@ def _run_as_json(
     timeout: float | None,
 ) -> int:
     """Run a command, print its result as JSON and return its exit code."""
+    import asyncio
     import sys
 
     from holdfast.cli.output import print_json
@@ -237,8 +244,14 @@ def _run_as_json(
             f"stdin: exceeds the {_MAX_INPUT_BYTES >> 20} MiB limit of --json; the command was not run",
             hint="Omit --json.",
         )
-    with sandbox:
-        result = sandbox.exec(*command, stdin=data, timeout=timeout, **options)
+
+    async def run() -> ExecResult:
+        async with sandbox as client:
+            result = await client.exec(*command, stdin=data, timeout=timeout, **options)
+            await _explain_kill(client, result.exit_code, options["container"])
+        return result
+
+    result = asyncio.run(run())
     stdout, stderr = (output.decode(errors="replace") for output in (result.stdout, result.stderr))
     print_json({"exit_code": result.exit_code, "stdout": stdout, "stderr": stderr})
     return result.exit_code

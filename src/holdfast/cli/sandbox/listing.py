@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.cli.checked_type import ChoiceType
-from holdfast.cli.click_extensions import JSON_KEY, flag_option, gateway_words, is_json_requested
+from holdfast.cli.click_extensions import JSON_KEY, flag_option, is_json_requested, name_gateway
 from holdfast.cli.output import (
     escape_control_characters,
     format_age,
@@ -164,4 +164,4 @@ def _cells(view: SandboxView, *, is_wide: bool) -> tuple[str, ...]:
 def _empty_text(selector: str | None) -> str:
     if selector is not None:
         return f"No sandboxes match the selector {selector}."
-    return f"No sandboxes yet. Create one with `sandbox create{gateway_words()}`."
+    return name_gateway("No sandboxes yet. Create one with `holdfast sandbox create work`.")

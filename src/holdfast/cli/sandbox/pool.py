@@ -17,6 +17,7 @@ from holdfast.cli.click_extensions import (
     gateway_option,
     gateway_words,
     json_option,
+    name_gateway,
 )
 from holdfast.cli.output import (
     escape_control_characters,
@@ -141,7 +142,7 @@ def list_pools(gateway: str | None) -> None:
         )
         for view in views
     ]  # fmt: skip
-    empty = f"No pools yet. Create one with `pool create{gateway_words()}`."
+    empty = name_gateway("No pools yet. Create a template, then `holdfast pool create work`.")
     print_result({"pools": views}, format_table(rows) if views else [empty])
 
 

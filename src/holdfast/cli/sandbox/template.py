@@ -15,6 +15,7 @@ from holdfast.cli.click_extensions import (
     gateway_option,
     gateway_words,
     json_option,
+    name_gateway,
 )
 from holdfast.cli.output import (
     escape_control_characters,
@@ -92,7 +93,7 @@ def list_templates(gateway: str | None) -> None:
         )
         for view in views
     ]  # fmt: skip
-    empty = f"No templates yet. Create one with `template create{gateway_words()}`."
+    empty = name_gateway("No templates yet. Create one with `holdfast template create work`.")
     print_result({"templates": views}, format_table(rows) if views else [empty])
 
 

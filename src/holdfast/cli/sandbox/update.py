@@ -82,6 +82,8 @@ def update(name: str, *, gateway: str | None, **changes: Any) -> None:
     from holdfast.sandbox import build_update
 
     options = _update_options(**changes)
+    if not options:
+        raise UsageError(f"sandbox {name}: no changes given", hint="Name at least one option to change.")
     build_update(**options)  # report invalid options before any access to the network
     with (
         open_sandbox(name, gateway) as (sandbox, renderer),

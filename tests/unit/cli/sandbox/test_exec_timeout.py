@@ -36,12 +36,6 @@ class Sandbox:
     async def __aexit__(self, *exc_info):
         pass
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc_info):
-        pass
-
     async def terminate(self, marker):
         self.ended.append(marker)
         return self.is_ended
@@ -54,12 +48,10 @@ class Sandbox:
             SilentSocket(), f"{command[0]} in sandbox a", launch=launch, terminate=self.terminate
         )
 
-    def exec(self, *command, stdin=None, timeout=None, **options):
-        async def run():
-            async with self.session(*command, **options) as session:
-                return await session.communicate(stdin, timeout=timeout)
-
-        return asyncio.run(run())
+    async def exec(self, *command, stdin=None, **options):
+        timeout = options.pop("timeout")
+        async with self.session(*command, **options) as session:
+            return await session.communicate(stdin, timeout=timeout)
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--tty"]])

@@ -129,7 +129,7 @@ def test_control_characters_of_the_cluster_are_escaped(list_sandboxes, words):
 
 
 def test_empty_list_says_so_in_each_format(list_sandboxes):
-    assert list_sandboxes()[1] == "No sandboxes yet. Create one with `sandbox create`.\n"
+    assert list_sandboxes()[1] == "No sandboxes yet. Create one with `holdfast sandbox create work`.\n"
     text = "No sandboxes match the selector team=red.\n"
     assert list_sandboxes("-l", "team=red") == (0, text, "")
     assert list_sandboxes("-l", "team=red", "-o", "name") == (0, "", text)

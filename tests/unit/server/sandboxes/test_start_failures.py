@@ -12,6 +12,7 @@ OUT_OF_MEMORY = (
     "to create shim task: OCI runtime create failed: runc create failed: unable to start container process: "
     "container init was OOM-killed (memory limit too low?): unknown"
 )
+NO_MEMORY = "Failed to create pod sandbox: runc create failed: fork/exec: cannot allocate memory"
 NO_HANDLER = (
     'Failed to create pod sandbox: rpc error: code = Unknown desc = no runtime for "gvisor" is configured'
 )
@@ -36,6 +37,7 @@ def event(reason, message="", *, count=1, second=10, uid="u"):
     ("reason", "message", "count"),
     [
         ("FailedCreatePodSandBox", OUT_OF_MEMORY, 1),
+        ("FailedCreatePodSandBox", NO_MEMORY, 1),
         ("FailedCreatePodSandBox", NO_HANDLER, 3),
         ("FailedMount", NO_SECRET, 5),
         ("FailedMount", NO_KEY, 9),
