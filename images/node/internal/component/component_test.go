@@ -74,6 +74,9 @@ func TestKubeletConfig(t *testing.T) {
 	if config["maxPods"] != float64(250) || config["cgroupDriver"] != "cgroupfs" || config["podLogsDir"] != "/s/logs/pods" {
 		t.Errorf("%s", data)
 	}
+	if config["singleProcessOOMKill"] != true {
+		t.Error("on cgroup v2, one command that exceeds the memory limit ends the whole sandbox")
+	}
 	if _, set := config["localStorageCapacityIsolation"]; set {
 		t.Error("localStorageCapacityIsolation is set; false also disables eviction and image garbage collection")
 	}

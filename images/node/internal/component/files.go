@@ -42,6 +42,8 @@ func (n Node) KubeletConfig() ([]byte, error) {
 		"enableDebuggingHandlers":   true,
 		"enableProfilingHandler":    false,
 		"nodeStatusUpdateFrequency": "10s",
+		// On cgroup v2, the kernel otherwise kills all processes of a container when one exceeds its memory limit.
+		"singleProcessOOMKill": true,
 	}, "", "  ")
 }
 
