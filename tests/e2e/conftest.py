@@ -22,7 +22,9 @@ def new_gateway(holdfast):
     made = []
 
     def make(label, **options):
-        gateway = TestGateway(f"t-{label}-{uuid.uuid4().hex[:6]}", options.pop("holdfast", holdfast))
+        gateway = TestGateway(
+            f"t-{label}-{uuid.uuid4().hex[:6]}", options.pop("holdfast", holdfast), has_own_ports=True
+        )
         made.append(gateway)
         return gateway
 

@@ -47,18 +47,16 @@ class TestGateway:
 
     __test__ = False
 
-    def __init__(self, name: str, holdfast: HoldfastCli) -> None:
+    def __init__(self, name: str, holdfast: HoldfastCli, *, has_own_ports: bool = False) -> None:
         self.name = name
         self.holdfast = holdfast
         self.container = f"holdfast-{name}"
-        self._has_ports = False
+        self._first_settings = own_ports() if has_own_ports else {}
 
     def up(self, *options: str) -> dict:
-        """Run `up`; the first one chooses ports that no gateway of another test takes later."""
-        command = self.holdfast
-        if not self._has_ports and "HOLDFAST_PORT" not in command.environment:
-            command = command.with_environment(**own_ports())
-        self._has_ports = True
+        """Run `up`; the first one chooses ports of the gateway's own, which it keeps."""
+        settings, self._first_settings = self._first_settings, {}
+        command = self.holdfast.with_environment(**{**settings, **self.holdfast.environment})
         return json.loads(command("up", self.name, *options, "--json"))
 
     def destroy(self) -> None:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tests.support.eventually import eventually
+
 from holdfast.containers import run_in_container
 from holdfast.retry import Policy, constant
 from holdfast.testing.apiserver.processes import node_binary
@@ -207,7 +209,8 @@ def pids_in_node(engine: PrivateContainerEngine, container: str, words: str) -> 
 @contextmanager
 def kill_process_in_node(engine: PrivateContainerEngine, container: str, words: str) -> Iterator[None]:
     """SIGKILL the one living process of these words; when the block is left another one is in its place."""
-    (before,) = pids_in_node(engine, container, words)
+    # An engine under load can lose the output of a command.
+    (before,) = eventually(lambda: pids_in_node(engine, container, words), seconds=30)
     killed = run_in_container(engine.connect(), container, ["sh", "-c", f"kill -9 {before}"])
     assert killed.exit_code == 0, killed.output
 

@@ -9,7 +9,7 @@ from tests.support.gateway import TestGateway
 @pytest.fixture(scope="package")
 def bare_gateway(holdfast):
     """One gateway without holdfast's workloads; tests may stop and start it."""
-    made = TestGateway(f"t-shared-{uuid.uuid4().hex[:6]}", holdfast)
+    made = TestGateway(f"t-shared-{uuid.uuid4().hex[:6]}", holdfast, has_own_ports=True)
     try:
         made.up()
         yield made
