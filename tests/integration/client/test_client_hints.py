@@ -77,12 +77,22 @@ def test_exec_in_expired_sandbox(source, failed, sandboxes):
     execute_hint(source.holdfast, failed("forward", "b", "0:80"), "Run `holdfast sandbox get {}`.")
 
 
+def delete_templates_pools_and_secrets(gateway):
+    with gateway.pools() as pools, gateway.templates() as templates:
+        for kind in (pools, templates):
+            for view in list(kind):
+                kind.delete(view.name)
+    with gateway.secrets() as secrets:
+        for view in secrets.list():
+            secrets.delete(view.name)
+
+
 @pytest.fixture
 def command(source, sandboxes):
     """The command line on a gateway without objects; what the test creates is deleted."""
+    delete_templates_pools_and_secrets(source.gateway)
     yield source.holdfast.with_environment(TOKEN="t")
-    for kind in ("pool", "template", "secret"):
-        source.holdfast.run(kind, "delete", "work", "--yes")
+    delete_templates_pools_and_secrets(source.gateway)
 
 
 def test_empty_list_of_sandboxes(command):
