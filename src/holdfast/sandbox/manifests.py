@@ -109,14 +109,6 @@ def owner_reference(owner: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def describe_owner(obj: Mapping[str, Any]) -> str:
-    """Describe an object's owner for a condition message."""
-    controller = controller_of(obj)
-    if controller is None:
-        return f"it has no owner and no label {ADOPTABLE_LABEL}=true"
-    return f"its owner is {controller.get('kind', 'unknown')} {controller.get('name', '')}".strip()
-
-
 def pod_manifest(sandbox: Mapping[str, Any]) -> dict[str, Any]:
     """Pod of a sandbox."""
     spec = dict(sandbox["spec"]["podTemplate"]["spec"])

@@ -80,12 +80,6 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> N
     ctx.exit(1 if result.skipped else 0)
 
 
-def split_sandbox_path(text: str) -> tuple[str, str] | None:
-    """Name and path of NAME:PATH; None for another text."""
-    match = _SANDBOX_PATH.fullmatch(text)
-    return (match[1], match[2]) if match else None
-
-
 def _write_to_stdout(name: str, path: str, gateway: str | None) -> None:
     if is_json_requested():
         raise UsageError("--json: cannot be combined with the target -", hint="Omit --json.")
