@@ -12,7 +12,14 @@ import struct
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from holdfast.errors import ApiRequestRejectedError, HoldfastError, PortInUseError, ResponseLostError
+from holdfast.api import Phase, SandboxView
+from holdfast.errors import (
+    ApiRequestRejectedError,
+    HoldfastError,
+    ObjectConflictError,
+    PortInUseError,
+    ResponseLostError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.client.transport import Transport
     from holdfast.client.websocket import WebSocket
 
+_STOPPED_PHASES = (Phase.SUSPENDED, Phase.FINISHED, Phase.EXPIRED, Phase.DELETING)
 _LOOPBACK = "127.0.0.1"
 _CHUNK_SIZE = 1 << 16
 _LINGER_TIMEOUT = 2.0
@@ -59,6 +67,8 @@ async def forward_port(
     on_error: Callable[[HoldfastError], None] = lambda _: None,
 ) -> AsyncIterator[PortForward]:
     """Forward a local port while the block runs; see `AsyncSandbox.forward`."""
+    # Report a missing or stopped sandbox now, not at the first connection.
+    _require_running(await transport.call("GET", f"/v1/sandboxes/{name}", SandboxView))
     running: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -94,6 +104,17 @@ async def forward_port(
         for task in list(running):
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+def _require_running(view: SandboxView) -> None:
+    """Raise an error for a sandbox without a pod; one that is starting accepts connections later."""
+    if view.phase not in _STOPPED_PHASES:
+        return
+    hint = f"Run `holdfast sandbox get {view.name}`."
+    if view.phase == Phase.SUSPENDED:
+        hint = f"Run `holdfast sandbox resume {view.name}`."
+    message = f"sandbox {view.name}: {view.phase}; it has no pod to forward ports to"
+    raise ObjectConflictError(message, hint=hint)
 
 
 async def _proxy_connection(

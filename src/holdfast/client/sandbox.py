@@ -300,6 +300,8 @@ class AsyncSandbox(AsyncCommands):
             on_error: called when a forwarded connection fails; the others continue.
 
         Raises:
+            SandboxNotFoundError: no sandbox has this name.
+            ObjectConflictError: the sandbox is suspended, finished, expired or being deleted.
             PortInUseError: the local port is in use.
         """
         from holdfast.client.port_forward import forward_port

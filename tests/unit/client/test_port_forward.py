@@ -1,14 +1,18 @@
 """Port forwarding: loopback only, many independent connections at the same time."""
 
+import asyncio
 import socket
 import threading
 
+import msgspec
 import pytest
 from aiohttp import WSMsgType, web
 
+from holdfast.api import Phase, SandboxView
 from holdfast.client import Sandbox
-from holdfast.errors import PortInUseError
+from holdfast.errors import ObjectConflictError, PortInUseError
 
+SANDBOX = "/v1/sandboxes/a"
 FORWARD = "/v1/sandboxes/a/forward"
 
 
@@ -32,8 +36,16 @@ async def refuse(_request):
     return web.json_response({"code": "no-port", "message": "nobody listens there", "hint": ""}, status=409)
 
 
+def report_phase(phase):
+    async def answer(_request):
+        return web.json_response(body=msgspec.json.encode(SandboxView(name="a", id="1", phase=phase)))
+
+    return answer
+
+
 @pytest.fixture
 def sandbox(fake_server):
+    fake_server.answers[SANDBOX] = report_phase(Phase.READY)
     with Sandbox("a", fake_server.access) as made:
         yield made
 
@@ -73,7 +85,7 @@ def test_concurrent_connections(fake_server, sandbox):
         for each in ports:
             each.join(20)
     assert found == {n: b"HELLO%d" % n * 5000 for n in range(8)}
-    assert fake_server.seen == [f"GET {FORWARD}?port=8080"] * 8
+    assert fake_server.seen == [f"GET {SANDBOX}", *[f"GET {FORWARD}?port=8080"] * 8]
 
 
 def test_remote_close_closes_connection(fake_server, sandbox):
@@ -137,3 +149,32 @@ def test_taken_port_is_named(sandbox):
         port = taken.getsockname()[1]
         with pytest.raises(PortInUseError, match=str(port)), sandbox.forward(80, port):
             pass
+
+
+def forward_from_thread(sandbox):
+    with sandbox.forward(80):
+        pass
+
+
+def forward_from_coroutine(sandbox):
+    async def forward():
+        async with sandbox as client, client.forward(80):
+            pass
+
+    asyncio.run(forward())
+
+
+@pytest.mark.parametrize("forward", [forward_from_thread, forward_from_coroutine])
+@pytest.mark.parametrize("phase", [Phase.SUSPENDED, Phase.FINISHED, Phase.EXPIRED, Phase.DELETING])
+def test_sandbox_without_a_pod_is_reported_with_its_phase(fake_server, sandbox, forward, phase):
+    fake_server.answers[SANDBOX] = report_phase(phase)
+    with pytest.raises(ObjectConflictError, match=f"^sandbox a: {phase}; it has no pod") as caught:
+        forward(sandbox)
+    assert ("resume a" in caught.value.hint) is (phase == Phase.SUSPENDED)
+
+
+@pytest.mark.parametrize("forward", [forward_from_thread, forward_from_coroutine])
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.READY, Phase.FAILED])
+def test_sandbox_that_runs_or_restarts_is_accepted(fake_server, sandbox, forward, phase):
+    fake_server.answers[SANDBOX] = report_phase(phase)
+    forward(sandbox)

@@ -10,16 +10,12 @@ from holdfast.cli.click_extensions import chosen_gateway, is_json_requested, is_
 from holdfast.cli.output import print_error, print_result
 from holdfast.cli.parameters import PORT_MAPPING
 from holdfast.cli.sandbox.common import event_printer, open_gateway, sandbox_argument, sandbox_options
-from holdfast.errors import ObjectConflictError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.api import SandboxView
     from holdfast.client import Sandbox
     from holdfast.errors import HoldfastError
-
-_STOPPED_PHASES = ("Suspended", "Finished", "Expired", "Deleting")
 
 
 @click.command()
@@ -50,8 +46,6 @@ async def _forward_ports(
     from contextlib import AsyncExitStack
 
     async with sandbox as client, AsyncExitStack() as stack:
-        # Report a missing or stopped sandbox now, not at the first connection.
-        _require_running(await client.get(), client.name)
         forwards = []
         for local, remote in ports:
             opened = await stack.enter_async_context(client.forward(remote, local, on_error=on_error))
@@ -63,13 +57,3 @@ async def _forward_ports(
             click.echo("Press Ctrl-C to stop.", err=True)
         # Ctrl-C cancels this task; the exit stack then closes all listeners and their connections.
         await asyncio.gather(*(opened.serve() for opened in forwards))
-
-
-def _require_running(view: SandboxView, name: str) -> None:
-    """Raise an error for a sandbox without a pod; one that is starting accepts connections later."""
-    if view.phase not in _STOPPED_PHASES:
-        return
-    hint = f"Run `holdfast sandbox get {name}`."
-    if view.phase == "Suspended":
-        hint = f"Run `holdfast sandbox resume {name}`."
-    raise ObjectConflictError(f"sandbox {name}: {view.phase}; it has no pod to forward ports to", hint=hint)
