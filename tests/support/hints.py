@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = re.compile(r"`((?:[A-Z_]+=[^ `]+ )?(?:holdfast|docker|kubectl|mkdir|mv|ssh|sudo|pip|\{\}) [^`]+)`")
 _PLACEHOLDER = "{}"
-# After such a command, the command line adds `--gateway NAME` if the failed command named a gateway.
+# The client adds `--gateway NAME` to such a command; the command line does if the failed command named one.
 _GATEWAY_COMMAND = re.compile(r"`holdfast\\ (?:(?:sandbox|template|pool|secret)\\ [a-z]+|image\\ push)\b")
 # The repairs of doctor are texts of findings, not hints of errors.
 _DOCTOR = ROOT / "src" / "holdfast" / "gateway" / "doctor"

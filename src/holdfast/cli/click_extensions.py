@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -32,10 +31,6 @@ GATEWAY_KEY = "gateway"
 FAILED_RUN_KEY = "failed_run"
 GATEWAY_VARIABLE = "HOLDFAST_GATEWAY"
 _QUIET_KEY = "quiet"
-_GATEWAY_COMMAND = re.compile(
-    r"`holdfast (?:(?:sandbox|template|pool|secret) [a-z]+|image push)\b(?! --help)"
-)
-"""A command in a text that uses the active gateway unless `--gateway` names another one; not its help."""
 
 
 class LazyGroup(click.Group):
@@ -204,12 +199,12 @@ def name_gateway(text: str, gateway: str | None = None) -> str:
         text: a text with commands in backticks.
         gateway: the gateway that the user chose, empty for the active one; default: that of this command.
     """
-    import shlex
-
     gateway = _chosen_gateway_of_command() if gateway is None else gateway
     if not gateway:
         return text
-    return _GATEWAY_COMMAND.sub(lambda match: f"{match[0]} --gateway {shlex.quote(gateway)}", text)
+    from holdfast import client
+
+    return client.name_gateway(text, gateway)
 
 
 def _chosen_gateway_of_command() -> str:

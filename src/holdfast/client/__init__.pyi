@@ -10,6 +10,7 @@ from holdfast.client.command_records import (
     validate_command_id as validate_command_id,
 )
 from holdfast.client.copy import CopyResult as CopyResult
+from holdfast.client.errors import name_gateway as name_gateway
 from holdfast.client.exec import (
     AsyncExecSession as AsyncExecSession,
     ExecResult as ExecResult,

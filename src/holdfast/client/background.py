@@ -16,6 +16,7 @@ from holdfast.client.command_records import (
     read_records,
     record_group,
 )
+from holdfast.client.errors import name_gateway
 from holdfast.client.exec import ExecOutput, ExecResult
 from holdfast.client.launch import (
     NO_DIRECTORY_CODE,
@@ -218,9 +219,9 @@ class AsyncBackgroundCommand:
         raise self._missing_error()
 
     def _missing_error(self) -> ProcessNotFoundError:
+        hint = f"Run `holdfast sandbox ps {self._scripts.name}` to list all background commands."
         return ProcessNotFoundError(
-            f"{self._description}: not found",
-            hint=f"Run `holdfast sandbox ps {self._scripts.name}` to list all background commands.",
+            f"{self._description}: not found", hint=name_gateway(hint, self._scripts.gateway)
         )
 
     def _lost_error(self) -> CommandLostError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import ssl
 from typing import TYPE_CHECKING
@@ -53,6 +54,22 @@ _CONFLICT_ERRORS: dict[str, type[HoldfastError]] = {
     "copy-failed": ApiRequestRejectedError,
     "disk-full": DiskFullError,
 }
+# Commands that use the active gateway unless `--gateway` names another one; not their help.
+_GATEWAY_COMMAND = re.compile(
+    r"`holdfast (?:(?:sandbox|template|pool|secret) [a-z]+|image push)\b(?! --(?:help|gateway)\b)"
+)
+
+
+def name_gateway(text: str, gateway: str) -> str:
+    """Add `--gateway` to the commands in a text that would use the active gateway otherwise.
+
+    Args:
+        text: a text with commands in backticks.
+        gateway: name of the gateway; empty for the active one.
+    """
+    if not gateway:
+        return text
+    return _GATEWAY_COMMAND.sub(lambda match: f"{match[0]} --gateway {shlex.quote(gateway)}", text)
 
 
 def error_from_response(
@@ -67,11 +84,11 @@ def error_from_response(
         body: response body, usually a Problem.
         headers: response headers.
         operation: method and path, for the message.
-        gateway: name of the gateway, for the message.
+        gateway: name of the gateway, for the message and the commands in the hint.
     """
     problem = _decode_problem(body)
     message = problem.message if problem else f"{operation}: the gateway's API returned HTTP {status}"
-    hint = (problem.hint or None) if problem else None
+    hint = name_gateway(problem.hint, gateway) or None if problem else None
     if status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR:
         is_lost = status == _BAD_GATEWAY and problem is not None and problem.code == ResponseLostError.code
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from holdfast.api import Problem, SandboxEventType
+from holdfast.client.errors import name_gateway
 from holdfast.client.transport import decode_response
 from holdfast.errors import GatewayUnavailableError, ResponseLostError
 
@@ -73,7 +74,8 @@ async def watch_object(
             for event in reader.feed(chunk):
                 if event.name == SandboxEventType.FAILED:
                     problem = decode_response(event.data, Problem)
-                    raise GatewayUnavailableError(problem.message, hint=problem.hint or None)
+                    hint = name_gateway(problem.hint, transport.gateway)
+                    raise GatewayUnavailableError(problem.message, hint=hint or None)
                 if event.name in (state_event, SandboxEventType.DELETED):
                     yield decode_response(event.data, view_type)
                 if event.name == SandboxEventType.DELETED:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.api import Phase, Problem, SandboxChange, SandboxEventType, SandboxView
-from holdfast.client.errors import is_retryable, retry_after_seconds
+from holdfast.client.errors import is_retryable, name_gateway, retry_after_seconds
 from holdfast.client.event_stream import EventStreamParser
 from holdfast.client.transport import decode_response
 from holdfast.errors import GatewayUnavailableError, HoldfastError, ResponseLostError
@@ -99,7 +99,8 @@ class _ListWatch:
         match event.name:
             case SandboxEventType.FAILED:
                 problem = decode_response(event.data, Problem)
-                raise GatewayUnavailableError(problem.message, hint=problem.hint or None)
+                hint = name_gateway(problem.hint, self._transport.gateway)
+                raise GatewayUnavailableError(problem.message, hint=hint or None)
             case SandboxEventType.STATE:
                 view = decode_response(event.data, SandboxView)
                 last = self._known.get(view.name)

@@ -34,6 +34,7 @@ from holdfast.client.watch import (
     ImageMissingError,
     WaitState,
     evaluate_reason,
+    named_hints,
     own_image_hint,
     repeat_until,
     stop_at_missing_image,
@@ -347,16 +348,17 @@ async def wait_for_pool(
         stream = watch_object(transport, path, PoolEventType.STATE, PoolView)
         return await watch_until(stream, evaluate, _wait_failed_error, on_change=on_change, last=last)
 
-    try:
-        return await repeat_until(deadline, transport, f"wait for pool {name}", follow)
-    except (TimeoutError, DeadlineExceededError) as error:
-        summary = summarize(last[-1]) if last else "its state is unknown"
-        raise WaitTimeoutError(
-            f"pool {name}: not ready within {round(timeout, 1):g} s: {summary}",
-            hint=f"Run `holdfast pool get {name}` to see its state, or `holdfast pool wait {name}` "
-            "to keep waiting.",
-            cause=error,
-        ) from error
+    with named_hints(transport):
+        try:
+            return await repeat_until(deadline, transport, f"wait for pool {name}", follow)
+        except (TimeoutError, DeadlineExceededError) as error:
+            summary = summarize(last[-1]) if last else "its state is unknown"
+            raise WaitTimeoutError(
+                f"pool {name}: not ready within {round(timeout, 1):g} s: {summary}",
+                hint=f"Run `holdfast pool get {name}` to see its state, or `holdfast pool wait {name}` "
+                "to keep waiting.",
+                cause=error,
+            ) from error
 
 
 def _wait_failed_error(view: PoolView) -> HoldfastError:

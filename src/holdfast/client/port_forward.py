@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from holdfast.api import Phase, SandboxView
+from holdfast.client.errors import name_gateway
 from holdfast.errors import (
     ApiRequestRejectedError,
     HoldfastError,
@@ -68,7 +69,7 @@ async def forward_port(
 ) -> AsyncIterator[PortForward]:
     """Forward a local port while the block runs; see `AsyncSandbox.forward`."""
     # Report a missing or stopped sandbox now, not at the first connection.
-    _require_running(await transport.call("GET", f"/v1/sandboxes/{name}", SandboxView))
+    _require_running(await transport.call("GET", f"/v1/sandboxes/{name}", SandboxView), transport.gateway)
     running: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -106,7 +107,7 @@ async def forward_port(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def _require_running(view: SandboxView) -> None:
+def _require_running(view: SandboxView, gateway: str) -> None:
     """Raise an error for a sandbox without a pod; one that is starting accepts connections later."""
     if view.phase not in _STOPPED_PHASES:
         return
@@ -114,7 +115,7 @@ def _require_running(view: SandboxView) -> None:
     if view.phase == Phase.SUSPENDED:
         hint = f"Run `holdfast sandbox resume {view.name}`."
     message = f"sandbox {view.name}: {view.phase}; it has no pod to forward ports to"
-    raise ObjectConflictError(message, hint=hint)
+    raise ObjectConflictError(message, hint=name_gateway(hint, gateway))
 
 
 async def _proxy_connection(

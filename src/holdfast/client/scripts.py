@@ -37,6 +37,11 @@ class ScriptRunner:
         async with self.open_socket(argv, container=container) as socket:
             return await AsyncExecSession(socket, f"{argv[0]} in sandbox {self.name}").communicate()
 
+    @property
+    def gateway(self) -> str:
+        """Name of the gateway; known after the first script."""
+        return self._transport.gateway
+
     @asynccontextmanager
     async def open(
         self, script: str, *args: str, stdin: bool = False, container: str | None = None

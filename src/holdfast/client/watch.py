@@ -7,11 +7,12 @@ within the deadline of the wait.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.api import Phase, PoolView, SandboxEventType, SandboxView
-from holdfast.client.errors import is_retryable, retry_after_seconds
+from holdfast.client.errors import is_retryable, name_gateway, retry_after_seconds
 from holdfast.client.event_stream import watch_object
 from holdfast.errors import (
     DeadlineExceededError,
@@ -24,7 +25,7 @@ from holdfast.errors import (
 from holdfast.retry import Deadline, Policy, exponential
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
     from holdfast.client.transport import Transport
 
@@ -163,16 +164,27 @@ async def wait_for_phase(
             last=last,
         )
 
+    with named_hints(transport):
+        try:
+            return await repeat_until(deadline, transport, f"wait for sandbox {name}", follow)
+        except (TimeoutError, DeadlineExceededError) as error:
+            summary = summarize(last[-1]) if last else "its state is unknown"
+            raise WaitTimeoutError(
+                f"sandbox {name}: not {target} within {round(timeout, 1):g} s: {summary}",
+                hint=f"Run `holdfast sandbox get {name}` to see its state, or `holdfast sandbox wait {name}` "
+                "to keep waiting.",
+                cause=error,
+            ) from error
+
+
+@contextmanager
+def named_hints(transport: Transport) -> Iterator[None]:
+    """Name the gateway in the hints of errors that the block raises."""
     try:
-        return await repeat_until(deadline, transport, f"wait for sandbox {name}", follow)
-    except (TimeoutError, DeadlineExceededError) as error:
-        summary = summarize(last[-1]) if last else "its state is unknown"
-        raise WaitTimeoutError(
-            f"sandbox {name}: not {target} within {round(timeout, 1):g} s: {summary}",
-            hint=f"Run `holdfast sandbox get {name}` to see its state, or `holdfast sandbox wait {name}` "
-            "to keep waiting.",
-            cause=error,
-        ) from error
+        yield
+    except HoldfastError as error:
+        error.hint = name_gateway(error.hint, transport.gateway)
+        raise
 
 
 class ImageMissingError(Exception):

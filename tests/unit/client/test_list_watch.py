@@ -25,6 +25,7 @@ class ScriptedConnections:
     """A transport with one list of chunks for each connection; the last connection stays open."""
 
     on_retry = None
+    gateway = "dev"
 
     def __init__(self, *connections):
         self._connections = list(connections)

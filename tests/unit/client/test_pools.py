@@ -148,8 +148,12 @@ def test_image_that_cannot_be_pushed_fails_the_wait_with_the_build_command(fake_
 @pytest.mark.parametrize(
     ("state", "error", "words"),
     [
-        (view(reason="CrashLoopBackOff", message="p-1: exit 1"), WaitFailedError, "holdfast pool get p"),
-        (view(reason="TemplateNotFound"), WaitFailedError, "holdfast template create t"),
+        (
+            view(reason="CrashLoopBackOff", message="p-1: exit 1"),
+            WaitFailedError,
+            "holdfast pool get --gateway dev p",
+        ),
+        (view(reason="TemplateNotFound"), WaitFailedError, "holdfast template create --gateway dev t"),
         (view("Deleting"), PoolNotFoundError, "holdfast pool list"),
         (b"deleted", PoolNotFoundError, "holdfast pool list"),
     ],

@@ -170,7 +170,8 @@ def test_sandbox_without_a_pod_is_reported_with_its_phase(fake_server, sandbox, 
     fake_server.answers[SANDBOX] = report_phase(phase)
     with pytest.raises(ObjectConflictError, match=f"^sandbox a: {phase}; it has no pod") as caught:
         forward(sandbox)
-    assert ("resume a" in caught.value.hint) is (phase == Phase.SUSPENDED)
+    action = "resume" if phase == Phase.SUSPENDED else "get"
+    assert caught.value.hint == f"Run `holdfast sandbox {action} --gateway dev a`."
 
 
 @pytest.mark.parametrize("forward", [forward_from_thread, forward_from_coroutine])

@@ -22,6 +22,7 @@ from holdfast.errors import (
     DiskFullError,
     GatewayUnavailableError,
     GatewayUnreachableError,
+    HoldfastError,
     ObjectConflictError,
     PathNotFoundError,
     PathPermissionError,
@@ -61,9 +62,9 @@ def answering(*answers):
     return answer
 
 
-def problem(status, code="x", **headers):
+def problem(status, code="x", hint="do it", **headers):
     headers = {key.replace("_", "-"): value for key, value in headers.items()}
-    return status, {"code": code, "message": f"said {code}", "hint": "do it"}, headers
+    return status, {"code": code, "message": f"said {code}", "hint": hint}, headers
 
 
 OK = (200, VIEW, {})
@@ -301,6 +302,16 @@ def test_unknown_sandbox_names_its_gateway(fake_server):
         ask(fake_server, get, gateway="dev")
     assert raised.value.hint == "do it"
     assert len(fake_server.seen) == 1
+
+
+@pytest.mark.parametrize("status", [404, 409, 422, 503])
+def test_hint_of_server_names_the_gateway(fake_server, no_sleep, status):
+    fake_server.answers[PATH] = answering(
+        problem(status, hint="Run `holdfast sandbox list` or `holdfast up`.")
+    )
+    with pytest.raises(HoldfastError) as raised:
+        ask(fake_server, get, gateway="my dev")
+    assert raised.value.hint == "Run `holdfast sandbox list --gateway 'my dev'` or `holdfast up`."
 
 
 def test_delete_with_lost_response_succeeds(fake_server, no_sleep):

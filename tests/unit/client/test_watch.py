@@ -17,7 +17,7 @@ from holdfast.api import Phase, SandboxClaimReason, SandboxView
 from holdfast.client import AsyncSandbox, watch
 from holdfast.client.event_stream import EventStreamParser, ServerSentEvent
 from holdfast.client.watch import _HINTS, WaitState, evaluate
-from holdfast.errors import SandboxNotFoundError, UsageError, WaitFailedError, WaitTimeoutError
+from holdfast.errors import HoldfastError, SandboxNotFoundError, UsageError, WaitFailedError, WaitTimeoutError
 from holdfast.server.sandboxes.presenters import present_sandbox_claim
 
 EVENTS = "/v1/sandboxes/a/events"
@@ -186,6 +186,7 @@ class ScriptedTransport:
     """A transport whose event streams send views, or pause for seconds of virtual time."""
 
     on_retry = None
+    gateway = "dev"
 
     def __init__(self, *scripts):
         self._scripts = list(scripts)
@@ -308,6 +309,30 @@ def test_missing_image_reports_remaining_time():
     with pytest.raises(watch.ImageMissingError) as raised:
         run_virtual(watch.wait_for_phase(transport, "a", "Ready", timeout=10, detect_missing_image=True))
     assert (raised.value.image, raised.value.seconds_left) == ("x:1", 6.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "hint"),
+    [
+        (
+            view("Pending", "CrashLoopBackOff"),
+            "Run `holdfast sandbox get{0} a` and `holdfast sandbox logs{0} a`.",
+        ),
+        (view("Suspended"), "Run `holdfast sandbox resume{0} a`."),
+        (
+            view("Pending"),
+            (
+                "Run `holdfast sandbox get{0} a` to see its state, or `holdfast sandbox wait{0} a` "
+                "to keep waiting."
+            ),
+        ),
+    ],
+    ids=["failed", "suspended", "timeout"],
+)
+def test_hints_of_a_failed_wait_name_the_gateway(state, hint):
+    with pytest.raises(HoldfastError) as caught:
+        run_virtual(watch.wait_for_phase(ScriptedTransport([state]), "a", "Ready", timeout=2))
+    assert caught.value.hint == hint.format(" --gateway dev")
 
 
 def test_wait_gone_ends_by_event_or_404(fake_server):

@@ -78,6 +78,13 @@ def test_hint_names_the_chosen_gateway(monkeypatch, capsys, args, variable, word
     assert (line.strip(), json.loads(body)["hint"]) == (hint, hint)
 
 
+def test_hint_that_names_the_gateway_already_is_not_changed(monkeypatch, capsys):
+    monkeypatch.setenv("HOLDFAST_GATEWAY", "prod")
+    hint = "Run `holdfast sandbox get --gateway prod a` and `holdfast pool list --gateway prod`."
+    run_command(command_that_raises(PermanentError("it broke", hint=hint)), [])
+    assert hint in capsys.readouterr().err
+
+
 def test_hint_for_the_help_of_a_command_names_no_gateway(monkeypatch, capsys):
     monkeypatch.setenv("HOLDFAST_GATEWAY", "prod")
     assert run_command(cli, ["sandbox", "update", "a", "--memory", "1k"]) == 2
