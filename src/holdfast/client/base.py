@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from holdfast.errors import HoldfastError, OperationCancelledError
 
 if TYPE_CHECKING:
     from typing import Self
@@ -11,7 +13,31 @@ if TYPE_CHECKING:
     from holdfast.client.transport import Transport
 
 ImagePusher: TypeAlias = Callable[[str], bool]
-"""Pushes an image from the local container engine into the gateway; False if it cannot. May block."""
+"""Pushes an image from the local container engine into the gateway. May block.
+
+Returns whether the gateway has a new image: False if it had the image, and for an image that is not pushed.
+Raises a HoldfastError if the push fails.
+"""
+
+
+class ImagePush(NamedTuple):
+    """The end of a push: whether the gateway has a new image, or why the push failed."""
+
+    is_pushed: bool = False
+    error: HoldfastError | None = None
+
+
+NO_PUSH = ImagePush()
+
+
+def try_push(push: ImagePusher, image: str) -> ImagePush:
+    """Push an image that a node may still get without it; Ctrl-C ends the call."""
+    try:
+        return ImagePush(push(image))
+    except OperationCancelledError:
+        raise
+    except HoldfastError as error:
+        return ImagePush(error=error)
 
 
 class AsyncClient:

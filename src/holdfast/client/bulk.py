@@ -8,6 +8,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from holdfast.client.base import ImagePush, try_push
 from holdfast.errors import ArgumentTypeError, HoldfastError, PermanentError, TemporaryError, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -88,13 +89,16 @@ def share_pushes(push: ImagePusher | None) -> ImagePusher | None:
     """
     if push is None:
         return None
-    lock, results = threading.Lock(), dict[str, bool]()
+    lock, results = threading.Lock(), dict[str, ImagePush]()
 
     def push_once(image: str) -> bool:
         with lock:
             if image not in results:
-                results[image] = push(image)
-            return results[image]
+                results[image] = try_push(push, image)
+            is_pushed, error = results[image]
+        if error is not None:
+            raise error
+        return is_pushed
 
     return push_once
 

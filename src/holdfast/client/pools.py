@@ -26,7 +26,7 @@ from holdfast.api import (
     TemplateList,
     TemplateView,
 )
-from holdfast.client.base import AsyncClient
+from holdfast.client.base import NO_PUSH, AsyncClient, try_push
 from holdfast.client.event_stream import watch_object
 from holdfast.client.sandbox import DEFAULT_WAIT_TIMEOUT
 from holdfast.client.watch import (
@@ -34,7 +34,7 @@ from holdfast.client.watch import (
     ImageMissingError,
     WaitState,
     evaluate_reason,
-    named_hints,
+    explained_errors,
     own_image_hint,
     repeat_until,
     stop_at_missing_image,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from holdfast.api import PoolOptions, PoolRequest, TemplateOptions
-    from holdfast.client.base import ImagePusher
+    from holdfast.client.base import ImagePush, ImagePusher
     from holdfast.client.transport import Transport
     from holdfast.errors import HoldfastError
 
@@ -183,8 +183,9 @@ class AsyncPools(AsyncClient):
         if push := self._push_image:
             image = await image_for_new_pool(self._transport, request)
             if image is not None:
-                # A push may take minutes; in a thread it does not block the event loop.
-                await asyncio.to_thread(push, image)
+                # A push may take minutes; in a thread it does not block the event loop. `wait` reports a
+                # failure if the image is missing.
+                await asyncio.to_thread(try_push, push, image)
         self.is_new, view = await send_pool_request(self._transport, request)
         return view
 
@@ -211,7 +212,7 @@ class AsyncPools(AsyncClient):
         if push := self._push_image:
             image = await image_for_larger_pool(self._transport, name, change)
             if image is not None:
-                await asyncio.to_thread(push, image)
+                await asyncio.to_thread(try_push, push, image)
         return await send_pool_change(self._transport, name, change)
 
     async def delete(self, name: str, *, ignore_missing: bool = False) -> PoolDeletionResult:
@@ -270,10 +271,8 @@ class AsyncPools(AsyncClient):
             )
         except ImageMissingError as missing:
             seconds_left = missing.seconds_left
-            is_pushed = await asyncio.to_thread(self._push_image, missing.image)
-        return await wait_for_pool(
-            self._transport, name, on_change, timeout=seconds_left, is_image_pushed=is_pushed
-        )
+            push = await asyncio.to_thread(try_push, self._push_image, missing.image)
+        return await wait_for_pool(self._transport, name, on_change, timeout=seconds_left, push=push)
 
 
 async def image_for_new_pool(transport: Transport, request: PoolRequest) -> str | None:
@@ -318,7 +317,7 @@ async def wait_for_pool(
     *,
     timeout: float,  # noqa: ASYNC109
     detect_missing_image: bool = False,
-    is_image_pushed: bool = False,
+    push: ImagePush = NO_PUSH,
 ) -> PoolView:
     """Wait until a pool is ready; see `AsyncPools.wait`.
 
@@ -328,7 +327,7 @@ async def wait_for_pool(
         on_change: called with each new state.
         timeout: seconds to wait.
         detect_missing_image: raise ImageMissingError at the first failed pull.
-        is_image_pushed: the image is in the gateway now; the kubelet finds it at its next attempt.
+        push: the push of its image; the kubelet finds a pushed image at its next attempt.
     """
     path, deadline = _pool_path(name), Deadline.after(timeout)
     last: list[PoolView] = []
@@ -340,7 +339,7 @@ async def wait_for_pool(
             return WaitState.REACHED
         if view.phase == Phase.DELETING:
             return WaitState.FAILED
-        if is_image_pushed and view.reason in IMAGE_PULL_REASONS:
+        if push.is_pushed and view.reason in IMAGE_PULL_REASONS:
             return WaitState.PENDING
         return evaluate_reason(view.reason, view.message)
 
@@ -348,7 +347,7 @@ async def wait_for_pool(
         stream = watch_object(transport, path, PoolEventType.STATE, PoolView)
         return await watch_until(stream, evaluate, _wait_failed_error, on_change=on_change, last=last)
 
-    with named_hints(transport):
+    with explained_errors(transport, push):
         try:
             return await repeat_until(deadline, transport, f"wait for pool {name}", follow)
         except (TimeoutError, DeadlineExceededError) as error:

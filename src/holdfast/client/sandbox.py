@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.api import DeletionResult, Phase, SandboxUpdateResult, SandboxView
-from holdfast.client.base import query_bool
+from holdfast.client.base import query_bool, try_push
 from holdfast.client.commands import AsyncCommands
 from holdfast.client.paths import remote_path
 from holdfast.client.watch import ImageMissingError, wait_for_phase, wait_until_gone, watch_sandbox
@@ -184,7 +184,8 @@ class AsyncSandbox(AsyncCommands):
 
         Raises:
             SandboxNotFoundError: the sandbox does not exist, or is deleted during the wait.
-            WaitFailedError: the sandbox cannot reach the phase without manual action.
+            WaitFailedError: the sandbox cannot reach the phase without manual action. If a push of its image
+                failed, that error is the cause.
             WaitTimeoutError: the timeout passed.
         """
         wait = partial(wait_for_phase, self._transport, self.name, phase, min_ready_seconds, on_change)
@@ -195,8 +196,8 @@ class AsyncSandbox(AsyncCommands):
         except ImageMissingError as missing:
             seconds_left = missing.seconds_left
             # A push may take minutes; in a thread it does not block the event loop.
-            is_pushed = await asyncio.to_thread(self._push_image, missing.image)
-        return await wait(timeout=seconds_left, restart_pod=is_pushed)
+            push = await asyncio.to_thread(try_push, self._push_image, missing.image)
+        return await wait(timeout=seconds_left, push=push)
 
     async def wait_gone(self, *, timeout: float = DEFAULT_WAIT_TIMEOUT) -> None:  # noqa: ASYNC109 (part of the public API)
         """Wait until the sandbox no longer exists.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, cast, overload
 
 from holdfast.api import Phase
 from holdfast.client import portal
+from holdfast.client.base import try_push
 from holdfast.client.blocking import (
     ExecSession,
     blocking as _blocking,
@@ -168,8 +169,8 @@ class Sandbox(_SyncClient):
         except ImageMissingError as missing:
             seconds_left = missing.seconds_left
             # In the caller's thread, which receives Ctrl-C: the push can be interrupted.
-            is_pushed = self._push_image(missing.image)
-        return portal.run(wait(timeout=seconds_left, restart_pod=is_pushed))
+            push = try_push(self._push_image, missing.image)
+        return portal.run(wait(timeout=seconds_left, push=push))
 
     wait.__doc__ = AsyncSandbox.wait.__doc__
 

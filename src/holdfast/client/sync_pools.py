@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from holdfast.client import portal
+from holdfast.client.base import try_push
 from holdfast.client.blocking import blocking, iterator
 from holdfast.client.pools import (
     AsyncPools,
@@ -87,7 +88,7 @@ class Pools(_SyncClient):
         if self._push_image is not None:
             image = portal.run(image_for_new_pool(self._transport, request))
             if image is not None:
-                self._push_image(image)
+                try_push(self._push_image, image)  # `wait` reports a failure if the image is missing
         self._delegate.is_new, view = portal.run(send_pool_request(self._transport, request))
         return view
 
@@ -96,7 +97,7 @@ class Pools(_SyncClient):
         if self._push_image is not None:
             image = portal.run(image_for_larger_pool(self._transport, name, change))
             if image is not None:
-                self._push_image(image)
+                try_push(self._push_image, image)  # `wait` reports a failure if the image is missing
         return portal.run(send_pool_change(self._transport, name, change))
 
     def wait(
@@ -114,10 +115,8 @@ class Pools(_SyncClient):
             )
         except ImageMissingError as missing:
             seconds_left = missing.seconds_left
-            is_pushed = self._push_image(missing.image)
-        return portal.run(
-            wait_for_pool(self._transport, name, on_change, timeout=seconds_left, is_image_pushed=is_pushed)
-        )
+            push = try_push(self._push_image, missing.image)
+        return portal.run(wait_for_pool(self._transport, name, on_change, timeout=seconds_left, push=push))
 
     create.__doc__ = AsyncPools.create.__doc__
     scale.__doc__ = AsyncPools.scale.__doc__

@@ -12,11 +12,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.api import Phase, PoolView, SandboxEventType, SandboxView
+from holdfast.client.base import NO_PUSH
 from holdfast.client.errors import is_retryable, name_gateway, retry_after_seconds
 from holdfast.client.event_stream import watch_object
 from holdfast.errors import (
     DeadlineExceededError,
     HoldfastError,
+    ImageNotFoundError,
     SandboxNotFoundError,
     UsageError,
     WaitFailedError,
@@ -27,6 +29,7 @@ from holdfast.retry import Deadline, Policy, exponential
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
+    from holdfast.client.base import ImagePush
     from holdfast.client.transport import Transport
 
 T = TypeVar("T")
@@ -131,7 +134,7 @@ async def wait_for_phase(
     *,
     timeout: float,  # noqa: ASYNC109
     detect_missing_image: bool = False,
-    restart_pod: bool = False,
+    push: ImagePush = NO_PUSH,
 ) -> SandboxView:
     """Wait until a sandbox reaches a phase; see `AsyncSandbox.wait`.
 
@@ -143,11 +146,12 @@ async def wait_for_phase(
         on_change: called with each new state.
         timeout: seconds to wait, including a restart of the pod.
         detect_missing_image: raise ImageMissingError at the first failed pull.
-        restart_pod: replace the pod first: the kubelet waits minutes before it pulls an image again.
+        push: the push of its image. A pushed image replaces the pod first: the kubelet waits minutes before
+            it pulls an image again.
     """
     target, deadline = _parse_phase(phase), Deadline.after(timeout)
     last: list[SandboxView] = []
-    if restart_pod:
+    if push.is_pushed:
         await transport.call("POST", f"/v1/sandboxes/{name}/suspend", SandboxView)
         await wait_for_phase(transport, name, Phase.SUSPENDED, timeout=deadline.remaining())
         await transport.call("POST", f"/v1/sandboxes/{name}/resume", SandboxView)
@@ -164,7 +168,7 @@ async def wait_for_phase(
             last=last,
         )
 
-    with named_hints(transport):
+    with explained_errors(transport, push):
         try:
             return await repeat_until(deadline, transport, f"wait for sandbox {name}", follow)
         except (TimeoutError, DeadlineExceededError) as error:
@@ -178,13 +182,20 @@ async def wait_for_phase(
 
 
 @contextmanager
-def named_hints(transport: Transport) -> Iterator[None]:
-    """Name the gateway in the hints of errors that the block raises."""
+def explained_errors(transport: Transport, push: ImagePush) -> Iterator[None]:
+    """Name the gateway in the hint of an error that the block raises, and a failed push as its cause."""
     try:
         yield
     except HoldfastError as error:
         error.hint = name_gateway(error.hint, transport.gateway)
-        raise
+        if push.error is None or not isinstance(error, WaitFailedError | WaitTimeoutError):
+            raise
+        # An image that the container engine does not have either has to be built: the hint says so.
+        is_missing = isinstance(push.error, ImageNotFoundError)
+        raise type(error)(
+            f"{error.message}; pushing the image failed: {push.error.message}",
+            hint=error.hint if is_missing else push.error.hint or error.hint,
+        ) from push.error
 
 
 class ImageMissingError(Exception):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from holdfast import gateway  # its exports are imported on first use
-from holdfast.errors import ApiUnreachableError, GatewayNotFoundError, HoldfastError, InvalidSettingError
+from holdfast.errors import ApiUnreachableError, GatewayNotFoundError, InvalidSettingError
 from holdfast.events import EventBus
 from holdfast.gateway.registry import (
     GatewayFiles,
@@ -316,17 +316,16 @@ class Gateway:
         A sandbox's `wait` calls this when its node cannot pull the image.
 
         Returns:
-            Whether the image was pushed. False for other images, and when the push fails: the sandbox
-            reports why it does not start.
+            Whether the gateway has a new image. False for other images, and if the gateway had the image.
+
+        Raises:
+            HoldfastError: The push failed, as in `push_images`.
         """
         from holdfast.sandbox import from_request
 
         if image.rpartition(":")[0] not in from_request.SANDBOX_IMAGES:
             return False
-        try:
-            return bool(gateway.commands.push(self.name, [image], self._bus()).pushed)
-        except HoldfastError:
-            return False
+        return bool(gateway.commands.push(self.name, [image], self._bus()).pushed)
 
     def destroy(self, *, data: bool = False) -> GatewayResult:
         """Remove the gateway; unlike the command line, accept one that does not exist.

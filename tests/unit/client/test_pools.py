@@ -10,6 +10,7 @@ from tests.unit.client.conftest import open_transport
 from holdfast.api import Phase, PoolDeletionResult, PoolView, TemplateView
 from holdfast.client import AsyncPools, Pools, Templates
 from holdfast.errors import (
+    ContainerEngineError,
     GatewayUnreachableError,
     PoolNotFoundError,
     TemplateNotFoundError,
@@ -110,6 +111,27 @@ def test_nothing_is_pushed_that_the_new_pool_does_not_need(fake_server, call, fa
     fake = FakePool(fake_server, **fake)
     _, is_new = call(fake_server, "create", "p", template="t", size=size, push=pytest.fail)
     assert (fake.log, is_new) == (["create"], not fake.exists)
+
+
+def fail_to_push(image):
+    raise ContainerEngineError("engine: failed", hint="Repair it.")
+
+
+@both
+def test_failed_push_does_not_prevent_a_pool_whose_image_may_be_in_the_gateway(fake_server, call):
+    fake = FakePool(fake_server)
+    call(fake_server, "create", "p", "t", size=2, push=fail_to_push)
+    fake.exists = True
+    call(fake_server, "scale", "p", 3, push=fail_to_push)
+    assert fake.log == ["create", "scale"]
+
+
+@both
+def test_failed_push_is_the_cause_of_the_failed_wait(fake_server, call):
+    FakePool(fake_server, [MISSING], [MISSING])
+    with pytest.raises(WaitFailedError, match="pushing the image failed: engine: failed") as caught:
+        call(fake_server, "wait", "p", push=fail_to_push, timeout=20)
+    assert (caught.value.hint, type(caught.value.cause)) == ("Repair it.", ContainerEngineError)
 
 
 @both

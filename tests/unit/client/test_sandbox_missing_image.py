@@ -9,7 +9,12 @@ from tests.unit.client.conftest import open_transport
 
 from holdfast.api import Phase, SandboxView
 from holdfast.client import AsyncSandbox, Sandbox
-from holdfast.errors import WaitFailedError
+from holdfast.errors import (
+    ContainerEngineUnreachableError,
+    ImageNotFoundError,
+    OperationCancelledError,
+    WaitFailedError,
+)
 from holdfast.sandbox import from_request
 
 PATH = "/v1/sandboxes/a"
@@ -96,6 +101,47 @@ def test_missing_image_is_reported_with_the_message_of_the_node(fake_server, wai
     FakeSandbox(fake_server, [MISSING], [MISSING])
     with pytest.raises(WaitFailedError, match="manifest: not found"):
         wait(fake_server, lambda image: False)
+
+
+def fail_to_push(image):
+    raise ContainerEngineUnreachableError("engine: does not answer", hint="Start it.")
+
+
+@both
+def test_failed_push_is_the_cause_of_the_failed_wait(fake_server, wait):
+    FakeSandbox(fake_server, [MISSING], [MISSING])
+    with pytest.raises(WaitFailedError, match=r"not found.*pushing the image failed: engine: does") as caught:
+        wait(fake_server, fail_to_push)
+    assert caught.value.hint == "Start it."
+    assert isinstance(caught.value.cause, ContainerEngineUnreachableError)
+
+
+@both
+def test_wait_succeeds_after_a_failed_push_if_the_node_gets_the_image(fake_server, wait):
+    FakeSandbox(fake_server, [MISSING], [view("Pending"), view("Ready")])
+    assert wait(fake_server, fail_to_push).phase == "Ready"
+
+
+@both
+def test_interrupted_push_ends_the_wait(fake_server, wait):
+    def push(image):
+        raise OperationCancelledError("interrupted")
+
+    FakeSandbox(fake_server, [MISSING])
+    with pytest.raises(OperationCancelledError):
+        wait(fake_server, push)
+
+
+@both
+def test_image_that_is_nowhere_has_to_be_built(fake_server, wait):
+    def push(image):
+        raise ImageNotFoundError("image: not on this machine", hint="Pull it.")
+
+    missing = msgspec.structs.replace(MISSING, image=from_request.CURRENT_IMAGES[0])
+    FakeSandbox(fake_server, [missing], [missing])
+    with pytest.raises(WaitFailedError, match="image: not on this machine") as caught:
+        wait(fake_server, push)
+    assert "`holdfast image build " in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["sandbox", "sandbox-full"])

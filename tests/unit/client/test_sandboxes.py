@@ -10,6 +10,7 @@ from holdfast.client import AsyncSandbox, BulkOutcome, BulkResult, Sandboxes
 from holdfast.client.bulk import run_for_each, share_pushes, wait_for_each
 from holdfast.errors import (
     ArgumentTypeError,
+    ContainerEngineError,
     PermanentError,
     ResponseLostError,
     SandboxNotFoundError,
@@ -186,3 +187,17 @@ def test_missing_image_is_pushed_once_for_all_sandboxes():
     with ThreadPoolExecutor() as pool:
         assert all(pool.map(shared, ["own:1"] * 8))
     assert (pushed, share_pushes(None)) == (["own:1"], None)
+
+
+def test_failed_push_is_not_repeated_for_other_sandboxes():
+    pushed = []
+
+    def push(image):
+        pushed.append(image)
+        raise ContainerEngineError("engine: failed")
+
+    shared = share_pushes(push)
+    for _ in range(2):
+        with pytest.raises(ContainerEngineError, match="engine: failed"):
+            shared("own:1")
+    assert pushed == ["own:1"]

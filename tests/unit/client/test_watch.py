@@ -15,6 +15,7 @@ from tests.unit.client.conftest import open_transport
 
 from holdfast.api import Phase, SandboxClaimReason, SandboxView
 from holdfast.client import AsyncSandbox, watch
+from holdfast.client.base import ImagePush
 from holdfast.client.event_stream import EventStreamParser, ServerSentEvent
 from holdfast.client.watch import _HINTS, WaitState, evaluate
 from holdfast.errors import HoldfastError, SandboxNotFoundError, UsageError, WaitFailedError, WaitTimeoutError
@@ -295,7 +296,7 @@ def test_timeout_includes_restart_of_pod():
 
     async def run():
         with pytest.raises(WaitTimeoutError, match="not Ready within 10 s"):
-            await watch.wait_for_phase(transport, "a", "Ready", timeout=10, restart_pod=True)
+            await watch.wait_for_phase(transport, "a", "Ready", timeout=10, push=ImagePush(True))
         return asyncio.get_running_loop().time()
 
     assert run_virtual(run()) == 10.0

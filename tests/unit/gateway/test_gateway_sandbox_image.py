@@ -37,12 +37,13 @@ def test_other_images_are_not_pushed(pushes, image):
     assert pushes == []
 
 
-def test_failed_push_leaves_the_error_to_the_sandbox(monkeypatch):
+def test_failed_push_is_raised(monkeypatch):
     def push(name, references, bus):
         raise ContainerEngineError("no such image")
 
     monkeypatch.setattr(commands, "push", push)
-    assert not Gateway("dev").push_sandbox_image("holdfast/sandbox:1")
+    with pytest.raises(ContainerEngineError, match="no such image"):
+        Gateway("dev").push_sandbox_image("holdfast/sandbox:1")
 
 
 def test_image_already_in_gateway_is_not_a_push(monkeypatch):
