@@ -11,12 +11,23 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.support.gateway_api_server import LOOPBACK
 
+from holdfast.server.namespace_client import NamespaceClient
+
 SUCCESS = b'{"metadata":{},"status":"Success"}'
 FAILURE = b'{"status":"Failure","details":{"causes":[{"reason":"ExitCode","message":"%d"}]}}'
 UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 POD_UNKNOWN = b"HTTP/1.1 404 Not Found\r\nContent-Length: 18\r\n\r\npod does not exist"
 HEADER = struct.Struct(">II")
 FIN = 1
+
+
+class RunningPod(NamespaceClient):
+    """A cluster with one sandbox, whose pod runs."""
+
+    async def get(self, kind, name):
+        metadata = {"name": name, "uid": "u", "ownerReferences": [{"uid": "u", "controller": True}]}
+        status = {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}
+        return {"kind": kind, "metadata": metadata, "spec": {"containers": [{"name": "c"}]}, "status": status}
 
 
 class PodSide:

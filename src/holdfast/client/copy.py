@@ -9,18 +9,19 @@ downloaded directory is merged only with its own predecessor, and otherwise copi
 from __future__ import annotations
 
 import asyncio
+import secrets
 import shlex
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import msgspec
 
 from holdfast.api import UploadResult
 from holdfast.client.archive import pack
-from holdfast.client.errors import interrupted_download_error
+from holdfast.client.errors import packing_error
 from holdfast.client.extraction import UnpackResult, unpack
 from holdfast.client.local_copies import LocalCopies
 from holdfast.client.paths import WORKSPACE_DIR, remote_path
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 
     from holdfast.client.exec import ExecResult
     from holdfast.client.transport import Transport
+    from holdfast.errors import HoldfastError
+
+
+# More than the server's report of a failed `tar`, with its marker.
+_MAX_FAILURE_BYTES = 16 << 10
 
 
 class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,8 +191,10 @@ async def download(
         raise UsageError("the root directory of a sandbox cannot be copied", hint="Name a directory in it.")
     await asyncio.to_thread(_require_directory, target.directory)
     names = (source.name, target.name)
-    async with _download_stream(transport, name, str(source)) as response:
-        archive = cast("BinaryIO", _BlockingReader(response, asyncio.get_running_loop()))
+    marker = secrets.token_hex(16)
+    async with _download_stream(transport, name, str(source), marker) as response:
+        reader = _BlockingReader(response, asyncio.get_running_loop(), marker.encode(), transport.gateway)
+        archive = cast("BinaryIO", reader)
         copies = LocalCopies(transport.gateway, name, str(source))
         work = partial(
             unpack,
@@ -208,18 +216,22 @@ async def download(
 
 @asynccontextmanager
 async def _download_stream(
-    transport: Transport, name: str, path: str
+    transport: Transport, name: str, path: str, marker: str
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """Open a download. If it is interrupted, the error names the likely cause."""
+    """Open a download. If it is interrupted, the error names the copy and the cause."""
+    query = {"path": path, "failure_marker": marker}
+    subject = f"download of {path} from sandbox {name}"
     started = False
     try:
-        async with transport.stream("GET", f"/v1/sandboxes/{name}/files", query={"path": path}) as response:
+        async with transport.stream("GET", f"/v1/sandboxes/{name}/files", query=query) as response:
             started = True
             yield response
     except ResponseLostError as error:
         if not started:
             raise
-        raise interrupted_download_error(error, name, path) from error
+        raise ResponseLostError(f"{subject}: interrupted: {error.message}", hint=error.hint) from error
+    except _PackingFailedError as failure:
+        raise type(failure.error)(f"{subject}: {failure.error.message}", hint=failure.error.hint) from None
 
 
 def _resolve_source(source: Path) -> Path:
@@ -252,18 +264,41 @@ async def _run_in_thread(work: Callable[[], UnpackResult], response: aiohttp.Cli
 class _BlockingReader:
     """File interface to a response body, for a thread."""
 
-    def __init__(self, response: aiohttp.ClientResponse, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, loop: asyncio.AbstractEventLoop, marker: bytes, gateway: str
+    ) -> None:
         self._response = response
         self._loop = loop
+        self._marker = marker
+        self._gateway = gateway
+        self._buffer = bytearray()
+        self._is_at_end = False
 
     def read(self, size: int) -> bytes:
-        """Read exactly `size` bytes, fewer only at the end."""
+        """Read exactly `size` bytes, fewer only at the end.
+
+        Raises:
+            _PackingFailedError: the response ends with the marker and the report of a failure.
+        """
         # Only for the unpacking thread: on the event loop itself, `result` would deadlock.
         return asyncio.run_coroutine_threadsafe(self._read(size), self._loop).result()
 
     async def _read(self, size: int) -> bytes:
-        parts: list[Any] = []
-        while size > 0 and (chunk := await self._response.content.read(size)):
-            parts.append(chunk)
-            size -= len(chunk)
-        return b"".join(parts)
+        # The end is kept back until it is known to be a part of the archive.
+        while not self._is_at_end and len(self._buffer) < size + _MAX_FAILURE_BYTES:
+            chunk = await self._response.content.read(size)
+            self._buffer += chunk
+            self._is_at_end = not chunk
+            if self._is_at_end and (marked := self._buffer.rpartition(self._marker))[1]:
+                raise _PackingFailedError(packing_error(bytes(marked[2]), self._gateway))
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return data
+
+
+class _PackingFailedError(Exception):
+    """`tar` in the sandbox failed after the download had started."""
+
+    def __init__(self, error: HoldfastError) -> None:
+        super().__init__(error.message)
+        self.error = error

@@ -49,6 +49,7 @@ _MISSING_OBJECT_ERRORS: dict[str, type[HoldfastError]] = {
 }
 # Failures inside the sandbox: no object is in the way.
 _CONFLICT_ERRORS: dict[str, type[HoldfastError]] = {
+    PathNotFoundError.code: PathNotFoundError,
     PathPermissionError.code: PathPermissionError,
     "no-tar": ApiRequestRejectedError,
     "copy-failed": ApiRequestRejectedError,
@@ -155,18 +156,9 @@ def full_disk_error(error: OSError) -> DiskFullError | None:
     return DiskFullError(f"{error.filename or home.state_dir()}: no space left on this machine")
 
 
-def interrupted_download_error(error: ResponseLostError, sandbox: str, path: str) -> ResponseLostError:
-    """Translate the end of a started download: a lost connection, or a `tar` that cannot read a file."""
-    # Redirect locally: `tar` does not read files if its archive is /dev/null.
-    command = shlex.join(["holdfast", "sandbox", "exec", sandbox, "--", "tar", "-cf", "-", path])
-    unreadable = (
-        f"If the connection works, run `{command} >/dev/null` to list files that the sandbox's user "
-        "cannot read."
-    )
-    return ResponseLostError(
-        f"download of {path} from sandbox {sandbox}: interrupted: {error.message}",
-        hint=f"{error.hint} {unreadable}",
-    )
+def packing_error(report: bytes, gateway: str) -> HoldfastError:
+    """Translate the report of a `tar` in a sandbox that failed after a download had started."""
+    return error_from_response(_CONFLICT, report, {}, operation="download", gateway=gateway)
 
 
 def rejected_certificate_error(endpoint: GatewayEndpoint, error: Exception) -> HoldfastError:

@@ -4,17 +4,31 @@ import os
 import tracemalloc
 from pathlib import Path, PurePosixPath
 
+import msgspec
 import pytest
 from aiohttp import web
 from tests.support.hints import execute_hint
 from tests.support.holdfast_cli import HoldfastCli
 
+from holdfast.api import Problem
 from holdfast.client import Sandbox
 from holdfast.client.archive import pack
 from holdfast.client.copy import LocalTarget, base_name, resolve_local_target
 from holdfast.client.paths import remote_path
-from holdfast.errors import ResponseLostError, TemporaryError, UsageError
+from holdfast.errors import (
+    ApiRequestRejectedError,
+    PathNotFoundError,
+    PathPermissionError,
+    ResponseLostError,
+    TemporaryError,
+    UsageError,
+)
 
+TAR_ERRORS = {
+    "path-denied": PathPermissionError,
+    "path-missing": PathNotFoundError,
+    "copy-failed": ApiRequestRejectedError,
+}
 FILES = "/v1/sandboxes/a/files"
 LARGE = 64 << 20
 
@@ -117,10 +131,37 @@ def test_cut_download_is_an_error_and_leaves_nothing(fake_server, sandbox, tmp_p
         sandbox.download("my x", goal)
     assert list(goal.iterdir()) == []
     assert caught.value.code == "answer-lost"
-    assert "download of /sandbox/my x from sandbox a: interrupted" in caught.value.message
-    assert "cannot read" in caught.value.hint
-    assert "holdfast sandbox exec a -- tar -cf - '/sandbox/my x' >/dev/null" in caught.value.hint
-    assert caught.value.hint.startswith("Run `holdfast status dev`"), "a lost connection is more likely"
+    message = "download of /sandbox/my x from sandbox a: interrupted: gateway dev: connection lost: "
+    assert caught.value.message.startswith(message)
+    assert "tar" not in caught.value.message
+    hint = "Run `holdfast status dev` to check the gateway, or `holdfast up dev` to repair it."
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("sent", [1, None], ids=["a part of the archive", "the whole archive"])
+@pytest.mark.parametrize(("code", "kind"), TAR_ERRORS.items())
+def test_failed_tar_is_the_only_cause_and_leaves_nothing(fake_server, sandbox, tmp_path, sent, code, kind):
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(3 << 20))
+    goal = tmp_path / "goal"
+    goal.mkdir()
+    problem = Problem(code=code, message="tar: exit code 2 in the sandbox: x/y: denied", hint="Change it.")
+
+    async def fail(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for chunk in list(pack(source, "x", print))[:sent]:
+            await response.write(chunk)
+        await response.write(request.query["failure_marker"].encode() + msgspec.json.encode(problem))
+        return response
+
+    fake_server.answers[FILES] = fail
+    with pytest.raises(kind) as caught:
+        sandbox.download("x", goal)
+    assert list(goal.iterdir()) == []
+    assert type(caught.value) is kind
+    assert caught.value.message == f"download of /sandbox/x from sandbox a: {problem.message}"
+    assert caught.value.hint == "Change it."
 
 
 def test_download_that_never_started_is_a_connection_error(fake_server, sandbox, tmp_path, no_sleep):

@@ -15,6 +15,8 @@ import tarfile
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.api import UploadResult
 from holdfast.errors import TemporaryError
 from holdfast.server.errors import ApiError, PodResponseLostError, bad_request, conflict
@@ -24,6 +26,7 @@ from holdfast.server.streams.exec import run_in_pod
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from holdfast.api import Problem
     from holdfast.server.sandboxes import SandboxService
     from holdfast.server.streams.exec import PodCommand
 
@@ -131,10 +134,22 @@ _SPARSE_CONTINUES_AT, _SPARSE_BLOCK_CONTINUES_AT = 482, 504
 _PAX_SIZE = re.compile(rb"(?:^|\n)\d+ size=(\d{1,18})\n")
 _MAX_PAX_BYTES = 64 * 1024
 _DRAIN_TIMEOUT = 10.0
+# As JSON, these are at most 6 KB: the client keeps more than that back until the stream ends.
+_MAX_REPORTED_CHARACTERS = 1000
 
 
-async def download(service: SandboxService, name: str, path: str) -> AsyncIterator[bytes]:
-    """Stream a file or directory as an archive; errors are raised before the first piece."""
+async def download(
+    service: SandboxService, name: str, path: str, failure_marker: str = ""
+) -> AsyncIterator[bytes]:
+    """Stream a file or directory as an archive; errors are raised before the first piece.
+
+    Args:
+        service: the sandboxes.
+        name: Name of the sandbox.
+        path: Path in the sandbox.
+        failure_marker: Text with which the stream ends if `tar` fails later, followed by a Problem. Without
+            it, the response is cut off.
+    """
     argv = tar_create_command(path)
     async with AsyncExitStack() as stack:
         target = await stack.enter_async_context(use_container(service, name))
@@ -143,7 +158,7 @@ async def download(service: SandboxService, name: str, path: str) -> AsyncIterat
         if not head.strip(b"\0"):
             raise _tar_error(path, await command.wait(), command.stderr, extracting=False)
         # From here on, the generator closes the stack: at its end, or when the client disconnects.
-        return _iter_archive(stack.pop_all(), command, head, path)
+        return _iter_archive(stack.pop_all(), command, head, path, failure_marker)
 
 
 async def upload(service: SandboxService, name: str, path: str, body: AsyncIterator[bytes]) -> UploadResult:
@@ -286,21 +301,31 @@ async def _read_first_block(command: PodCommand) -> bytes:
 
 
 async def _iter_archive(
-    stack: AsyncExitStack, command: PodCommand, first_block: bytes, path: str
+    stack: AsyncExitStack, command: PodCommand, first_block: bytes, path: str, failure_marker: str
 ) -> AsyncIterator[bytes]:
     async with stack:
         yield first_block
         while piece := await command.read():
             yield piece
         code = await command.wait()
-        if not _is_complete(code, command.stderr):
+        if _is_complete(code, command.stderr):
+            return
+        if code is None or not failure_marker:
             # The response has started: only aborting it tells the client that the archive is incomplete.
             raise PodResponseLostError(f"{path}: packing failed: {command.stderr}")
+        yield failure_marker.encode() + msgspec.json.encode(_packing_error(path, code, command.stderr))
 
 
 def _is_complete(code: int | None, stderr: str) -> bool:
     """Return whether everything was packed; a file that changes meanwhile is packed as it was read."""
     return code == 0 or (code == _TAR_FILES_DIFFER and any(text in stderr for text in _FILE_CHANGED_MESSAGES))
+
+
+def _packing_error(path: str, code: int, stderr: str) -> Problem:
+    """Describe the failure of a `tar` that has sent a part of the archive; its messages name the files."""
+    problem = _tar_error(path, code, stderr, extracting=False).problem
+    messages = stderr[:_MAX_REPORTED_CHARACTERS]
+    return msgspec.structs.replace(problem, message=f"tar: exit code {code} in the sandbox: {messages}")
 
 
 def _tar_error(path: str, code: int | None, stderr: str, *, extracting: bool) -> ApiError:

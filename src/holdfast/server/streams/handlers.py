@@ -46,6 +46,14 @@ _Path = Annotated[
         description="Absolute path in the sandbox, without `..`.",
     ),
 ]
+_FailureMarker = Annotated[
+    str,
+    Parameter(
+        pattern=r"^([0-9a-f]{32})?$",
+        description="Random text. If `tar` in the sandbox fails after the response has started, the response "
+        "ends with this text and a Problem as JSON. Without it, the response is cut off.",
+    ),
+]
 _TAR_MEDIA_TYPE = "application/x-tar"
 
 
@@ -117,8 +125,11 @@ class StreamRoutes(Controller):
         media_type=_TAR_MEDIA_TYPE,
         responses=problem_responses(404, 409, 502),
     )
-    async def download(self, service: SandboxService, name: SandboxName, path: _Path) -> Stream:
-        return Stream(await files.download(service, name, path), media_type=_TAR_MEDIA_TYPE)
+    async def download(
+        self, service: SandboxService, name: SandboxName, path: _Path, failure_marker: _FailureMarker = ""
+    ) -> Stream:
+        archive = await files.download(service, name, path, failure_marker)
+        return Stream(archive, media_type=_TAR_MEDIA_TYPE)
 
     @put(
         "/files",

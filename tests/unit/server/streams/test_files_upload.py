@@ -12,24 +12,14 @@ from pathlib import Path
 import pytest
 from kubernetes.aio import client
 from tests.support.gateway_api_server import LOOPBACK
-from tests.support.spdy_pod import run_locally, spdy_pod
+from tests.support.spdy_pod import RunningPod, run_locally, spdy_pod
 
 from holdfast.server.errors import ApiError
-from holdfast.server.namespace_client import NamespaceClient
 from holdfast.server.sandboxes import SandboxService
 from holdfast.server.streams import files
 
 LARGE = os.urandom(700_000)
 FOLDER = object()
-
-
-class RunningPod(NamespaceClient):
-    """A cluster with one sandbox, whose pod runs."""
-
-    async def get(self, kind, name):
-        metadata = {"name": name, "uid": "u", "ownerReferences": [{"uid": "u", "controller": True}]}
-        status = {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}
-        return {"kind": kind, "metadata": metadata, "spec": {"containers": [{"name": "c"}]}, "status": status}
 
 
 @pytest.fixture(params=["dash", "bash"])
