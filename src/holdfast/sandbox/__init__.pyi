@@ -41,6 +41,7 @@ from holdfast.sandbox.manifests import (
     controller_of as controller_of,
     merge_patch as merge_patch,
     name_hash as name_hash,
+    network_policy_name as network_policy_name,
     normalized_creator as normalized_creator,
     owner_reference as owner_reference,
     pod_name as pod_name,

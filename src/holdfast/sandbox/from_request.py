@@ -28,7 +28,7 @@ from holdfast.errors import UsageError
 from holdfast.kube import parse_quantity
 from holdfast.sandbox import workspace as workspaces
 from holdfast.sandbox.host_settings import HostSettings
-from holdfast.sandbox.manifests import tracking_labels
+from holdfast.sandbox.manifests import network_policy_name, tracking_labels
 from holdfast.sandbox.secrets import check_secret_uses, env_sources, secret_mounts, secret_volumes
 from holdfast.sandbox.validation import reject_reserved_labels, require_memory
 
@@ -179,7 +179,7 @@ def network_policy_manifest(request: SandboxRequest, *, namespace: str) -> dict[
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {
-            "name": f"{request.name}-sandbox-policy",
+            "name": network_policy_name(request.name),
             "namespace": namespace,
             "labels": {MANAGED_BY_LABEL: "holdfast", **tracking_labels(request.name)},
         },

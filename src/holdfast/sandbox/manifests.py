@@ -109,6 +109,11 @@ def owner_reference(owner: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def network_policy_name(sandbox: str) -> str:
+    """Name of the NetworkPolicy of a sandbox whose request has rules."""
+    return f"{sandbox}-sandbox-policy"
+
+
 def pod_manifest(sandbox: Mapping[str, Any]) -> dict[str, Any]:
     """Pod of a sandbox."""
     spec = dict(sandbox["spec"]["podTemplate"]["spec"])

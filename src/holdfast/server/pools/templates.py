@@ -17,6 +17,7 @@ from holdfast.server.sandboxes import (
     describe_differences,
     differing_fields,
     list_extensions,
+    network_rules,
     pools_of_template,
     request_digests,
 )
@@ -107,7 +108,8 @@ class TemplateService:
         if fields is None:
             message = f"template {name}: exists, and was created by another client"
             raise conflict("template-differs", message, _NAME_TAKEN_HINT) from error
-        if differences := describe_differences(fields, live, manifest, present_template):
+        policies = (network_rules(live), network_rules(manifest))
+        if differences := describe_differences(fields, live, manifest, present_template, policies=policies):
             message = f"template {name}: exists, and {differences}"
             raise conflict("template-differs", message, _NAME_TAKEN_HINT) from error
         return live

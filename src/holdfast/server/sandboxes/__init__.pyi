@@ -9,6 +9,7 @@ from holdfast.server.sandboxes.request_comparison import (
     REQUEST_DIGESTS_ANNOTATION as REQUEST_DIGESTS_ANNOTATION,
     describe_differences as describe_differences,
     differing_fields as differing_fields,
+    network_rules as network_rules,
     request_digests as request_digests,
 )
 from holdfast.server.sandboxes.routes import (

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import shlex
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from holdfast.api import SandboxRequest, TemplateRequest, Workspace, WorkspaceView
+from holdfast.sandbox import SEED_CONTAINER, used_secrets
 from holdfast.server.sandboxes.presenters import present_sandbox, present_sandbox_claim
 
 if TYPE_CHECKING:
@@ -17,9 +18,14 @@ if TYPE_CHECKING:
 
     from holdfast.api import SandboxView, TemplateView
 
+NetworkRules: TypeAlias = "Mapping[str, list[Any]]"
+"""Rules of a network policy by direction."""
+
 REQUEST_DIGESTS_ANNOTATION = "holdfast.dev/request"
 """Annotation of a sandbox or template: a digest of each field of its request, as updates changed it."""
 _DIGEST_LENGTH = 12
+_WORKSPACES = (Workspace, WorkspaceView)
+_NOT_SET = "not set"
 _FIELDS_WITH_DEFAULT = ("cpu", "image", "memory")
 """Fields whose default value a request may also name: that request is the same."""
 _SHOWN_FIELDS = {
@@ -29,7 +35,6 @@ _SHOWN_FIELDS = {
     "failed_pods",
     "idle_suspend_after",
     "shutdown_time",
-    "workspace",
 }
 
 
@@ -92,14 +97,19 @@ def describe_differences(
     live: Mapping[str, Any],
     requested: Mapping[str, Any],
     present: Callable[[Mapping[str, Any]], SandboxView | TemplateView] = _present,
+    *,
+    policies: tuple[NetworkRules, NetworkRules],
 ) -> str:
     """Describe how a sandbox or template differs from a request; empty if it does not.
+
+    Values of environment variables are not described, because they may be secret.
 
     Args:
         fields: the fields with different digests.
         live: the existing object.
         requested: the object that the request would create.
         present: converts the objects to views, which have the fields that can be shown.
+        policies: the network rules of both.
     """
     before, after = present(live), present(requested)
     differing = [
@@ -109,24 +119,58 @@ def describe_differences(
     ]
     if not differing:
         return ""
-    shown = {
-        field: (_format_value(getattr(before, field)), _format_value(getattr(after, field)))
-        for field in differing
-        if field in _SHOWN_FIELDS
-    }
-    details = [f"{field} is {old}, requested is {new}" for field, (old, new) in shown.items() if old != new]
+    old, new = (
+        _shown_values(differing, obj, view, rules)
+        for obj, view, rules in zip((live, requested), (before, after), policies, strict=True)
+    )
+    details = [
+        f"{key} is {old.get(key, _NOT_SET)}, requested is {new.get(key, _NOT_SET)}"
+        for key in dict.fromkeys([*old, *new])
+        if old.get(key) != new.get(key)
+        and (not key.startswith("workspace.") or "workspace" in old.keys() & new.keys())
+    ]
     if "env" in differing and (names := _differing_keys(_env(live), _env(requested))):
         details.append(f"env differs in {names}")
-    if "labels" in differing and (names := _differing_keys(before.labels, after.labels)):
-        details.append(f"labels differ in {names}")
     return ": ".join(["differs in " + ", ".join(differing), *(["; ".join(details)] if details else [])])
 
 
+def network_rules(obj: Mapping[str, Any] | None) -> NetworkRules:
+    """Return the rules of a NetworkPolicy or SandboxTemplate by direction; empty if there are none."""
+    if obj is None or obj["spec"].get("networkPolicyManagement") == "Unmanaged":
+        return {}
+    rules = obj["spec"] if obj["kind"] == "NetworkPolicy" else obj["spec"].get("networkPolicy") or {}
+    return {direction: rules[direction] for direction in ("ingress", "egress") if direction in rules}
+
+
+def _shown_values(
+    fields: list[str], obj: Mapping[str, Any], view: SandboxView | TemplateView, rules: NetworkRules
+) -> dict[str, str]:
+    """Return the values of these fields of an object that are set, by the names that users know."""
+    values = {
+        field: _format_value(getattr(view, field))
+        for field in fields
+        if field in _SHOWN_FIELDS and getattr(view, field)
+    }
+    pod_template = obj["spec"].get("podTemplate")
+    if "workspace" in fields and pod_template is not None and isinstance(view.workspace, _WORKSPACES):
+        containers = pod_template["spec"].get("initContainers") or ()
+        is_seeded = any(container.get("name") == SEED_CONTAINER for container in containers)
+        values["workspace"] = str(view.workspace.size)
+        if view.workspace.storage_class:
+            values["workspace.storage_class"] = view.workspace.storage_class
+        values["workspace.seed"] = "true" if is_seeded else "false"
+    if "labels" in fields:
+        values |= {f"label {key}": value or '""' for key, value in sorted(view.labels.items())}
+    if "secrets" in fields and pod_template is not None:
+        uses = [f"{use.name}:{use.path}" if use.path else use.name for use in used_secrets(obj)]
+        values |= {"secrets": ", ".join(sorted(uses))} if uses else {}
+    if "network_policy" in fields and rules:
+        values["network_policy"] = msgspec.json.encode(rules, order="deterministic").decode()
+    return values
+
+
 def _format_value(value: object) -> str:
-    if isinstance(value, Workspace | WorkspaceView):
-        return str(value.size)
-    text = shlex.join(value) if isinstance(value, list) else value
-    return str(text) if text else "not set"
+    return shlex.join(value) if isinstance(value, list) else str(value)
 
 
 def _differing_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -19,7 +19,13 @@ from holdfast.api import (
     Workspace,
 )
 from holdfast.errors import HoldfastError, ObjectConflictError
-from holdfast.sandbox import HostSettings, bound_sandbox_name, from_request, used_secrets
+from holdfast.sandbox import (
+    HostSettings,
+    bound_sandbox_name,
+    from_request,
+    network_policy_name,
+    used_secrets,
+)
 from holdfast.server.errors import ApiError, conflict, sandbox_not_found
 from holdfast.server.sandboxes import (
     activity,
@@ -33,6 +39,7 @@ from holdfast.server.sandboxes.request_comparison import (
     REQUEST_DIGESTS_ANNOTATION,
     describe_differences,
     differing_fields,
+    network_rules,
     request_digests,
 )
 from holdfast.server.secrets import SecretStore
@@ -213,7 +220,7 @@ class SandboxService:
         annotations[REQUEST_DIGESTS_ANNOTATION] = digests
         if request.idle_suspend_after is not None:
             annotations[LAST_USED_ANNOTATION] = activity.format_last_used(now)
-        created, live = await self._create_once(manifest)
+        created, live = await self._create_once(manifest, policy)
         if request.template is None:
             if policy is not None:
                 await sandbox_objects.set_network_policy_owner(self.cluster, policy, live)
@@ -297,7 +304,9 @@ class SandboxService:
             "sandbox-differs", f"sandbox {name}: exists, and was created from a template", _NAME_TAKEN_HINT
         )
 
-    async def _create_once(self, manifest: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+    async def _create_once(
+        self, manifest: dict[str, Any], policy: dict[str, Any] | None
+    ) -> tuple[bool, dict[str, Any]]:
         """Create an object, or return the existing one if the same request created it.
 
         Requests are compared, not objects: another version of holdfast creates another object from the same
@@ -318,7 +327,9 @@ class SandboxService:
             fields = differing_fields(before, manifest["metadata"]["annotations"][REQUEST_DIGESTS_ANNOTATION])
             if fields is None:
                 raise conflict("sandbox-differs", error.message, _NAME_TAKEN_HINT) from error
-            if differences := describe_differences(fields, live, manifest):
+            before_policy = await self.cluster.get("NetworkPolicy", network_policy_name(name))
+            policies = (network_rules(before_policy), network_rules(policy))
+            if differences := describe_differences(fields, live, manifest, policies=policies):
                 message = f"sandbox {name}: exists, and {differences}"
                 raise conflict("sandbox-differs", message, _NAME_TAKEN_HINT) from error
             return False, live

@@ -4,11 +4,13 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from holdfast.api import SandboxRequest, Workspace
-from holdfast.sandbox import from_request
+from holdfast.api import NetworkPolicy, SandboxRequest, SandboxSecret, TemplateRequest, Workspace
+from holdfast.sandbox import from_request, template_manifest
+from holdfast.server.pools.presenters import present_template
 from holdfast.server.sandboxes.request_comparison import (
     describe_differences,
     differing_fields,
+    network_rules,
     request_digests,
 )
 
@@ -52,7 +54,17 @@ def manifest_of(sent):
 
 def differences(one, other):
     """How a sandbox of one request differs from another request."""
-    return describe_differences(unlike(one, other), manifest_of(one), manifest_of(other))
+    policies = (from_request.network_policy_manifest(each, namespace="ns") for each in (one, other))
+    return describe_differences(
+        unlike(one, other), manifest_of(one), manifest_of(other),
+        policies=tuple(network_rules(policy) for policy in policies),
+    )  # fmt: skip
+
+
+def template_differences(one, other):
+    before, after = (template_manifest(each, namespace="ns", endpoint=None) for each in (one, other))
+    policies = (network_rules(before), network_rules(after))
+    return describe_differences(unlike(one, other), before, after, present_template, policies=policies)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +104,31 @@ def test_default_that_is_named_is_the_same_request(one, other):
             request(workspace=False),
             "differs in workspace: workspace is 5Gi, requested is not set",
         ),
-        (request(), request(workspace=Workspace(seed=False)), "differs in workspace"),
+        (
+            request(),
+            request(workspace=Workspace(seed=False)),
+            "differs in workspace: workspace.seed is true, requested is false",
+        ),
+        (
+            request(workspace=Workspace(size="5Gi", storage_class="fast")),
+            request(workspace=Workspace(size="5Gi", storage_class="slow")),
+            "differs in workspace: workspace.storage_class is fast, requested is slow",
+        ),
+        (
+            request(workspace=Workspace(storage_class="fast")),
+            request(),
+            "differs in workspace: workspace.storage_class is fast, requested is not set",
+        ),
+        (
+            request(secrets=[SandboxSecret(name="b", path="/run/b"), SandboxSecret(name="a")]),
+            request(secrets=[SandboxSecret(name="c")]),
+            "differs in secrets: secrets is a, b:/run/b, requested is c",
+        ),
+        (
+            request(network_policy=NetworkPolicy(egress=[])),
+            request(),
+            'differs in network_policy: network_policy is {"egress":[]}, requested is not set',
+        ),
         (
             request(idle_suspend_after=60),
             request(),
@@ -103,12 +139,41 @@ def test_default_that_is_named_is_the_same_request(one, other):
             request(),
             "differs in failed_pods: failed_pods is Keep, requested is Recreate",
         ),
-        (request(labels={"team": "blue"}), request(), "differs in labels: labels differ in team"),
+        (
+            request(labels={"team": "blue", "tier": "web"}),
+            request(labels={"team": "red", "tier": "web", "empty": ""}),
+            (
+                "differs in labels: label team is blue, requested is red; "
+                'label empty is not set, requested is ""'
+            ),
+        ),
         (request(template="t"), request(template="t", env={"A": "1"}), "differs in env: env differs in A"),
     ],
 )
 def test_both_values_of_a_difference_are_described(one, other, described):
     assert differences(one, other) == described
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "described"),
+    [
+        ({"labels": {"team": "blue"}}, {}, "labels: label team is blue, requested is not set"),
+        (
+            {"workspace": Workspace(seed=False)},
+            {"workspace": Workspace()},
+            "workspace: workspace.seed is false, requested is true",
+        ),
+        (
+            {"network_policy": NetworkPolicy(ingress=[], egress=[])},
+            {},
+            'network_policy: network_policy is {"egress":[],"ingress":[]}, requested is not set',
+        ),
+        ({"env": {"A": "s3cr3t"}}, {}, "env: env differs in A"),
+    ],
+)
+def test_both_values_of_a_difference_of_templates_are_described(one, other, described):
+    requests = (TemplateRequest(name="t", **options) for options in (one, other))
+    assert template_differences(*requests) == f"differs in {described}"
 
 
 def test_values_of_environment_variables_are_not_described():
