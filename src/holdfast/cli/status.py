@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +15,9 @@ from holdfast.cli.checked_type import integer
 from holdfast.cli.click_extensions import flag_option, gateway_argument, is_json_requested, json_option
 from holdfast.cli.output import JSON_SCHEMA_VERSION, format_table, print_result
 from holdfast.cli.parameters import OBJECT
-from holdfast.errors import GatewayNotFoundError, HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.errors import HoldfastError
 
 
 @click.command()
@@ -82,30 +85,21 @@ def logs(name: str | None, component: str | None, tail: int, follow: bool) -> No
 def kubeconfig(name: str | None, only_path: bool, merge: bool) -> None:
     """Print the kubeconfig of gateway NAME, or merge it into your own."""
     name = gateway.resolve_gateway_name(name)
+
+    def print_warning(error: HoldfastError) -> None:
+        # The address of a gateway that cannot be reached now may still be right later.
+        click.echo(f"tunnel to gateway {name}: down: {error.message}", err=True)
+
+    get_path = gateway.merge_kubeconfig if merge else gateway.current_kubeconfig
+    target = get_path(name, on_unreachable=print_warning)
     path, context = gateway.GatewayFiles(name).kubeconfig, gateway.kubeconfig_context(name)
-    if not path.exists():
-        raise GatewayNotFoundError(f"gateway {name}: no kubeconfig", hint=f"Run `holdfast up {name}`.")
-    _ensure_tunnel(name)
     result = {"path": str(path), "context": context}
     if merge:
-        target = gateway.user_kubeconfig_path()
-        gateway.merge_into(target, path.read_bytes(), name=name)
         print_result({**result, "merged": str(target)}, [f"Merged into {target} as {context}."])
     elif only_path or is_json_requested():
         print_result(result, [str(path)])
     else:
         click.echo(path.read_text(), nl=False)
-
-
-def _ensure_tunnel(name: str) -> None:
-    """Reopen the tunnel to a gateway on another host; an unreachable host is only a warning."""
-    metadata = gateway.read_metadata(name)
-    if metadata is None or not metadata.remote:
-        return
-    try:
-        gateway.ensure_tunnel(gateway.GatewayContext(name))
-    except HoldfastError as error:
-        click.echo(f"tunnel to {metadata.remote}: down: {error.message}", err=True)
 
 
 @click.command()

@@ -1,14 +1,14 @@
 from holdfast.gateway import commands as commands
-from holdfast.gateway.cluster.kubeconfig import (
-    merge_into as merge_into,
-    user_kubeconfig_path as user_kubeconfig_path,
-)
 from holdfast.gateway.context import GatewayContext as GatewayContext, UpOptions as UpOptions
-from holdfast.gateway.gateway import Gateway as Gateway, api_access as api_access
+from holdfast.gateway.endpoint import (
+    api_access as api_access,
+    current_kubeconfig as current_kubeconfig,
+    merge_kubeconfig as merge_kubeconfig,
+)
+from holdfast.gateway.gateway import Gateway as Gateway
 from holdfast.gateway.hosts import LocalHost as LocalHost
 from holdfast.gateway.plan_summary import GatewayPlan as GatewayPlan
 from holdfast.gateway.proxy_variables import read_proxy as read_proxy
-from holdfast.gateway.reconnect import ensure_tunnel as ensure_tunnel
 from holdfast.gateway.registry import (
     GatewayFiles as GatewayFiles,
     active_gateway as active_gateway,

@@ -6,8 +6,7 @@
     dev.up(image="holdfast/node:0.1.0")
     print(dev.status().state, dev.kubeconfig)
 
-Unlike the command line, no method asks for confirmation before it removes data. `sandbox exec` starts with
-`api_access`: for a gateway on this machine, it imports nothing beyond the gateway's files.
+Unlike the command line, no method asks for confirmation before it removes data.
 """
 
 from __future__ import annotations
@@ -15,16 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from holdfast import gateway  # its exports are imported on first use
-from holdfast.errors import ApiUnreachableError, GatewayNotFoundError, InvalidSettingError
+from holdfast.errors import GatewayNotFoundError
 from holdfast.events import EventBus
-from holdfast.gateway.registry import (
-    GatewayFiles,
-    known_gateway_names,
-    read_metadata,
-    resolve_gateway_name,
-    use_gateway,
-)
-from holdfast.gateway.spec import connect_address, https_url
+from holdfast.gateway.endpoint import api_access
+from holdfast.gateway.registry import GatewayFiles, known_gateway_names, resolve_gateway_name, use_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +29,6 @@ if TYPE_CHECKING:
     from holdfast.gateway.commands import GatewayResult
     from holdfast.gateway.doctor import Diagnosis
     from holdfast.gateway.plan_summary import GatewayPlan
-    from holdfast.gateway.registry import GatewayMetadata
     from holdfast.gateway.settings import ResolvedSettings
     from holdfast.gateway.status import GatewayStatus
     from holdfast.timeline import Timeline
@@ -210,18 +202,16 @@ class Gateway:
     def merge_kubeconfig(self) -> Path:
         """Merge the gateway's kubeconfig into $KUBECONFIG or ~/.kube/config as the current context.
 
+        The tunnel to a gateway on another host is reopened first, because its address may change then.
+
         Returns:
             The file that it was merged into.
 
         Raises:
             GatewayNotFoundError: The gateway has no kubeconfig.
+            HostUnreachableError: The tunnel to the gateway is down; nothing was merged.
         """
-        if not self.kubeconfig.exists():
-            hint = f"Run `holdfast up {self.name}`."
-            raise GatewayNotFoundError(f"gateway {self.name}: no kubeconfig", hint=hint)
-        path = gateway.user_kubeconfig_path()
-        gateway.merge_into(path, self.kubeconfig.read_bytes(), name=self.name)
-        return path
+        return gateway.merge_kubeconfig(self.name)
 
     def runs(self) -> list[RunRecord]:
         """Return the recorded runs of earlier commands on this gateway, newest first."""
@@ -353,47 +343,3 @@ def _resolve(options: GatewayOptions) -> ResolvedSettings:
     flags: dict[str, object] = {**options.get("settings", {}), **options}
     flags.pop("settings", None)
     return gateway.resolve_settings(flags)
-
-
-def api_access(name: str, *, open_tunnel: bool = True) -> GatewayEndpoint:
-    """Return how to reach the API of gateway `name`; reopen the tunnel to a gateway on another host.
-
-    Raises:
-        GatewayNotFoundError: the gateway is unknown on this machine, or has no API.
-        ApiUnreachableError: the tunnel is down, and `open_tunnel` is not set.
-    """
-    from holdfast.client import GatewayEndpoint
-
-    metadata = read_metadata(name)
-    hint = f"Run `holdfast up {name}`."
-    if metadata is None:
-        raise GatewayNotFoundError(f"gateway {name}: not found on this machine", hint=hint)
-    identity = GatewayFiles(name).client_certificates.read().value
-    if identity is None or not metadata.gateway_port:
-        message = f"gateway {name}: no API, or no client certificate on this machine"
-        raise GatewayNotFoundError(message, hint=hint)
-    local_url = https_url(connect_address(metadata.listen), metadata.gateway_port)
-    return GatewayEndpoint(
-        gateway=name,
-        url=_tunnel_url(metadata, open_tunnel=open_tunnel) if metadata.remote else local_url,
-        ca=identity.ca,
-        certificate=identity.client.certificate,
-        key=identity.client.key,
-    )
-
-
-def _tunnel_url(metadata: GatewayMetadata, *, open_tunnel: bool) -> str:
-    from holdfast.gateway.hosts import DEFAULT_SETTINGS, resolve_host
-
-    try:
-        settings = gateway.resolve_settings().settings
-    except InvalidSettingError:
-        settings = DEFAULT_SETTINGS  # an invalid setting must not make the gateway unreachable
-    host = resolve_host(metadata.name, requested=None, metadata=metadata, settings=settings)
-    ports = (metadata.port, metadata.gateway_port)
-    if host.tunnel is not None:
-        if open_tunnel:
-            host.tunnel.open(ports, metadata.listen)
-        elif host.tunnel.has_exited():
-            raise ApiUnreachableError(f"gateway {metadata.name}: the tunnel to {metadata.remote} is down")
-    return https_url(*host.address(metadata.gateway_port, metadata.listen))

@@ -8,12 +8,16 @@ import yaml
 from tests.support.completion_world import record_run
 
 from holdfast import Gateway
+from holdfast.cli.output.errors import run_command
+from holdfast.cli.status import kubeconfig
 from holdfast.errors import (
     ContainerEngineUnreachableError,
     GatewayNotFoundError,
+    HostUnreachableError,
     InvalidGatewayNameError,
     InvalidSettingError,
 )
+from holdfast.gateway import reconnect
 from holdfast.gateway.cluster.kubeconfig import build_host_kubeconfig
 from holdfast.gateway.registry import GatewayMetadata, write_metadata
 
@@ -74,17 +78,73 @@ def test_merge_kubeconfig_needs_one():
         Gateway("dev").merge_kubeconfig()
 
 
-def test_merge_kubeconfig_makes_the_context_current(tmp_path, monkeypatch):
-    target, dev = tmp_path / "theirs", Gateway("dev")
-    monkeypatch.setenv("KUBECONFIG", str(target))
-    dev.kubeconfig.parent.mkdir(parents=True)
+def write_kubeconfig(server):
+    path = Gateway("dev").kubeconfig
+    path.parent.mkdir(parents=True, exist_ok=True)
     cluster = {"server": "https://127.0.0.1:6443", "certificate-authority-data": "Y2E="}
     user = {"client-certificate-data": "Y2VydA==", "client-key-data": "a2V5"}
     parts = {"clusters": [{"name": "n", "cluster": cluster}], "users": [{"name": "n", "user": user}]}
     node = yaml.safe_dump({**parts, "contexts": []}).encode()
-    dev.kubeconfig.write_bytes(build_host_kubeconfig(node, name="dev", server="https://127.0.0.1:1"))
-    assert dev.merge_kubeconfig() == target
-    assert "current-context: holdfast-dev" in target.read_text()
+    path.write_bytes(build_host_kubeconfig(node, name="dev", server=server))
+
+
+@pytest.fixture
+def user_kubeconfig(tmp_path, monkeypatch):
+    target = tmp_path / "theirs"
+    monkeypatch.setenv("KUBECONFIG", str(target))
+    return target
+
+
+def test_merge_kubeconfig_makes_the_context_current(user_kubeconfig):
+    write_kubeconfig("https://127.0.0.1:1")
+    assert Gateway("dev").merge_kubeconfig() == user_kubeconfig
+    assert "current-context: holdfast-dev" in user_kubeconfig.read_text()
+
+
+def merge_from_python():
+    Gateway("dev").merge_kubeconfig()
+    return 0
+
+
+def merge_from_command_line():
+    return run_command(kubeconfig, ["dev", "--merge"])
+
+
+@pytest.mark.parametrize("merge", [merge_from_python, merge_from_command_line])
+def test_merged_kubeconfig_has_the_address_of_the_reopened_tunnel(monkeypatch, user_kubeconfig, merge):
+    write_metadata(GatewayMetadata(name="dev", image="i", port=1, remote="me@far"))
+    write_kubeconfig("https://127.0.0.1:1")
+
+    def open_tunnel(gateway):
+        assert gateway.name == "dev"
+        write_kubeconfig("https://127.0.0.1:2")
+
+    monkeypatch.setattr(reconnect, "ensure_tunnel", open_tunnel)
+    assert merge() == 0
+    assert "server: https://127.0.0.1:2" in user_kubeconfig.read_text()
+
+
+def fail_to_connect(_gateway):
+    raise HostUnreachableError("me@far: no route to host")
+
+
+def test_unreachable_host_is_an_error_in_python(monkeypatch, user_kubeconfig):
+    write_metadata(GatewayMetadata(name="dev", image="i", port=1, remote="me@far"))
+    write_kubeconfig("https://127.0.0.1:1")
+    monkeypatch.setattr(reconnect, "ensure_tunnel", fail_to_connect)
+    with pytest.raises(HostUnreachableError, match="no route"):
+        merge_from_python()
+    assert not user_kubeconfig.exists()
+
+
+@pytest.mark.parametrize("words", [["--merge"], ["--path"], []], ids=" ".join)
+def test_unreachable_host_is_a_warning_on_the_command_line(monkeypatch, capsys, user_kubeconfig, words):
+    write_metadata(GatewayMetadata(name="dev", image="i", port=1, remote="me@far"))
+    write_kubeconfig("https://127.0.0.1:1")
+    monkeypatch.setattr(reconnect, "ensure_tunnel", fail_to_connect)
+    assert run_command(kubeconfig, ["dev", *words]) == 0
+    assert capsys.readouterr().err == "tunnel to gateway dev: down: me@far: no route to host\n"
+    assert user_kubeconfig.exists() is ("--merge" in words)
 
 
 @pytest.mark.parametrize(
