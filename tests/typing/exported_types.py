@@ -1,10 +1,31 @@
 """Checked by mypy and pyright, never run: the exported types are the types of the public results."""
 
 from collections.abc import Iterator
-from typing import assert_type
+from typing import Unpack, assert_type
 
-from holdfast import Policy, Sandbox, Workflow
-from holdfast.client import ExecResult
+from holdfast import Gateway, Policy, Sandbox, Workflow
+from holdfast.api import FailedPodPolicy, WorkspaceOptions
+from holdfast.client import (
+    CommandState,
+    ExecOutput,
+    ExecResult,
+    ExecSession,
+    FileType,
+    PortForward,
+    RemotePath,
+    Signal,
+)
+from holdfast.gateway import (
+    DoctorReport,
+    Finding,
+    FixedBy,
+    GatewayOptions,
+    GatewayPlan,
+    GatewayState,
+    Repair,
+    SettingChange,
+    Severity,
+)
 from holdfast.retry import Backoff, RetryContext, RetryDecorator, VirtualClock, constant, retry, testing_mode
 from holdfast.testing.faults import FaultScript, RequestLog, RequestRecord, parse_script
 from holdfast.workflow import JSON, MemoryStore, Plan, PlannedStep, ProbeResult, Store
@@ -27,3 +48,28 @@ def results(sandbox: Sandbox, workflow: Workflow, plan: Plan, probe: ProbeResult
 
 
 store: Store = MemoryStore()
+
+
+def sandbox_types(sandbox: Sandbox, path: RemotePath, signal: Signal) -> None:
+    options: WorkspaceOptions = {"size": "5Gi"}
+    policy: FailedPodPolicy = "Keep"
+    assert_type(sandbox.create(workspace=options, failed_pods=policy).failed_pods, FailedPodPolicy)
+    assert_type(sandbox.files.stat(path).type, FileType)
+    assert_type(sandbox.command("id").get().state, CommandState)
+    sandbox.command("id").kill(signal)
+    with sandbox.session("sh") as session, sandbox.forward(80) as forward:
+        assert_type(session, ExecSession)
+        assert_type(iter(session), Iterator[ExecOutput])
+        assert_type(forward, PortForward)
+
+
+def gateway_types(gateway: Gateway, plan: GatewayPlan, **options: Unpack[GatewayOptions]) -> None:
+    gateway.up(**options)
+    assert_type(plan.settings, tuple[SettingChange, ...])
+    assert_type(gateway.status().state, GatewayState)
+    diagnosis = gateway.doctor()
+    assert_type(diagnosis.report, DoctorReport)
+    assert_type(diagnosis.repairs, tuple[Repair, ...])
+    assert_type(diagnosis.report.findings, tuple[Finding, ...])
+    assert_type(diagnosis.report.findings[0].severity, Severity)
+    assert_type(diagnosis.report.findings[0].fixed_by, FixedBy)

@@ -8,10 +8,7 @@ from holdfast import Gateway, Policy, Sandbox, retry
 from holdfast.api import Phase, SandboxChange, SandboxView
 from holdfast.client import AsyncSandbox, AsyncSandboxes, BulkResult, ExecResult, Sandboxes
 from holdfast.errors import CommandFailedError
-from holdfast.gateway.commands import GatewayResult
-from holdfast.gateway.doctor import Diagnosis
-from holdfast.gateway.plan_summary import GatewayPlan
-from holdfast.gateway.status import GatewayStatus
+from holdfast.gateway import Diagnosis, GatewayPlan, GatewayResult, GatewayStatus
 from holdfast.images import build_images, image_states, load_images, save_images
 from holdfast.workflow import RunRecord
 

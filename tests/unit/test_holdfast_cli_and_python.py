@@ -11,7 +11,16 @@ from tests.support.command_tree import all_commands
 
 from holdfast import Gateway, client, images
 from holdfast.api import PoolOptions, SandboxOptions, SandboxUpdateOptions, TemplateOptions
-from holdfast.client import BackgroundCommand, Files, Pools, Sandbox, Sandboxes, Secrets, Templates
+from holdfast.client import (
+    BackgroundCommand,
+    ExecSession,
+    Files,
+    Pools,
+    Sandbox,
+    Sandboxes,
+    Secrets,
+    Templates,
+)
 from holdfast.gateway.gateway import GatewayOptions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli-and-python.md").read_text()
@@ -23,7 +32,7 @@ OPTION_TYPES = {
     f"Unpack[{options.__name__}]": options
     for options in (GatewayOptions, SandboxOptions, SandboxUpdateOptions, TemplateOptions, PoolOptions)
 }
-CLIENTS = (Sandbox, Sandboxes, Files, BackgroundCommand, Templates, Pools, Secrets)
+CLIENTS = (Sandbox, Sandboxes, Files, BackgroundCommand, ExecSession, Templates, Pools, Secrets)
 CLASSES = {each.__name__: each for each in (Gateway, *CLIENTS)}
 
 
