@@ -8,7 +8,7 @@ from holdfast import Gateway, Policy, Sandbox, retry
 from holdfast.api import Phase, SandboxChange, SandboxView
 from holdfast.client import AsyncSandbox, AsyncSandboxes, BulkResult, ExecResult, Sandboxes
 from holdfast.errors import CommandFailedError
-from holdfast.gateway import Diagnosis, GatewayPlan, GatewayResult, GatewayStatus
+from holdfast.gateway import AsyncGateway, Diagnosis, GatewayPlan, GatewayResult, GatewayStatus
 from holdfast.images import build_images, image_states, load_images, save_images
 from holdfast.workflow import RunRecord
 
@@ -112,6 +112,20 @@ async def asynchronous() -> None:
         assert_type(sandboxes, AsyncSandboxes)
         async for view in sandboxes:
             assert_type(view.name, str)
+
+
+async def asynchronous_gateway() -> None:
+    gateway = AsyncGateway("dev")
+    assert_type(await gateway.up(image="holdfast/node:0.1.0", port=26443), GatewayResult)
+    assert_type(await gateway.plan(port="auto"), GatewayPlan)
+    assert_type(await gateway.status(), GatewayStatus)
+    assert_type(await gateway.runs(), list[RunRecord])
+    async for line in gateway.logs(follow=True):
+        assert_type(line, str)
+    async with gateway.sandbox("box") as sandbox:
+        assert_type(sandbox, AsyncSandbox)
+    await gateway.up(imgae="x")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    await gateway.upgrade(timeout="60")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 @retry(Policy(attempts=3, deadline=60))

@@ -11,13 +11,19 @@ from typing import get_args
 import pytest
 
 from holdfast import Gateway, client
+from holdfast.gateway import AsyncGateway
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 PACKAGES = ["holdfast", *(f"holdfast.{path.parent.name}" for path in SRC.glob("holdfast/*/__init__.pyi"))]
 # Modules whose public names users import, too.
 MODULES = [import_module(name) for name in (*PACKAGES, "holdfast.errors", "holdfast.events")]
 CLIENTS = [getattr(client, name) for name in client.__all__]
-PUBLIC_CLASSES = [each for each in (Gateway, *CLIENTS) if inspect.isclass(each)]
+# Users do not call the connection that clients share.
+PUBLIC_CLASSES = [
+    each
+    for each in (Gateway, AsyncGateway, *CLIENTS)
+    if inspect.isclass(each) and each is not client.Transport
+]
 
 
 def defined_types() -> dict[str, set[str]]:

@@ -30,5 +30,5 @@ from holdfast.client.sandboxes import AsyncSandboxes as AsyncSandboxes
 from holdfast.client.secrets import AsyncSecrets as AsyncSecrets, build_secret_request as build_secret_request
 from holdfast.client.sync import Sandbox as Sandbox, Sandboxes as Sandboxes, Secrets as Secrets
 from holdfast.client.sync_pools import Pools as Pools, Templates as Templates
-from holdfast.client.transport import GatewayEndpoint as GatewayEndpoint
+from holdfast.client.transport import GatewayEndpoint as GatewayEndpoint, Transport as Transport
 from holdfast.client.watch import summarize as summarize

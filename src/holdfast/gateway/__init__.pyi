@@ -1,4 +1,5 @@
 from holdfast.gateway import commands as commands
+from holdfast.gateway.async_gateway import AsyncGateway as AsyncGateway
 from holdfast.gateway.commands import GatewayResult as GatewayResult
 from holdfast.gateway.context import GatewayContext as GatewayContext, UpOptions as UpOptions
 from holdfast.gateway.doctor import (

@@ -9,12 +9,14 @@ import pytest
 from holdfast import Gateway, Policy, Sandbox, Workflow, client, resilient, retry
 from holdfast.client import ExecResult, Sandboxes, sync
 from holdfast.errors import UsageError
+from holdfast.gateway import AsyncGateway
 
 PAIRS = [
     (getattr(client, f"Async{name}"), getattr(client, name, None) or getattr(sync, name))
     for name in (each.removeprefix("Async") for each in client.__all__ if each.startswith("Async"))
 ]
-CLASSES = [Gateway, Policy, Workflow, *(cls for pair in PAIRS for cls in pair)]
+PAIRS.append((AsyncGateway, Gateway))
+CLASSES = [Policy, Workflow, *(cls for pair in PAIRS for cls in pair)]
 METHODS = [
     pytest.param(cls, name, id=f"{cls.__name__}.{name}")
     for cls in CLASSES
