@@ -190,7 +190,7 @@ def explained_errors(transport: Transport, push: ImagePush) -> Iterator[None]:
         error.hint = name_gateway(error.hint, transport.gateway)
         if push.error is None or not isinstance(error, WaitFailedError | WaitTimeoutError):
             raise
-        # An image that the container engine does not have either has to be built: the hint says so.
+        # If the container engine does not have the image either, it has to be built: keep that hint.
         is_missing = isinstance(push.error, ImageNotFoundError)
         raise type(error)(
             f"{error.message}; pushing the image failed: {push.error.message}",
