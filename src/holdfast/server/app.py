@@ -12,38 +12,15 @@ from typing import Any
 import msgspec
 from litestar import Litestar, Request, Response, get
 from litestar.di import Provide
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.routes import HTTPRoute
 
 from holdfast import __version__
-from holdfast.api import (
-    DeletionResult,
-    PoolChange,
-    PoolDeletionResult,
-    PoolList,
-    PoolRequest,
-    PoolView,
-    Problem,
-    SandboxList,
-    SandboxRequest,
-    SandboxUpdate,
-    SandboxUpdateResult,
-    SandboxView,
-    SecretDeletion,
-    SecretList,
-    SecretRequest,
-    SecretResult,
-    SecretView,
-    TemplateDeletionResult,
-    TemplateList,
-    TemplateRequest,
-    TemplateView,
-    UploadResult,
-    UsageReport,
-)
 from holdfast.server.errors import bad_request, problem_response
 from holdfast.server.pools import PoolRoutes, PoolService, TemplateRoutes, TemplateService
-from holdfast.server.sandboxes import SandboxRoutes, SandboxService, problem_responses
+from holdfast.server.requests import problem_responses
+from holdfast.server.sandboxes import SandboxRoutes, SandboxService
 from holdfast.server.secrets import SecretRoutes
 from holdfast.server.streams import PATH_PATTERN, StreamRoutes, exec_in_sandbox, forward_port, watch_sandboxes
 from holdfast.server.usage import UsageRoutes, UsageService
@@ -60,32 +37,12 @@ class GatewayInfo(msgspec.Struct, frozen=True, kw_only=True):
 _INJECTED = {"service", "templates", "pools", "secrets", "usage", "request"}
 """Parameters of handlers that do not come from the query."""
 _WEBSOCKETS = (exec_in_sandbox, forward_port)
-_MODELS = (
-    GatewayInfo, SandboxRequest, SandboxView, SandboxList, SandboxUpdate, SandboxUpdateResult, DeletionResult,
-    TemplateRequest, TemplateView, TemplateList, TemplateDeletionResult,
-    PoolRequest, PoolChange, PoolView, PoolList, PoolDeletionResult,
-    SecretRequest, SecretResult, SecretView, SecretList, SecretDeletion, UsageReport, UploadResult, Problem,
-)  # fmt: skip
 _REF_TEMPLATE = "#/components/schemas/{name}"
 _BINARY_CONTENT = {"schema": {"type": "string", "format": "binary"}}
 _TEXT_CONTENT = {"schema": {"type": "string"}}
 _PARAMETER_PATTERNS = {"path": {"pattern": PATH_PATTERN}}
 """Patterns of parameters that the handlers validate themselves, with better messages."""
-_JSON_BODIES = {
-    "createSandbox": "SandboxRequest",
-    "updateSandbox": "SandboxUpdate",
-    "createSecret": "SecretRequest",
-    "createTemplate": "TemplateRequest",
-    "createPool": "PoolRequest",
-    "scalePool": "PoolChange",
-}
-_REQUEST_BODIES = {
-    "uploadFiles": {"application/x-tar": _BINARY_CONTENT, "application/octet-stream": _BINARY_CONTENT},
-    **{
-        operation: {"application/json": {"schema": {"$ref": _REF_TEMPLATE.format(name=model)}}}
-        for operation, model in _JSON_BODIES.items()
-    },
-}
+_UPLOAD = {"application/x-tar": _BINARY_CONTENT, "application/octet-stream": _BINARY_CONTENT}
 _STREAM_CONTENT = {
     "application/x-tar": _BINARY_CONTENT,
     "text/event-stream": _TEXT_CONTENT,
@@ -93,13 +50,18 @@ _STREAM_CONTENT = {
 }
 
 
-def complete_openapi(schema: dict[str, Any]) -> dict[str, Any]:
-    """Replace Litestar's schemas with those of msgspec, and add the security scheme."""
-    _, models = msgspec.json.schema_components(_MODELS, ref_template=_REF_TEMPLATE)
+def openapi_document(app: Litestar) -> dict[str, Any]:
+    """Return Litestar's document with the schemas of msgspec, and with the security scheme."""
+    handlers = [
+        handler for route in app.routes if isinstance(route, HTTPRoute) for handler in route.route_handlers
+    ]
+    schema = app.openapi_schema.to_schema()
+    _, models = msgspec.json.schema_components(_documented_models(handlers), ref_template=_REF_TEMPLATE)
+    bodies = {handler.operation_id: _request_body(handler) for handler in handlers}
     for path in schema["paths"].values():
         for operation in path.values():
             if isinstance(operation, dict) and "responses" in operation:
-                _complete_operation(operation)
+                _complete_operation(operation, bodies.get(operation.get("operationId")))
     schema["paths"].pop("/schema/openapi.json", None)
     schema["components"] = {
         "schemas": {name: models[name] for name in sorted(models)},
@@ -114,7 +76,25 @@ def complete_openapi(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _complete_operation(operation: dict[str, Any]) -> None:
+def _documented_models(handlers: list[HTTPRouteHandler]) -> list[type[msgspec.Struct]]:
+    """Return the models that routes return, as `Model` or `Response[Model]`, document and accept."""
+    types: set[Any] = set()
+    for handler in handlers:
+        returned = handler.parsed_fn_signature.return_type
+        types.update(field.annotation for field in (returned, *returned.inner_types))
+        types.update(response.data_container for response in (handler.responses or {}).values())
+        types.add(handler.opt.get("json_body"))
+    return [each for each in types if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+
+
+def _request_body(handler: HTTPRouteHandler) -> dict[str, Any] | None:
+    if handler.operation_id == "uploadFiles":
+        return _UPLOAD
+    model = handler.opt.get("json_body")
+    return model and {"application/json": {"schema": {"$ref": _REF_TEMPLATE.format(name=model.__name__)}}}
+
+
+def _complete_operation(operation: dict[str, Any], body: dict[str, Any] | None) -> None:
     success = operation["responses"].get("200") or {}
     for kind, schema in _STREAM_CONTENT.items():
         if any(media_type.startswith(kind) for media_type in success.get("content") or ()):
@@ -123,7 +103,6 @@ def _complete_operation(operation: dict[str, Any]) -> None:
         parameter["schema"] = _parameter_schema(parameter["schema"]) | _PARAMETER_PATTERNS.get(
             parameter["name"], {}
         )
-    body = _REQUEST_BODIES.get(operation.get("operationId", ""))
     if body is not None:
         operation["requestBody"] = {"required": True, "content": body}
     for status, response in operation["responses"].items():
@@ -180,7 +159,7 @@ def create_app(
     @get("/schema/openapi.json", include_in_schema=False, sync_to_thread=False)
     def openapi() -> Response[dict[str, Any]]:
         if not document:
-            document.update(complete_openapi(app.openapi_schema.to_schema()))
+            document.update(openapi_document(app))
         return Response(document, media_type="application/json")
 
     app = Litestar(

@@ -55,26 +55,19 @@ class PodResponseLostError(ApiError):
         super().__init__(_BAD_GATEWAY, "answer-lost", message, hint)
 
 
-def sandbox_not_found(name: str) -> ApiError:
-    """Return the 404 error of a sandbox."""
-    return ApiError(
-        _NOT_FOUND,
-        "sandbox-missing",
-        f"sandbox {name}: not found",
-        "Run `holdfast sandbox list` to list all sandboxes.",
-    )
+_NOT_FOUND_ERRORS = {
+    "Sandbox": ("sandbox", "Run `holdfast sandbox list` to list all sandboxes."),
+    "SandboxTemplate": ("template", "Run `holdfast template list` to list all templates."),
+    "SandboxWarmPool": ("pool", "Run `holdfast pool list` to list all pools."),
+    "Secret": ("secret", "Run `holdfast secret list` to list all secrets."),
+}
+"""Noun and hint by the kind of the object."""
 
 
-def template_not_found(name: str) -> ApiError:
-    """Return the 404 error of a template."""
-    hint = "Run `holdfast template list` to list all templates."
-    return ApiError(_NOT_FOUND, "template-missing", f"template {name}: not found", hint)
-
-
-def pool_not_found(name: str) -> ApiError:
-    """Return the 404 error of a warm pool."""
-    hint = "Run `holdfast pool list` to list all pools."
-    return ApiError(_NOT_FOUND, "pool-missing", f"pool {name}: not found", hint)
+def not_found(kind: str, name: str) -> ApiError:
+    """Return the 404 error of a Sandbox, SandboxTemplate, SandboxWarmPool or secret."""
+    noun, hint = _NOT_FOUND_ERRORS[kind]
+    return ApiError(_NOT_FOUND, f"{noun}-missing", f"{noun} {name}: not found", hint)
 
 
 def conflict(code: str, message: str, hint: str = "") -> ApiError:

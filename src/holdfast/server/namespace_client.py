@@ -23,7 +23,7 @@ from holdfast.kube import (
     open_session,
 )
 from holdfast.retry import Policy, exponential
-from holdfast.server.errors import PodResponseLostError
+from holdfast.server.errors import PodResponseLostError, not_found
 from holdfast.server.streams import UpgradeRejectedError, open_exec
 
 if TYPE_CHECKING:
@@ -116,6 +116,31 @@ class NamespaceClient:
         """Return an object, or None if it does not exist."""
         api_version, _ = _RESOURCES.get(kind, (None, ""))
         return await self.objects.get(kind, name, namespace=self.namespace, api_version=api_version)
+
+    async def require(self, kind: str, name: str) -> dict[str, Any]:
+        """Return an object.
+
+        Raises:
+            ApiError: 404 if it does not exist.
+        """
+        obj = await self.get(kind, name)
+        if obj is None:
+            raise not_found(kind, name)
+        return obj
+
+    async def delete(self, obj: Mapping[str, Any]) -> bool:
+        """Delete an object that was read, and in the background what it owns; False if it was gone."""
+        metadata = obj["metadata"]
+        result = await self.objects.delete(
+            obj["kind"],
+            metadata["name"],
+            namespace=self.namespace,
+            api_version=obj["apiVersion"],
+            # Another client may have deleted and created it again; that object must not be deleted.
+            uid=metadata["uid"],
+            propagation="Background",
+        )
+        return result.effect == "deleted"
 
     async def patch(self, obj: Mapping[str, Any], patch: dict[str, Any]) -> dict[str, Any] | None:
         """Merge-patch an object that was read; None if it no longer exists.

@@ -14,8 +14,8 @@ from holdfast.api.rest_models import NetworkPolicy
 from holdfast.errors import ApiRequestRejectedError
 from holdfast.retry import Policy
 from holdfast.sandbox import from_request, name_hash
+from holdfast.server.sandboxes.request_comparison import REQUEST_DIGESTS_ANNOTATION
 from holdfast.server.sandboxes.sandbox_objects import KEPT_WORKSPACE_LABEL
-from holdfast.server.sandboxes.service import REQUEST_DIGESTS_ANNOTATION
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 

@@ -27,7 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.server.access_middleware import _STREAM_PATH
 from holdfast.server.errors import ApiError, as_api_error
-from holdfast.server.sandboxes.routes import parse_body
+from holdfast.server.requests import parse_json
 from holdfast.server.streams import files
 from holdfast.server.streams.events import encode_event
 
@@ -89,7 +89,7 @@ def test_accepted_paths_are_absolute_and_normalized(path):
 )
 def test_invalid_request_names_field_and_reason_in_one_line(body, words):
     with pytest.raises(ApiError) as caught:
-        parse_body("application/json", msgspec.json.encode({"name": "a", **body}), SandboxRequest)
+        parse_json("application/json", msgspec.json.encode({"name": "a", **body}), SandboxRequest)
     assert (caught.value.status, caught.value.problem.message) == (400, words)
 
 

@@ -4,7 +4,6 @@
 from typing import Annotated, Any, Final
 
 from litestar import Controller, Request, Response, delete, get, patch, post
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 from litestar.response import Stream
 
@@ -21,17 +20,16 @@ from holdfast.api import (
 )
 from holdfast.server.pools.service import PoolService
 from holdfast.server.pools.templates import TemplateService
-from holdfast.server.sandboxes import (
+from holdfast.server.requests import (
     OBJECT_NAME_PATTERN,
     ContinueToken,
     PageLimit,
     Selector,
     parse_body,
     problem_responses,
+    response_spec,
 )
 from holdfast.server.streams import event_stream
-
-_MAX_BODY_BYTES = 1 << 20
 
 _TemplateName = Annotated[
     str, Parameter(description="Name of the template.", pattern=OBJECT_NAME_PATTERN, max_length=253)
@@ -41,17 +39,13 @@ _PoolName = Annotated[
 ]
 
 
-def _create_options(model: Any, noun: str) -> dict[str, Any]:
+def _create_options(noun: str, body: Any, view: Any) -> dict[str, Any]:
     """Return the options of a route that creates an object once."""
-    existing = ResponseSpec(
-        data_container=model,
-        description=f"The {noun} existed, with the same options.",
-        generate_examples=False,
-    )
+    existing = response_spec(view, f"The {noun} existed, with the same options.")
     return {
         "summary": f"Create a {noun}",
         "description": f"Idempotent: 201 if this request created the {noun}, 200 if it existed.",
-        "request_max_body_size": _MAX_BODY_BYTES,
+        "json_body": body,
         "responses": {**problem_responses(409, 413, 415, 422), 200: existing},
     }
 
@@ -72,13 +66,11 @@ class TemplateRoutes(Controller):
     ) -> TemplateList:
         return await templates.list(limit, continue_token, selector)
 
-    @post(operation_id="createTemplate", **_create_options(TemplateView, "template"))
+    @post(operation_id="createTemplate", **_create_options("template", TemplateRequest, TemplateView))
     async def create(
         self, templates: TemplateService, request: Request[Any, Any, Any]
     ) -> Response[TemplateView]:
-        created, view = await templates.create(
-            parse_body(request.headers.get("content-type"), await request.body(), TemplateRequest)
-        )
+        created, view = await templates.create(await parse_body(request, TemplateRequest))
         return Response(view, status_code=201 if created else 200)
 
     @get(
@@ -114,11 +106,9 @@ class PoolRoutes(Controller):
     ) -> PoolList:
         return await pools.list(limit, continue_token, selector)
 
-    @post(operation_id="createPool", **_create_options(PoolView, "pool"))
+    @post(operation_id="createPool", **_create_options("pool", PoolRequest, PoolView))
     async def create(self, pools: PoolService, request: Request[Any, Any, Any]) -> Response[PoolView]:
-        created, view = await pools.create(
-            parse_body(request.headers.get("content-type"), await request.body(), PoolRequest)
-        )
+        created, view = await pools.create(await parse_body(request, PoolRequest))
         return Response(view, status_code=201 if created else 200)
 
     @get(
@@ -140,12 +130,11 @@ class PoolRoutes(Controller):
         "/{name:str}",
         summary="Change the size of a pool",
         operation_id="scalePool",
-        request_max_body_size=_MAX_BODY_BYTES,
+        json_body=PoolChange,
         responses=problem_responses(404, 409, 413, 415, 422),
     )
     async def scale(self, pools: PoolService, name: _PoolName, request: Request[Any, Any, Any]) -> PoolView:
-        change = parse_body(request.headers.get("content-type"), await request.body(), PoolChange)
-        return await pools.scale(name, change.size)
+        return await pools.scale(name, (await parse_body(request, PoolChange)).size)
 
     @delete(
         "/{name:str}",

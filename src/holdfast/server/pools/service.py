@@ -18,7 +18,7 @@ from holdfast.api import (
 )
 from holdfast.errors import ObjectConflictError
 from holdfast.sandbox import name_hash, pool_manifest
-from holdfast.server.errors import conflict, pool_not_found
+from holdfast.server.errors import conflict, not_found
 from holdfast.server.pools import presenters
 from holdfast.server.sandboxes import list_extensions, template_of, unknown_template
 from holdfast.server.streams import ObjectStream, encode_event
@@ -53,7 +53,7 @@ class PoolService:
         Raises:
             ApiError: 404 if it does not exist.
         """
-        pool = await self._lookup(name)
+        pool = await self._cluster.require("SandboxWarmPool", name)
         view, claims = await asyncio.gather(
             self._present(pool), list_extensions(self._cluster, "SandboxClaim")
         )
@@ -77,7 +77,7 @@ class PoolService:
                 result = await self._cluster.objects.ensure(manifest)
             except ObjectConflictError:
                 # Another request has created it meanwhile.
-                pool = await self._lookup(request.name)
+                pool = await self._cluster.require("SandboxWarmPool", request.name)
             else:
                 is_new, pool = result.effect == "created", result.object
         _require_same(pool, manifest)
@@ -89,34 +89,27 @@ class PoolService:
         Raises:
             ApiError: 404 if the pool does not exist.
         """
-        pool = await self._lookup(name)
+        pool = await self._cluster.require("SandboxWarmPool", name)
         if int(pool["spec"].get("replicas", 1)) != size:
             patched = await self._cluster.patch(pool, {"spec": {"replicas": size}})
             if patched is None:
-                raise pool_not_found(name)
+                raise not_found("SandboxWarmPool", name)
             pool = patched
         return await self._present(pool)
 
     async def delete(self, name: str) -> PoolDeletionResult:
-        """Delete a pool with the sandboxes that wait in it, and report those that it has given away.
+        """Delete a pool with the sandboxes that wait in it, and report those adopted by SandboxClaims.
 
         Raises:
             ApiError: 404 if it does not exist.
         """
-        pool = await self._lookup(name)
-        result = await self._cluster.objects.delete(
-            "SandboxWarmPool",
-            name,
-            namespace=self._cluster.namespace,
-            api_version=pool["apiVersion"],
-            uid=pool["metadata"]["uid"],
-            # The garbage collector deletes what the pool owns: a sandbox that was adopted has another owner.
-            propagation="Background",
-        )
+        pool = await self._cluster.require("SandboxWarmPool", name)
+        # The garbage collector deletes what the pool owns: a sandbox that was adopted has another owner.
+        is_deleted = await self._cluster.delete(pool)
         # After the deletion: a sandbox that was adopted just before is reported too.
         claims = await list_extensions(self._cluster, "SandboxClaim")
         kept = [str(each["metadata"]["name"]) for each in claims if presenters.is_created_from(each, name)]
-        return PoolDeletionResult(deleted=result.effect == "deleted", sandboxes=kept)
+        return PoolDeletionResult(deleted=is_deleted, sandboxes=kept)
 
     async def watch(self, name: str) -> AsyncIterator[bytes]:
         """Return the event stream of a pool.
@@ -124,16 +117,10 @@ class PoolService:
         Raises:
             ApiError: 404 if it does not exist.
         """
-        pool = await self._lookup(name)
+        pool = await self._cluster.require("SandboxWarmPool", name)
         selectors = {"SandboxWarmPool": None, "SandboxTemplate": None, "Sandbox": _member_selector(name)}
         stream = ObjectStream(self._cluster, _WatchedPool(pool), selectors)
         return stream.iter_events(await stream.list_objects())
-
-    async def _lookup(self, name: str) -> dict[str, Any]:
-        pool = await self._cluster.get("SandboxWarmPool", name)
-        if pool is None:
-            raise pool_not_found(name)
-        return pool
 
     async def _present(self, pool: dict[str, Any]) -> PoolView:
         name = pool["metadata"]["name"]

@@ -6,22 +6,10 @@ from holdfast.server.sandboxes.pool_lookup import (
     unknown_template as unknown_template,
 )
 from holdfast.server.sandboxes.request_comparison import (
-    REQUEST_DIGESTS_ANNOTATION as REQUEST_DIGESTS_ANNOTATION,
-    describe_differences as describe_differences,
-    differing_fields as differing_fields,
-    network_rules as network_rules,
+    create_once as create_once,
     request_digests as request_digests,
 )
-from holdfast.server.sandboxes.routes import (
-    OBJECT_NAME_PATTERN as OBJECT_NAME_PATTERN,
-    ContinueToken as ContinueToken,
-    PageLimit as PageLimit,
-    SandboxName as SandboxName,
-    SandboxRoutes as SandboxRoutes,
-    Selector as Selector,
-    parse_body as parse_body,
-    problem_responses as problem_responses,
-)
+from holdfast.server.sandboxes.routes import SandboxRoutes as SandboxRoutes
 from holdfast.server.sandboxes.sandbox_objects import (
     PodTarget as PodTarget,
     find_container as find_container,

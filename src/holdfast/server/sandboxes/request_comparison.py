@@ -1,4 +1,4 @@
-"""Compare a repeated create request with the existing sandbox, and describe the differences."""
+"""Create an object once: compare a repeated request with the existing object, and describe differences."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from holdfast.api import SandboxRequest, TemplateRequest, Workspace, WorkspaceView
-from holdfast.sandbox import SEED_CONTAINER, used_secrets
+from holdfast.errors import ObjectConflictError
+from holdfast.sandbox import SEED_CONTAINER, network_policy_name, used_secrets
+from holdfast.server.errors import ApiError, conflict
 from holdfast.server.sandboxes.presenters import present_sandbox, present_sandbox_claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from holdfast.api import SandboxView, TemplateView
+    from holdfast.server.namespace_client import NamespaceClient
 
 NetworkRules: TypeAlias = "Mapping[str, list[Any]]"
 """Rules of a network policy by direction."""
@@ -36,6 +39,78 @@ _SHOWN_FIELDS = {
     "idle_suspend_after",
     "shutdown_time",
 }
+
+
+def being_deleted(kind: str, name: str) -> ApiError:
+    """Return the 409 error of a sandbox or template that is being deleted."""
+    noun = _noun(kind)
+    return conflict(f"{noun}-deleting", f"{noun} {name}: being deleted", "Wait until it is deleted.")
+
+
+def name_taken(kind: str, name: str, difference: str) -> ApiError:
+    """Return the 409 error of a request for a sandbox or template that differs from the existing one."""
+    noun = _noun(kind)
+    hint = f"Choose another name, or delete the existing {noun} first."
+    return conflict(f"{noun}-differs", f"{noun} {name}: exists, and {difference}", hint)
+
+
+def _noun(kind: str) -> str:
+    return "template" if kind == "SandboxTemplate" else "sandbox"
+
+
+def _present(obj: Mapping[str, Any]) -> SandboxView:
+    return present_sandbox(obj) if obj["kind"] == "Sandbox" else present_sandbox_claim(obj)
+
+
+async def create_once(
+    cluster: NamespaceClient,
+    manifest: dict[str, Any],
+    digests: str,
+    present: Callable[[Mapping[str, Any]], SandboxView | TemplateView] = _present,
+    *,
+    policy: dict[str, Any] | None = None,
+) -> tuple[bool, dict[str, Any]]:
+    """Create an object, or return the existing one if the same request created it.
+
+    Requests are compared, not objects: another version of holdfast creates another object from the same
+    request.
+
+    Args:
+        cluster: client for the namespace.
+        manifest: the object to create.
+        digests: the digests of the request.
+        present: converts the object to a view, for the differences that the error names.
+        policy: the network policy of a sandbox's request; a template contains its own.
+
+    Returns:
+        Whether this call created it, and the object.
+
+    Raises:
+        ApiError: 409 if the name is taken by an object of another request.
+    """
+    manifest["metadata"].setdefault("annotations", {})[REQUEST_DIGESTS_ANNOTATION] = digests
+    try:
+        result = await cluster.objects.ensure(manifest)
+    except ObjectConflictError as error:
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        live = await cluster.get(kind, name)
+        if live is None:
+            raise
+        if live["metadata"].get("deletionTimestamp"):
+            raise being_deleted(kind, name) from error
+        before = (live["metadata"].get("annotations") or {}).get(REQUEST_DIGESTS_ANNOTATION, "")
+        fields = differing_fields(before, digests)
+        if fields is None:
+            raise name_taken(kind, name, "was created by another client") from error
+        has_own_policy = kind == "SandboxTemplate"
+        live_policy = (
+            live if has_own_policy else await cluster.get("NetworkPolicy", network_policy_name(name))
+        )
+        policies = (network_rules(live_policy), network_rules(policy or manifest))
+        if differences := describe_differences(fields, live, manifest, present, policies=policies):
+            raise name_taken(kind, name, differences) from error
+        return False, live
+    return result.effect == "created", result.object
 
 
 def request_digests(request: SandboxRequest | TemplateRequest) -> str:
@@ -86,10 +161,6 @@ def differing_fields(before: str, after: str) -> list[str] | None:
     except msgspec.MsgspecError:
         return None
     return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-
-
-def _present(obj: Mapping[str, Any]) -> SandboxView:
-    return present_sandbox(obj) if obj["kind"] == "Sandbox" else present_sandbox_claim(obj)
 
 
 def describe_differences(

@@ -18,15 +18,9 @@ from holdfast.api import (
     SandboxView,
     Workspace,
 )
-from holdfast.errors import HoldfastError, ObjectConflictError
-from holdfast.sandbox import (
-    HostSettings,
-    bound_sandbox_name,
-    from_request,
-    network_policy_name,
-    used_secrets,
-)
-from holdfast.server.errors import ApiError, conflict, sandbox_not_found
+from holdfast.errors import HoldfastError
+from holdfast.sandbox import HostSettings, bound_sandbox_name, from_request, used_secrets
+from holdfast.server.errors import conflict, not_found
 from holdfast.server.sandboxes import (
     activity,
     object_events,
@@ -36,13 +30,12 @@ from holdfast.server.sandboxes import (
 )
 from holdfast.server.sandboxes.activity import ActivityTracker
 from holdfast.server.sandboxes.request_comparison import (
-    REQUEST_DIGESTS_ANNOTATION,
-    describe_differences,
-    differing_fields,
-    network_rules,
+    being_deleted,
+    create_once,
+    name_taken,
     request_digests,
 )
-from holdfast.server.secrets import SecretStore
+from holdfast.server.secrets import SecretService
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +74,7 @@ class SandboxService:
         self.cluster, self._endpoint, self._workspace = cluster, endpoint, workspace
         self.host_settings = host_settings or HostSettings()
         self._namespace = cluster.namespace
-        self.secrets = SecretStore(cluster)
+        self.secrets = SecretService(cluster)
         self.activity = ActivityTracker(self._write_last_used)
 
     async def list(self, limit: int, continue_token: str | None, selector: str | None) -> SandboxList:
@@ -157,11 +150,11 @@ class SandboxService:
         sandbox = await self.cluster.get("Sandbox", name)
         if sandbox is not None:
             if presenters.is_in_warm_pool(sandbox):
-                raise sandbox_not_found(name)
+                raise not_found("Sandbox", name)
             return SandboxLookup(sandbox, None)
         claim = await self.cluster.get("SandboxClaim", name)
         if claim is None:
-            raise sandbox_not_found(name)
+            raise not_found("Sandbox", name)
         bound = bound_sandbox_name(claim)
         return SandboxLookup(await self.cluster.get("Sandbox", bound) if bound else None, claim)
 
@@ -216,11 +209,10 @@ class SandboxService:
                 await self._ensure_network_policy(manifest, policy)
             if request.workspace is not False:
                 await sandbox_objects.adopt_kept_pvc(self.cluster, request.name)
-        annotations = manifest["metadata"].setdefault("annotations", {})
-        annotations[REQUEST_DIGESTS_ANNOTATION] = digests
         if request.idle_suspend_after is not None:
+            annotations = manifest["metadata"].setdefault("annotations", {})
             annotations[LAST_USED_ANNOTATION] = activity.format_last_used(now)
-        created, live = await self._create_once(manifest, policy)
+        created, live = await create_once(self.cluster, manifest, digests, policy=policy)
         if request.template is None:
             if policy is not None:
                 await sandbox_objects.set_network_policy_owner(self.cluster, policy, live)
@@ -235,7 +227,7 @@ class SandboxService:
                 await self.secrets.require(used_secrets(sandbox))
             patched = await self.cluster.patch(sandbox, {"spec": {"operatingMode": mode.value}})
             if patched is None:
-                raise sandbox_not_found(name)
+                raise not_found("Sandbox", name)
             sandbox = patched
         return await self.present(SandboxLookup(sandbox, None))
 
@@ -253,15 +245,7 @@ class SandboxService:
         # Without its SandboxClaim, the controller does not create the sandbox again.
         target = await self._owning_claim(lookup) or sandbox
         assert target is not None  # noqa: S101 (a lookup has at least one of them)
-        result = await self.cluster.objects.delete(
-            target["kind"],
-            target["metadata"]["name"],
-            namespace=self._namespace,
-            api_version=target["apiVersion"],
-            # Another client may have deleted and created it again; that sandbox must not be deleted.
-            uid=target["metadata"]["uid"],
-            propagation="Background",
-        )
+        is_deleted = await self.cluster.delete(target)
         deleted_pvcs = owned
         if keep_workspace and sandbox is not None:
             # Read again: a PVC that is reported as kept must not be terminating.
@@ -270,7 +254,7 @@ class SandboxService:
                 for pvc in pvcs
                 if not await sandbox_objects.ensure_pvc_released(self.cluster, sandbox, pvc)
             ]
-        return _deletion_result(pvcs, deleted_pvcs, deleted=result.effect == "deleted")
+        return _deletion_result(pvcs, deleted_pvcs, deleted=is_deleted)
 
     async def _write_last_used(self, sandbox: Mapping[str, Any], timestamp: str) -> None:
         await self.cluster.patch(sandbox, {"metadata": {"annotations": {LAST_USED_ANNOTATION: timestamp}}})
@@ -286,11 +270,7 @@ class SandboxService:
     async def _check_name_not_taken_by_sandbox(self, name: str) -> None:
         sandbox = await self.cluster.get("Sandbox", name)
         if sandbox is not None and presenters.sandbox_claim_name(sandbox) != name:
-            raise conflict(
-                "sandbox-differs",
-                f"sandbox {name}: exists, and was not created from a template",
-                _NAME_TAKEN_HINT,
-            )
+            raise name_taken("Sandbox", name, "was not created from a template")
 
     async def _check_name_not_taken_by_claim(self, name: str) -> None:
         """The name of a SandboxClaim also finds its sandbox; a second sandbox of that name would hide it."""
@@ -299,54 +279,14 @@ class SandboxService:
         if claim is None or await self.cluster.get("Sandbox", name) is not None:
             return
         if claim["metadata"].get("deletionTimestamp"):
-            raise _being_deleted(name)
-        raise conflict(
-            "sandbox-differs", f"sandbox {name}: exists, and was created from a template", _NAME_TAKEN_HINT
-        )
-
-    async def _create_once(
-        self, manifest: dict[str, Any], policy: dict[str, Any] | None
-    ) -> tuple[bool, dict[str, Any]]:
-        """Create an object, or return the existing one if the same request created it.
-
-        Requests are compared, not objects: another version of holdfast creates another object from the same
-        request.
-        """
-        try:
-            result = await self.cluster.objects.ensure(manifest)
-        except ObjectConflictError as error:
-            name = manifest["metadata"]["name"]
-            live = await self.cluster.objects.get(
-                manifest["kind"], name, namespace=self._namespace, api_version=manifest["apiVersion"]
-            )
-            if live is None:
-                raise
-            if live["metadata"].get("deletionTimestamp"):
-                raise _being_deleted(name) from error
-            before = (live["metadata"].get("annotations") or {}).get(REQUEST_DIGESTS_ANNOTATION, "")
-            fields = differing_fields(before, manifest["metadata"]["annotations"][REQUEST_DIGESTS_ANNOTATION])
-            if fields is None:
-                raise conflict("sandbox-differs", error.message, _NAME_TAKEN_HINT) from error
-            before_policy = await self.cluster.get("NetworkPolicy", network_policy_name(name))
-            policies = (network_rules(before_policy), network_rules(policy))
-            if differences := describe_differences(fields, live, manifest, policies=policies):
-                message = f"sandbox {name}: exists, and {differences}"
-                raise conflict("sandbox-differs", message, _NAME_TAKEN_HINT) from error
-            return False, live
-        return result.effect == "created", result.object
+            raise being_deleted("Sandbox", name)
+        raise name_taken("Sandbox", name, "was created from a template")
 
 
 def exclude_warm_pools(selector: str | None) -> str:
     """Extend a label selector so that it does not select the sandboxes that wait in a warm pool."""
     not_in_warm_pool = f"!{WARM_POOL_LABEL}"
     return f"{selector},{not_in_warm_pool}" if selector else not_in_warm_pool
-
-
-_NAME_TAKEN_HINT = "Choose another name, or delete the existing sandbox first."
-
-
-def _being_deleted(name: str) -> ApiError:
-    return conflict("sandbox-deleting", f"sandbox {name}: being deleted", "Wait until it is deleted.")
 
 
 def _deletion_result(

@@ -20,9 +20,13 @@ from holdfast.errors import (
 from holdfast.kube import parse_status
 from holdfast.retry import Policy, exponential
 from holdfast.sandbox import check_update, pod_name, update as updates, updated_fields
-from holdfast.server.errors import conflict, sandbox_not_found, unprocessable
+from holdfast.server.errors import conflict, not_found, unprocessable
 from holdfast.server.sandboxes import presenters
-from holdfast.server.sandboxes.request_comparison import REQUEST_DIGESTS_ANNOTATION, updated_digests
+from holdfast.server.sandboxes.request_comparison import (
+    REQUEST_DIGESTS_ANNOTATION,
+    being_deleted,
+    updated_digests,
+)
 from holdfast.server.sandboxes.sandbox_objects import owner_uids
 
 if TYPE_CHECKING:
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
 # The controller and this server write annotations of the same Sandbox at any time.
 _CONFLICT_POLICY = Policy(attempts=10, backoff=exponential(0.02, cap=0.5), retry_on=ObjectConflictError)
 _FOLLOW_SECONDS = 10.0
-"""How long the kubelet may take to resize a pod: it looks at each pod at least once a second."""
+"""How long the kubelet may take to resize a pod: it syncs each pod at least once a second."""
 _OWN_FIELDS = frozenset({"idle_suspend_after"})
 """Fields of a sandbox from a template that its SandboxClaim and its template do not determine."""
 
@@ -79,7 +83,7 @@ async def _patch_sandbox(
         message = f"sandbox {name}: was deleted and created again during the update"
         raise conflict("sandbox-differs", message, "Check the sandbox and repeat the request.")
     if sandbox["metadata"].get("deletionTimestamp"):
-        raise conflict("sandbox-deleting", f"sandbox {name}: being deleted", "Wait until it is deleted.")
+        raise being_deleted("Sandbox", name)
     _check_template(name, sandbox, update)
     updated = updates.update_sandbox(
         sandbox, update, host_settings=service.host_settings, now=datetime.now(UTC)
@@ -96,7 +100,7 @@ async def _patch_sandbox(
     metadata["resourceVersion"] = sandbox["metadata"]["resourceVersion"]
     patched = await service.cluster.patch(sandbox, change)
     if patched is None:
-        raise sandbox_not_found(name)
+        raise not_found("Sandbox", name)
     return patched
 
 
@@ -156,7 +160,7 @@ async def _change_pod(
     if not followed.done:
         notes.append(f"{', '.join(awaited)}: {followed.failed or followed.observed}")
     if resized and set(resized) & set(updates.pending_fields(sandbox, live)):
-        # Without this, the kubelet could still resize the pod after the client was told that it did not.
+        # Without this, the kubelet could still resize the pod after the API reported that it did not.
         await _resize(service, live, updates.container_resources(pod["spec"]))
         live = await _own_pod(service, sandbox) or live
     return live, notes

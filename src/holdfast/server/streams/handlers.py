@@ -8,21 +8,14 @@ from contextlib import AsyncExitStack
 from typing import Annotated, Any, Final
 
 from litestar import Controller, Request, WebSocket, get, put, websocket
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 from litestar.response import Stream
 
 from holdfast.api import UploadResult
 from holdfast.server.access_middleware import send_problem
 from holdfast.server.errors import bad_request
-from holdfast.server.sandboxes import (
-    SandboxName,
-    SandboxService,
-    Selector,
-    find_container,
-    problem_responses,
-    use_container,
-)
+from holdfast.server.requests import SandboxName, Selector, problem_responses, response_spec
+from holdfast.server.sandboxes import SandboxService, find_container, use_container
 from holdfast.server.streams import events, files, list_events, websocket_proxy
 from holdfast.server.streams.files import MAX_PATH_LENGTH
 
@@ -138,9 +131,7 @@ class StreamRoutes(Controller):
         request_max_body_size=None,
         responses={
             **problem_responses(404, 409, 502),
-            200: ResponseSpec(
-                data_container=UploadResult, description="The archive was extracted.", generate_examples=False
-            ),
+            200: response_spec(UploadResult, "The archive was extracted."),
         },
     )
     async def upload(

@@ -1,3 +1,2 @@
 from holdfast.server.usage.kubelet import Kubelet as Kubelet
-from holdfast.server.usage.routes import UsageRoutes as UsageRoutes
-from holdfast.server.usage.service import UsageService as UsageService
+from holdfast.server.usage.service import UsageRoutes as UsageRoutes, UsageService as UsageService

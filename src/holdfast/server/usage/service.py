@@ -1,22 +1,21 @@
 """Usage of all sandboxes: one list and one request to the kubelet, however many sandboxes there are."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: Litestar reads the handlers' annotations at run time.
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, Final
+
+from litestar import Controller, get
 
 from holdfast.api import API_VERSION, NodeUsage, SandboxUsage, UsageReport
 from holdfast.errors import HoldfastError
 from holdfast.kube import parse_quantity
 from holdfast.sandbox import pod_name
+from holdfast.server.namespace_client import NamespaceClient
+from holdfast.server.requests import problem_responses
 from holdfast.server.sandboxes import presenters
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from holdfast.server.namespace_client import NamespaceClient
-    from holdfast.server.usage.kubelet import Kubelet
+from holdfast.server.usage.kubelet import Kubelet
 
 _log = logging.getLogger("holdfast.server")
 _NANO = 1e-9
@@ -76,6 +75,21 @@ class UsageService:
         except HoldfastError as error:
             _log.warning("usage: %s", error.message)
             return None
+
+
+class UsageRoutes(Controller):
+    """Report the usage of all sandboxes."""
+
+    path: Final = "/v1/usage"  # type: ignore[misc]
+    tags: Final = ["sandboxes"]  # type: ignore[misc]
+
+    @get(
+        summary="Get the CPU, memory and disk that sandboxes and their node use",
+        operation_id="getUsage",
+        responses=problem_responses(),
+    )
+    async def report(self, usage: UsageService) -> UsageReport:
+        return await usage.report()
 
 
 def sandbox_usage(sandbox: Mapping[str, Any], pod: Mapping[str, Any] | None) -> SandboxUsage:

@@ -1,13 +1,19 @@
 """Repeated create requests: which are the same, and how others differ."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from tests.support.sandbox_objects import sandbox
 
 from holdfast.api import NetworkPolicy, SandboxRequest, SandboxSecret, TemplateRequest, Workspace
+from holdfast.errors import ObjectConflictError
 from holdfast.sandbox import from_request, template_manifest
+from holdfast.server.errors import ApiError
 from holdfast.server.pools.presenters import present_template
 from holdfast.server.sandboxes.request_comparison import (
+    REQUEST_DIGESTS_ANNOTATION,
+    create_once,
     describe_differences,
     differing_fields,
     network_rules,
@@ -179,3 +185,46 @@ def test_both_values_of_a_difference_of_templates_are_described(one, other, desc
 def test_values_of_environment_variables_are_not_described():
     one, other = request(env={"A": "s3cr3t", "B": "1", "C": "1"}), request(env={"B": "t0k3n", "C": "1"})
     assert differences(one, other) == "differs in env: env differs in A, B"
+
+
+class TakenCluster:
+    """A namespace in which the name of every object is taken by one object."""
+
+    def __init__(self, **metadata):
+        self.objects = self
+        self.sandbox = sandbox()
+        self.sandbox["metadata"] |= metadata
+
+    async def ensure(self, manifest):
+        raise ObjectConflictError(f"{manifest['kind']} a: exists")
+
+    async def get(self, kind, name):
+        return None if self.sandbox["metadata"]["uid"] is None else self.sandbox
+
+
+@pytest.mark.parametrize(("kind", "noun"), [("Sandbox", "sandbox"), ("SandboxTemplate", "template")])
+@pytest.mark.parametrize(
+    ("metadata", "code", "message"),
+    [
+        ({"deletionTimestamp": "2030-01-01T00:00:00Z"}, "deleting", "being deleted"),
+        ({}, "differs", "exists, and was created by another client"),
+    ],
+)
+def test_taken_name_is_a_conflict(kind, noun, metadata, code, message):
+    manifest = {"kind": kind, "metadata": {"name": "a"}}
+    with pytest.raises(ApiError) as caught:
+        asyncio.run(create_once(TakenCluster(**metadata), manifest, request_digests(request())))
+    assert caught.value.problem.code == f"{noun}-{code}"
+    assert caught.value.problem.message == f"{noun} a: {message}"
+
+
+def test_object_of_the_same_request_is_returned():
+    digests = request_digests(request())
+    cluster = TakenCluster(annotations={REQUEST_DIGESTS_ANNOTATION: digests})
+    assert asyncio.run(create_once(cluster, sandbox(), digests)) == (False, cluster.sandbox)
+
+
+def test_object_that_is_gone_again_is_the_original_conflict():
+    manifest = {"kind": "Sandbox", "metadata": {"name": "a"}}
+    with pytest.raises(ObjectConflictError):
+        asyncio.run(create_once(TakenCluster(uid=None), manifest, request_digests(request())))

@@ -11,7 +11,7 @@ from holdfast.api import SandboxRequest, Workspace
 from holdfast.errors import TemporaryError
 from holdfast.kube import OperationResult
 from holdfast.server.sandboxes import SandboxService
-from holdfast.server.sandboxes.service import REQUEST_DIGESTS_ANNOTATION
+from holdfast.server.sandboxes.request_comparison import REQUEST_DIGESTS_ANNOTATION
 
 
 class EmptyCluster:

@@ -1,4 +1,4 @@
-"""Which requests the store sends for a secret, and what its errors say, with a fake cluster."""
+"""Which requests the service sends for a secret, and what its errors say, with a fake cluster."""
 
 import asyncio
 import base64
@@ -10,7 +10,7 @@ from holdfast.errors import ObjectConflictError
 from holdfast.retry import testing_mode
 from holdfast.sandbox.secrets import secret_manifest
 from holdfast.server.errors import ApiError
-from holdfast.server.secrets import SecretStore
+from holdfast.server.secrets import SecretService
 
 
 class FakeCluster:
@@ -60,7 +60,7 @@ def create(cluster, *, replace=False, **values):
         name="db", data={key: value.encode() for key, value in values.items()}, replace=replace
     )
     with testing_mode():
-        return asyncio.run(SecretStore(cluster).create(request))
+        return asyncio.run(SecretService(cluster).create(request))
 
 
 def test_conflicting_writes_are_repeated_with_the_new_version():
@@ -90,16 +90,16 @@ def test_secret_that_another_client_creates_meanwhile_counts_as_unchanged():
 def test_required_secrets_are_read_once_each():
     cluster = FakeCluster(stored(A="1"))
     uses = [SandboxSecret(name="db"), SandboxSecret(name="db", path="/x")]
-    asyncio.run(SecretStore(cluster).require(uses))
+    asyncio.run(SecretService(cluster).require(uses))
     with pytest.raises(ApiError) as caught:
-        asyncio.run(SecretStore(FakeCluster()).require(uses))
+        asyncio.run(SecretService(FakeCluster()).require(uses))
     assert (caught.value.status, caught.value.problem.code) == (422, "secret-missing")
 
 
 def test_list_leaves_out_secrets_with_the_label_under_another_name():
     foreign = stored()
     foreign["metadata"]["name"] = "holdfast-server-tls"
-    listed = asyncio.run(SecretStore(FakeCluster(foreign, stored(A="1"))).list())
+    listed = asyncio.run(SecretService(FakeCluster(foreign, stored(A="1"))).list())
     assert [(view.name, view.keys) for view in listed.items] == [("db", ["A"])]
 
 

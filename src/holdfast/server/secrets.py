@@ -4,14 +4,26 @@ Another Secret of the namespace is never read for a client, replaced or deleted.
 concurrently: every write carries the resourceVersion or uid that was read.
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: Litestar reads the handlers' annotations at run time.
 import asyncio
 import base64
 import binascii
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from holdfast.api import API_VERSION, SecretDeletion, SecretList, SecretResult, SecretView
+from litestar import Controller, Request, Response, delete, get, post
+from litestar.params import Parameter
+
+from holdfast.api import (
+    API_VERSION,
+    NAME_PATTERN,
+    SandboxSecret,
+    SecretDeletion,
+    SecretList,
+    SecretRequest,
+    SecretResult,
+    SecretView,
+)
 from holdfast.errors import ObjectConflictError, SecretNotFoundError
 from holdfast.retry import Policy, exponential
 from holdfast.sandbox import (
@@ -23,21 +35,16 @@ from holdfast.sandbox import (
     secret_object_name,
     used_secrets,
 )
-from holdfast.server.errors import ApiError, conflict, unprocessable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from holdfast.api import SandboxSecret, SecretRequest
-    from holdfast.server.namespace_client import NamespaceClient
+from holdfast.server.errors import ApiError, conflict, not_found, unprocessable
+from holdfast.server.namespace_client import NamespaceClient
+from holdfast.server.requests import parse_body, problem_responses, response_spec
 
 _CONFLICT_POLICY = Policy(attempts=6, backoff=exponential(0.02, cap=0.5), retry_on=ObjectConflictError)
-_NOT_FOUND = 404
 _Users: TypeAlias = dict[str, list[str]]
 """Names of sandboxes by secret."""
 
 
-class SecretStore:
+class SecretService:
     """Lists, creates, replaces and deletes secrets, and checks those that a sandbox needs.
 
     Args:
@@ -64,9 +71,7 @@ class SecretStore:
         Raises:
             ApiError: 404 if it does not exist.
         """
-        secret = await self._find(name)
-        if secret is None:
-            raise _not_found(name)
+        secret = await self._require(name)
         return _present(secret, await self._users())
 
     async def create(self, request: SecretRequest) -> SecretResult:
@@ -108,18 +113,10 @@ class SecretStore:
         Raises:
             ApiError: 404 if it does not exist.
         """
-        secret = await self._find(name)
-        if secret is None:
-            raise _not_found(name)
-        result = await self._cluster.objects.delete(
-            "Secret",
-            secret["metadata"]["name"],
-            namespace=self._cluster.namespace,
-            # Another client may have deleted and created it again; that secret must not be deleted.
-            uid=secret["metadata"]["uid"],
-        )
+        secret = await self._require(name)
+        is_deleted = await self._cluster.delete(secret)
         users = await self._users()
-        return SecretDeletion(deleted=result.effect == "deleted", sandboxes=users.get(name, []))
+        return SecretDeletion(deleted=is_deleted, sandboxes=users.get(name, []))
 
     async def require(self, uses: Sequence[SandboxSecret]) -> None:
         """Check that a sandbox with these secrets can start.
@@ -135,6 +132,12 @@ class SecretStore:
                 )
             if any(use.name == name and use.path is None for use in uses):
                 _check_env(name, secret)
+
+    async def _require(self, name: str) -> dict[str, Any]:
+        secret = await self._find(name)
+        if secret is None:
+            raise not_found("Secret", name)
+        return secret
 
     async def _find(self, name: str) -> dict[str, Any] | None:
         secret = await self._cluster.get("Secret", secret_object_name(name))
@@ -191,14 +194,61 @@ def _differs(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> 
     )
 
 
-def _not_found(name: str) -> ApiError:
-    return ApiError(
-        _NOT_FOUND,
-        SecretNotFoundError.code,
-        f"secret {name}: not found",
-        "Run `holdfast secret list` to list all secrets.",
-    )
-
-
 def _creation_hint(name: str) -> str:
     return f"Run `holdfast secret create {name}` with KEY=VALUE lines on its standard input."
+
+
+_SecretName = Annotated[
+    str, Parameter(description="Name of the secret.", pattern=NAME_PATTERN, max_length=63)
+]
+# 1 MiB of values, encoded with base64, and their keys.
+_MAX_BODY_BYTES = 2 << 20
+
+
+class SecretRoutes(Controller):
+    """Create, list and delete secrets. The values can be written, but not read."""
+
+    path: Final = "/v1/secrets"  # type: ignore[misc]
+    tags: Final = ["secrets"]  # type: ignore[misc]
+
+    @get(
+        summary="List secrets with the names of their keys",
+        operation_id="listSecrets",
+        responses=problem_responses(),
+    )
+    async def list(self, secrets: SecretService) -> SecretList:
+        return await secrets.list()
+
+    @post(
+        summary="Create a secret, or replace its values",
+        description="Idempotent: 201 if this request created it, 200 if it exists with these values.",
+        operation_id="createSecret",
+        request_max_body_size=_MAX_BODY_BYTES,
+        json_body=SecretRequest,
+        responses={
+            **problem_responses(409, 413, 415, 422),
+            200: response_spec(SecretResult, "The secret existed; its values are those of the request."),
+        },
+    )
+    async def create(self, secrets: SecretService, request: Request[Any, Any, Any]) -> Response[SecretResult]:
+        result = await secrets.create(await parse_body(request, SecretRequest))
+        return Response(result, status_code=201 if result.effect == "created" else 200)
+
+    @get(
+        "/{name:str}",
+        summary="Get a secret with the names of its keys",
+        operation_id="getSecret",
+        responses=problem_responses(404, 409),
+    )
+    async def get(self, secrets: SecretService, name: _SecretName) -> SecretView:
+        return await secrets.get(name)
+
+    @delete(
+        "/{name:str}",
+        summary="Delete a secret",
+        operation_id="deleteSecret",
+        status_code=200,
+        responses=problem_responses(404, 409),
+    )
+    async def remove(self, secrets: SecretService, name: _SecretName) -> SecretDeletion:
+        return await secrets.delete(name)
