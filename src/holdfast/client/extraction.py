@@ -14,22 +14,30 @@ import shutil
 import stat
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
 from holdfast import home
 from holdfast.client.archive import is_escaping_link
-from holdfast.client.tar_reader import TarEntryKind, TarReader, invalid_archive_error
-from holdfast.errors import ApiRequestRejectedError, DiskFullError, HoldfastError, UsageError
+from holdfast.errors import (
+    ApiRequestRejectedError,
+    DiskFullError,
+    HoldfastError,
+    TemporaryError,
+    UsageError,
+)
+from holdfast.images import TarEntryKind, TarReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from holdfast.client.local_copies import LocalCopies
-    from holdfast.client.tar_reader import TarEntry
+    from holdfast.images import TarEntry
 
+_CHUNK_SIZE = 1 << 20
 _MAX_LISTED = 1000
 _MAX_PARTIAL_NAME = 200
 _PARTIAL_SUFFIX = ".holdfast-partial"
@@ -98,7 +106,7 @@ def unpack(
         raise UsageError(f"{directory}: cannot be written: {error.strerror}") from error
     try:
         with _translate_errors(directory):
-            reader = TarReader(archive)
+            reader = TarReader(iter(partial(archive.read, _CHUNK_SIZE), b""), invalid_archive_error)
             entries = reader.entries()
             first = next(entries, None)
             unpacking = _Unpacking(reader, chain([first] if first else [], entries), rename, progress)
@@ -118,6 +126,23 @@ def unpack(
             return _write_new_copy(root, unpacking, rename, copies)
     finally:
         os.close(root)
+
+
+def invalid_archive_error(reason: str) -> HoldfastError:
+    """Return the error for an archive that cannot be read."""
+    if reason == TarReader.INCOMPLETE:
+        return TemporaryError(
+            f"the archive is incomplete: {reason}", hint="Run the same command again; the copy starts over."
+        )
+    if reason == TarReader.SPARSE:
+        return ApiRequestRejectedError(
+            f"archive from the sandbox: {reason}; the copy was stopped",
+            hint="Use GNU tar or busybox in the sandbox, and remove `--sparse` from its TAR_OPTIONS.",
+        )
+    return ApiRequestRejectedError(
+        f"invalid archive from the sandbox: {reason}; the copy was stopped",
+        hint="Do not trust this sandbox: it does not run a regular tar program.",
+    )
 
 
 def _check_mergeable(root: int, path: Path, name: str, copies: LocalCopies | None) -> None:

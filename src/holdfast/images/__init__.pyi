@@ -7,3 +7,8 @@ from holdfast.images.save_load import (
     load_images as load_images,
     save_images as save_images,
 )
+from holdfast.images.tar_reader import (
+    TarEntry as TarEntry,
+    TarEntryKind as TarEntryKind,
+    TarReader as TarReader,
+)

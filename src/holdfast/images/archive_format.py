@@ -23,7 +23,7 @@ import msgspec
 from holdfast import __version__
 from holdfast.errors import CorruptFileError, ImageIncompatibleError
 from holdfast.images.image_archive import CHUNK_SIZE, TAR_END, tar_member
-from holdfast.images.tar_members import TarMember, read_members
+from holdfast.images.tar_reader import TarEntry, TarEntryKind, TarReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +38,12 @@ _NAMING_FILES = (_MANIFEST_FILE, "repositories", "index.json", "oci-layout")
 # Members that holdfast keeps in memory; a larger one is not from `image save`.
 _MAX_JSON_BYTES = 1 << 20
 _MAX_MEMBERS = 10_000
+_TYPE_FLAGS = {
+    TarEntryKind.FILE: tarfile.REGTYPE,
+    TarEntryKind.DIRECTORY: tarfile.DIRTYPE,
+    TarEntryKind.SYMLINK: tarfile.SYMTYPE,
+    TarEntryKind.HARD_LINK: tarfile.LNKTYPE,
+}
 _GZIP_WINDOW = 31
 _GZIP_MAGIC = b"\x1f\x8b"
 # A higher level costs three times as much CPU time for 8 % less.
@@ -134,8 +140,9 @@ def encode_archive(index: ArchiveIndex, exported: Iterable[bytes]) -> Iterator[b
     encoded = msgspec.json.encode(index)
     yield from _encode_json(_INDEX_FILE, encoded)
     members.checksums[_INDEX_FILE] = hashlib.sha256(encoded).hexdigest()
-    for header, chunks in read_members(exported, _export_error):
-        yield from members.take(header, chunks)
+    reader = TarReader(exported, _export_error)
+    for entry in reader.entries():
+        yield from members.take(entry, reader)
     members.check_complete(members.manifest())
     yield from _encode_json(_CHECKSUMS_FILE, msgspec.json.encode(members.checksums, order="deterministic"))
     for header, content in members.naming.values():
@@ -156,11 +163,12 @@ class ArchiveReader:
 
     def __init__(self, chunks: Iterable[bytes], name: str) -> None:
         self._fail = partial(damaged_error, name)
-        self._source = read_members(chunks, self._fail)
-        header, content = next(self._source, TarMember(tarfile.TarInfo(), iter(())))
-        if header.name != _INDEX_FILE:
+        self._reader = TarReader(chunks, self._fail)
+        self._entries = self._reader.entries()
+        first = next(self._entries, None)
+        if first is None or first.name != _INDEX_FILE:
             raise foreign_file_error(name)
-        encoded = _read_json(header, content, self._fail)
+        encoded = _read_json(first, self._reader, self._fail)
         found = self._decode(encoded, _IndexVersion)
         if found.format != FORMAT_VERSION:
             raise _other_format_error(name, found)
@@ -176,11 +184,11 @@ class ArchiveReader:
                 names of images, so a container engine loads nothing.
         """
         expected: dict[str, str] = {}
-        for header, chunks in self._source:
-            if header.name == _CHECKSUMS_FILE:
-                expected = self._decode(_read_json(header, chunks, self._fail), dict[str, str])
+        for entry in self._entries:
+            if entry.name == _CHECKSUMS_FILE:
+                expected = self._decode(_read_json(entry, self._reader, self._fail), dict[str, str])
             else:
-                yield from self._members.take(header, chunks)
+                yield from self._members.take(entry, self._reader)
         manifest = self._verify(expected)
         # Encoded again, and alone: another member or spelling of a field could name an image that was not
         # compared with the index. containerd prefers `index.json` to the manifest.
@@ -217,8 +225,9 @@ class _Members:
         self.checksums: dict[str, str] = {}
         self.naming: dict[str, tuple[tarfile.TarInfo, bytes]] = {}
 
-    def take(self, header: tarfile.TarInfo, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    def take(self, entry: TarEntry, reader: TarReader) -> Iterator[bytes]:
         """Yield a member for a Docker archive; keep it if it names images."""
+        header = _tar_header(entry, self._fail)
         # The checksum covers the type and the link target, too.
         digest, path = (
             hashlib.sha256(header.type + header.linkname.encode() + b"\0"),
@@ -229,11 +238,11 @@ class _Members:
         if len(self.checksums) == _MAX_MEMBERS:
             raise self._fail("it has too many members")
         if path in _NAMING_FILES:
-            content = _read_json(header, chunks, self._fail)
+            content = _read_json(entry, reader, self._fail)
             digest.update(content)
             self.naming[path] = (header, content)
         else:
-            yield from tar_member(header, _hash_chunks(chunks, digest))
+            yield from tar_member(header, _hash_chunks(reader.content(), digest))
         if header.issym() or header.islnk():
             folder = posixpath.dirname(header.name) if header.issym() else ""
             self._needed.add(_clean_path(f"{folder}/{header.linkname}"))
@@ -287,12 +296,24 @@ def _other_format_error(name: str, found: _IndexVersion) -> ImageIncompatibleErr
     )
 
 
-def _read_json(
-    header: tarfile.TarInfo, chunks: Iterator[bytes], fail: Callable[[str], CorruptFileError]
-) -> bytes:
-    if header.size > _MAX_JSON_BYTES:
-        raise fail(f"{header.name} is too large")
-    return b"".join(chunks)
+def _tar_header(entry: TarEntry, fail: Callable[[str], CorruptFileError]) -> tarfile.TarInfo:
+    """Return a header to write; container engines read regular files, directories and links."""
+    header = tarfile.TarInfo(entry.name.rstrip("/"))
+    if entry.kind not in _TYPE_FLAGS:
+        raise fail(f"the type of {entry.name} is not supported")
+    try:
+        f"{entry.name}{entry.link_target}".encode()
+    except UnicodeEncodeError:
+        raise fail("a name is not UTF-8") from None
+    header.type, header.linkname = _TYPE_FLAGS[entry.kind], entry.link_target
+    header.size, header.mode, header.mtime = entry.size, entry.mode, int(entry.mtime)
+    return header
+
+
+def _read_json(entry: TarEntry, reader: TarReader, fail: Callable[[str], CorruptFileError]) -> bytes:
+    if entry.size > _MAX_JSON_BYTES:
+        raise fail(f"{entry.name} is too large")
+    return b"".join(reader.content())
 
 
 def _clean_path(name: str) -> str:
@@ -300,10 +321,10 @@ def _clean_path(name: str) -> str:
     return posixpath.normpath(name).lstrip("/")
 
 
-def _hash_chunks(chunks: Iterable[bytes], digest: hashlib._Hash) -> Iterator[bytes]:
+def _hash_chunks(chunks: Iterable[memoryview], digest: hashlib._Hash) -> Iterator[bytes]:
     for chunk in chunks:
         digest.update(chunk)
-        yield chunk
+        yield bytes(chunk)
 
 
 def _encode_json(name: str, content: bytes) -> Iterator[bytes]:

@@ -231,3 +231,17 @@ def test_other_format_names_both_formats():
         read(content)
     assert caught.value.message == f"FILE: its format is 2, but holdfast {__version__} reads format 1"
     assert caught.value.hint == f"Create the archive again with holdfast {__version__}."
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_SPARSE, tarfile.FIFOTYPE, tarfile.CHRTYPE, b"Z"])
+def test_export_with_other_types_of_members_is_refused(kind):
+    entry = tarfile.TarInfo("x")
+    entry.type = kind
+    with pytest.raises(CorruptFileError, match=r"type of x is not supported|sparse|not a file"):
+        list(encode_archive(INDEX, [entry.tobuf()]))
+
+
+def test_export_with_a_name_that_is_not_utf8_is_refused():
+    entry = tarfile.TarInfo("x\udcff")
+    with pytest.raises(CorruptFileError, match="a name is not UTF-8"):
+        list(encode_archive(INDEX, [entry.tobuf(tarfile.GNU_FORMAT, errors="surrogateescape")]))

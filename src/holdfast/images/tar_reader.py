@@ -1,4 +1,4 @@
-"""Strict streaming reader for tar archives from a sandbox, which is not trusted.
+"""Strict streaming reader for tar archives of programs that are not trusted, such as those in a sandbox.
 
 It reads one header and one chunk at a time, so that memory is bounded by constants. It supports ustar, GNU
 long names and pax headers, and rejects everything else, such as sparse files. Python's `tarfile` keeps all
@@ -10,12 +10,14 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
-
-from holdfast.errors import ApiRequestRejectedError, TemporaryError
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+
+class _InvalidTarError(ValueError):
+    """The archive is one that a regular tar program does not write; the message is the reason."""
 
 
 # `int` takes quadratic time for long digit strings, and the sandbox controls their length.
@@ -37,13 +39,12 @@ def parse_pax_records(content: bytes) -> dict[str, str]:
         key, equals, value = record[len(digits) + 1 : -1].partition(b"=")
         is_complete = len(digits) + 1 < length == len(record) and record[-1:] == b"\n"
         if not (is_complete and equals) or b"\0" in key:
-            raise ValueError("malformed pax header")
+            raise _InvalidTarError("malformed pax header")
         records[key.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
         offset += length
     return records
 
 
-_CHUNK_SIZE = 1 << 20
 _BLOCK_SIZE = 512
 _MAX_NAME_BYTES = 4096
 _MAX_EXTENSION_BYTES = 64 * 1024
@@ -85,22 +86,31 @@ class TarEntry:
 
 
 class TarReader:
-    """Reader of one archive. Raises ApiRequestRejectedError at the first invalid part."""
+    """Reader of one archive.
 
-    def __init__(self, archive: BinaryIO) -> None:
-        self._archive = archive
+    Args:
+        chunks: the archive, read to its end.
+        fail: returns the error for the first invalid part, which is raised; its argument is the reason.
+    """
+
+    INCOMPLETE: Final = "unexpected end of data"
+    """reason for an archive that is cut off"""
+    SPARSE: Final = "contains a file in sparse format"
+    """reason for a format that regular tar programs write only with an option"""
+
+    def __init__(self, chunks: Iterable[bytes], fail: Callable[[str], Exception]) -> None:
+        self._chunks, self._fail = iter(chunks), fail
         self._buffer = memoryview(b"")
         self._remaining = 0  # bytes of the current entry's content
-        self._padding = 0
 
     def entries(self) -> Iterator[TarEntry]:
         """Iterate over the entries; content that was not read is skipped."""
         while (entry := self._next_entry()) is not None:
-            self._remaining, self._padding = entry.size, -entry.size % _BLOCK_SIZE
+            self._remaining = entry.size
             yield entry
             for _ in self.content():
                 pass
-            self._read_exactly(self._padding)
+            self._read_exactly(-entry.size % _BLOCK_SIZE)
         self._check_end()
 
     def content(self) -> Iterator[memoryview]:
@@ -111,47 +121,50 @@ class TarReader:
             yield piece
 
     def _next_entry(self) -> TarEntry | None:
+        try:
+            return self._read_headers()
+        except _InvalidTarError as error:
+            raise self._fail(str(error)) from None
+
+    def _read_headers(self) -> TarEntry | None:
         pax_headers: dict[str, str] = {}
         for _ in range(_MAX_EXTENSION_HEADERS + 1):
             block = self._read_exactly(_BLOCK_SIZE)
             if not any(block):
                 if pax_headers:
-                    raise invalid_archive_error("the last header has no entry")
+                    raise _InvalidTarError("the last header has no entry")
                 return None
             if not _is_checksum_valid(block):
-                raise invalid_archive_error("not a tar archive")
+                raise _InvalidTarError("not a tar archive")
             kind = block[156:157]
             if kind not in _EXTENSION_TYPES:
                 return _parse_entry(block, pax_headers)
             pax_headers |= self._read_extension_header(kind, _parse_number(block[124:136]))
-        raise invalid_archive_error("an entry has too many headers")
+        raise _InvalidTarError("an entry has too many headers")
 
     def _read_extension_header(self, kind: bytes, size: int) -> dict[str, str]:
         """Read a header that describes the next entry. A global header may not set names or sizes."""
         if not 0 < size <= _MAX_EXTENSION_BYTES:
-            raise invalid_archive_error("a header is too long")
+            raise _InvalidTarError("a header is too long")
         content = self._read_exactly(size + -size % _BLOCK_SIZE)[:size]
         if kind in (_LONG_NAME, _LONG_LINK):
             return {"path" if kind == _LONG_NAME else "linkpath": _decode_text(content)}
-        try:
-            records = parse_pax_records(content)
-        except ValueError as error:
-            raise invalid_archive_error(str(error)) from None
+        records = parse_pax_records(content)
         if any(key.startswith("GNU.sparse") for key in records):
-            raise _sparse_file_error()
+            raise _InvalidTarError(TarReader.SPARSE)
         if kind == _PAX:
             return records
         if records.keys() & _PER_ENTRY_KEYS:
-            raise invalid_archive_error("a global header sets a name or size")
+            raise _InvalidTarError("a global header sets a name or size")
         return {}
 
     def _check_end(self) -> None:
         """Read to the end of the stream: an interrupted stream means that the archive is incomplete."""
         remaining = _MAX_TRAILING_BYTES
-        while piece := self._read_buffered(_CHUNK_SIZE):
+        while piece := self._read_buffered(_MAX_TRAILING_BYTES):
             remaining -= len(piece)
             if remaining < 0 or bytes(piece).strip(b"\0"):
-                raise invalid_archive_error("data after the end of the archive")
+                raise self._fail("data after the end of the archive")
 
     def _read_exactly(self, size: int) -> bytes:
         data = b""
@@ -162,52 +175,34 @@ class TarReader:
     def _read_piece(self, max_size: int) -> memoryview:
         piece = self._read_buffered(max_size)
         if not piece:
-            raise TemporaryError(
-                "the archive is incomplete: unexpected end of data",
-                hint="Run the same command again; the copy starts over.",
-            )
+            raise self._fail(self.INCOMPLETE)
         return piece
 
     def _read_buffered(self, max_size: int) -> memoryview:
         if not self._buffer:
-            self._buffer = memoryview(self._archive.read(_CHUNK_SIZE))
+            self._buffer = memoryview(next(filter(None, self._chunks), b""))
         piece, self._buffer = self._buffer[:max_size], self._buffer[max_size:]
         return piece
-
-
-def invalid_archive_error(reason: str) -> ApiRequestRejectedError:
-    """The error for an archive that a regular tar program does not write."""
-    return ApiRequestRejectedError(
-        f"invalid archive from the sandbox: {reason}; the copy was stopped",
-        hint="Do not trust this sandbox: it does not run a regular tar program.",
-    )
-
-
-def _sparse_file_error() -> ApiRequestRejectedError:
-    return ApiRequestRejectedError(
-        "archive from the sandbox: contains a file in sparse format; the copy was stopped",
-        hint="Use GNU tar or busybox in the sandbox, and remove `--sparse` from its TAR_OPTIONS.",
-    )
 
 
 def _parse_entry(block: bytes, pax_headers: dict[str, str]) -> TarEntry:
     name = pax_headers.get("path") or _header_name(block)
     link_target = pax_headers.get("linkpath") or _decode_text(block[157:257])
     if any(len(text.encode("utf-8", "surrogateescape")) > _MAX_NAME_BYTES for text in (name, link_target)):
-        raise invalid_archive_error(f"a name is longer than {_MAX_NAME_BYTES} bytes")
+        raise _InvalidTarError(f"a name is longer than {_MAX_NAME_BYTES} bytes")
     if not name or "\0" in name + link_target:
-        raise invalid_archive_error("an entry has no name")
+        raise _InvalidTarError("an entry has no name")
     kind = next((kind for kind in TarEntryKind if block[156:157] in kind.value), None)
     if block[156:157] == _GNU_SPARSE:
-        raise _sparse_file_error()
+        raise _InvalidTarError(TarReader.SPARSE)
     if kind is None:
-        raise invalid_archive_error("an entry is not a file, directory, link or device")
+        raise _InvalidTarError("an entry is not a file, directory, link or device")
     if block[156:157] == b"\0" and name.endswith("/"):
         kind = TarEntryKind.DIRECTORY  # the notation of archives before ustar
     size = _parse_size(pax_headers.get("size"), block)
     if size and kind is not TarEntryKind.FILE:
         # Tar programs differ in whether they skip it.
-        raise invalid_archive_error("an entry that is not a file has content")
+        raise _InvalidTarError("an entry that is not a file has content")
     return TarEntry(
         kind,
         name,
@@ -229,16 +224,16 @@ def _header_name(block: bytes) -> str:
 
 def _parse_size(pax_value: str | None, block: bytes) -> int:
     if pax_value is not None and not _SIZE_PATTERN.fullmatch(pax_value):
-        raise invalid_archive_error("an entry has an unreadable size")
+        raise _InvalidTarError("an entry has an unreadable size")
     size = _parse_number(block[124:136]) if pax_value is None else int(pax_value)
     if not 0 <= size < _MAX_ENTRY_SIZE:
-        raise invalid_archive_error("an entry has an impossible size")
+        raise _InvalidTarError("an entry has an impossible size")
     return size
 
 
 def _parse_mtime(pax_value: str | None, block: bytes) -> float:
     if pax_value is not None and not _MTIME_PATTERN.fullmatch(pax_value):
-        raise invalid_archive_error("an entry has an unreadable time")
+        raise _InvalidTarError("an entry has an unreadable time")
     earliest, latest = _MTIME_RANGE
     return min(
         max(_parse_number(block[136:148]) if pax_value is None else float(pax_value), earliest), latest
@@ -254,7 +249,7 @@ def _parse_number(field: bytes) -> int:
         return int.from_bytes(field[:1].replace(b"\x80", b"\0") + field[1:], "big", signed=True)
     digits = field.split(b"\0", 1)[0].strip()
     if digits.strip(b"01234567"):
-        raise invalid_archive_error("an unreadable number")
+        raise _InvalidTarError("an unreadable number")
     return int(digits or b"0", 8)
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from holdfast.client.extraction import unpack
-from holdfast.client.tar_reader import TarEntryKind, TarReader
+from holdfast.client.extraction import invalid_archive_error, unpack
 from holdfast.errors import ApiRequestRejectedError, HoldfastError, TemporaryError
+from holdfast.images import TarEntryKind, TarReader
 
 END = b"\0" * 1024
 
@@ -53,7 +53,7 @@ def summed(block):
 
 
 def read(data):
-    return list(TarReader(io.BytesIO(data)).entries())
+    return list(TarReader([data], invalid_archive_error).entries())
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -74,8 +74,7 @@ def test_archives_of_common_tools_are_read(form):
             entry = tarfile.TarInfo(name)
             entry.type, entry.linkname, entry.size, entry.mtime = kind, link, len(content), 1_700_000_000
             writer.addfile(entry, io.BytesIO(content))
-    made.seek(0)
-    tape = TarReader(made)
+    tape = TarReader([made.getvalue()], invalid_archive_error)
     found = [(entry, b"".join(tape.content())) for entry in tape.entries()]
     assert [(each.name, each.link_target, content) for each, content in found] == [
         (name, link, content) for name, _, link, content in wanted

@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 
-from holdfast.client import tar_reader
+from holdfast.images import tar_reader
 
 
 def test_standard_library_headers_are_parsed():
