@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.workflow.decision import DecisionInput, decide
+from holdfast.workflow.inspector import DecisionInput, decide
 from holdfast.workflow.step import absent, done, partial, unknown
 from holdfast.workflow.store import StepRecord
 
