@@ -1,4 +1,8 @@
 from holdfast.server.sandboxes import presenters as presenters
+from holdfast.server.sandboxes.object_events import (
+    explain_start as explain_start,
+    is_starting as is_starting,
+)
 from holdfast.server.sandboxes.pool_lookup import (
     list_extensions as list_extensions,
     pools_of_template as pools_of_template,
@@ -19,8 +23,4 @@ from holdfast.server.sandboxes.service import (
     SandboxLookup as SandboxLookup,
     SandboxService as SandboxService,
     exclude_warm_pools as exclude_warm_pools,
-)
-from holdfast.server.sandboxes.start_failures import (
-    explain_start as explain_start,
-    is_starting as is_starting,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.api import Phase, SandboxReason, SandboxView
-from holdfast.server.sandboxes.start_failures import find_start_failure, is_starting
+from holdfast.server.sandboxes.object_events import find_start_failure, is_starting
 
 OUT_OF_MEMORY = (
     "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to create containerd task: failed "
