@@ -10,180 +10,199 @@ HoldfastError                   message, code, hint, cause and exit code
 
 from __future__ import annotations
 
-from holdfast.error_base import (
-    ArgumentTypeError as ArgumentTypeError,
-    DeadlineExceededError as DeadlineExceededError,
-    HoldfastError as HoldfastError,
-    InvalidArgumentError as InvalidArgumentError,
-    LockedError as LockedError,
-    OperationCancelledError as OperationCancelledError,
-    PermanentError as PermanentError,
-    TemporaryError as TemporaryError,
-    UsageError as UsageError,
-)
+from typing import ClassVar
 
 
-class ContainerEngineError(TemporaryError):
+class HoldfastError(Exception):
+    """Base class of all errors; each layer translates the errors of its third-party libraries.
+
+    Args:
+        message: what failed, as `<object>: <problem>`.
+        hint: the exact next command; `default_hint` if omitted.
+        cause: the error that this one translates.
+    """
+
+    code: ClassVar[str] = "error"
+    """stable identifier; subclasses set it as a class argument"""
+    exit_code: int = 1
+    default_hint: ClassVar[str] = ""
+
+    def __init__(self, message: str, *, hint: str | None = None, cause: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = self.default_hint if hint is None else hint
+        if cause is not None:
+            self.__cause__ = cause
+
+    def __init_subclass__(cls, *, code: str = "", **options: object) -> None:
+        super().__init_subclass__(**options)
+        if code:
+            cls.code = code
+
+    @property
+    def cause(self) -> BaseException | None:
+        return self.__cause__
+
+
+class TemporaryError(HoldfastError, code="temporary"):
+    """A failure outside holdfast that may go away."""
+
+    default_hint = "Run the same command again to continue."
+
+
+class PermanentError(HoldfastError, code="permanent"):
+    """A retry fails again until the user changes something; the hint says what."""
+
+    exit_code = 3
+
+
+class UsageError(PermanentError, code="usage"):
+    """Invalid command line, or invalid arguments of a call."""
+
+    exit_code = 2
+
+
+class LockedError(HoldfastError, code="locked"):
+    """Another run holds the lock of the same gateway."""
+
+    exit_code = 4
+    default_hint = "Wait until the other run ends, then run the same command again."
+
+
+class OperationCancelledError(HoldfastError, code="interrupted"):
+    """The user interrupted the command. Finished steps stay finished."""
+
+    exit_code = 130
+    default_hint = "Run the same command again to continue. Nothing was undone."
+
+
+class InvalidArgumentError(UsageError, ValueError, code="argument"):
+    """An argument has an invalid value; `argument` is its name."""
+
+    def __init__(
+        self, argument: str, message: str, *, hint: str | None = None, cause: BaseException | None = None
+    ) -> None:
+        super().__init__(f"{argument}: {message}", hint=hint, cause=cause)
+        self.argument = argument
+
+
+class ArgumentTypeError(InvalidArgumentError, TypeError, code="argument-kind"):
+    """An argument has the wrong type."""
+
+
+class DeadlineExceededError(TemporaryError, TimeoutError, code="deadline"):
+    """The deadline of a call or a wait has passed."""
+
+
+class ContainerEngineError(TemporaryError, code="engine-call"):
     """The container engine answered a call with an error."""
 
-    code = "engine-call"
 
-
-class HostUnreachableError(TemporaryError):
+class HostUnreachableError(TemporaryError, code="host-unreachable"):
     """The ssh connection to a host failed or was lost."""
 
-    code = "host-unreachable"
 
-
-class ConnectionLostError(HostUnreachableError):
+class ConnectionLostError(HostUnreachableError, code="connection-cut"):
     """The ssh connection was lost during a run, and the lock on the host with it."""
 
-    code = "connection-cut"
 
-
-class NodeStoppedError(TemporaryError):
+class NodeStoppedError(TemporaryError, code="node-stopped"):
     """The node's container exited while a step waited for the node."""
 
-    code = "node-stopped"
 
-
-class WaitTimeoutError(TemporaryError):
+class WaitTimeoutError(TemporaryError, code="wait-timeout"):
     """A resource did not become ready in time."""
 
-    code = "wait-timeout"
 
-
-class NotHealthyYetError(TemporaryError):
+class NotHealthyYetError(TemporaryError, code="not-healthy-yet"):
     """A health check of the gateway failed; the step checks again."""
 
-    code = "not-healthy-yet"
 
-
-class ImageBuildError(TemporaryError):
+class ImageBuildError(TemporaryError, code="build-failed"):
     """A stage of an image build failed. The cache keeps finished stages."""
 
-    code = "build-failed"
 
-
-class ContainerEngineUnreachableError(PermanentError):
+class ContainerEngineUnreachableError(PermanentError, code="engine-unreachable"):
     """No container engine answers."""
 
-    code = "engine-unreachable"
 
-
-class ContainerEnginePermissionError(PermanentError):
+class ContainerEnginePermissionError(PermanentError, code="engine-permission"):
     """The user may not use the socket of the container engine."""
 
-    code = "engine-permission"
 
-
-class HostAccessError(PermanentError):
+class HostAccessError(PermanentError, code="host-unusable"):
     """ssh refuses the host: unknown host, changed host key or rejected user key."""
 
-    code = "host-unusable"
 
-
-class ContainerEngineUnsupportedError(PermanentError):
+class ContainerEngineUnsupportedError(PermanentError, code="engine-unfit"):
     """The container engine is too old, or does not allow what a node needs."""
 
-    code = "engine-unfit"
 
-
-class ImageNotFoundError(PermanentError):
+class ImageNotFoundError(PermanentError, code="image-missing"):
     """The container engine does not have the image and cannot pull it."""
 
-    code = "image-missing"
 
-
-class ImageIncompatibleError(PermanentError):
+class ImageIncompatibleError(PermanentError, code="image-unfit"):
     """The image is not a node image, or is built for another architecture."""
 
-    code = "image-unfit"
 
-
-class NodeConfigurationError(PermanentError):
+class NodeConfigurationError(PermanentError, code="node-refused"):
     """The node rejects its settings and does not start."""
 
-    code = "node-refused"
 
-
-class UpgradeRolledBackError(PermanentError):
+class UpgradeRolledBackError(PermanentError, code="upgrade-rolled-back"):
     """The new version did not become healthy; the gateway runs the old version again."""
 
-    code = "upgrade-rolled-back"
 
-
-class PortInUseError(PermanentError):
+class PortInUseError(PermanentError, code="port-taken"):
     """Another program listens on the requested port."""
 
-    code = "port-taken"
 
-
-class ObjectOwnershipError(PermanentError):
+class ObjectOwnershipError(PermanentError, code="foreign-object"):
     """A container, network or volume has the name of the gateway but not its label."""
 
-    code = "foreign-object"
 
-
-class DiskFullError(PermanentError):
+class DiskFullError(PermanentError, code="disk-full"):
     """A disk that holdfast writes to is full."""
 
-    code = "disk-full"
     default_hint = "Free disk space, then run the same command again to continue."
 
 
-class ToolNotFoundError(PermanentError):
+class ToolNotFoundError(PermanentError, code="tool-missing"):
     """A program that a command needs is not installed."""
 
-    code = "tool-missing"
 
-
-class CorruptFileError(PermanentError):
+class CorruptFileError(PermanentError, code="damaged-file"):
     """A file of holdfast is damaged and cannot be read."""
 
-    code = "damaged-file"
 
-
-class InvalidGatewayNameError(UsageError):
+class InvalidGatewayNameError(UsageError, code="illegal-name"):
     """Not a valid gateway name."""
 
-    code = "illegal-name"
 
-
-class GatewayNotFoundError(UsageError):
+class GatewayNotFoundError(UsageError, code="unknown-gateway"):
     """No gateway has that name."""
 
-    code = "unknown-gateway"
 
-
-class InvalidSettingError(UsageError):
+class InvalidSettingError(UsageError, code="bad-setting"):
     """A settings key is unknown, or its value is invalid."""
 
-    code = "bad-setting"
 
-
-class ApiUnreachableError(TemporaryError):
+class ApiUnreachableError(TemporaryError, code="api-unreachable"):
     """The API server does not answer, or answers that it is not ready."""
 
-    code = "api-unreachable"
 
-
-class ApiRefusedError(PermanentError):
+class ApiRefusedError(PermanentError, code="api-refused"):
     """The API server rejects the client certificate, or its own certificate is not valid."""
 
-    code = "api-refused"
 
-
-class ApiRequestRejectedError(PermanentError):
+class ApiRequestRejectedError(PermanentError, code="cluster-refused"):
     """The API server rejected the request: invalid, forbidden or not found."""
 
-    code = "cluster-refused"
 
-
-class CommandFailedError(PermanentError):
+class CommandFailedError(PermanentError, code="command-failed"):
     """A command in a sandbox, run with `check=True`, failed with this exit code and output."""
 
-    code = "command-failed"
     default_hint = "Correct the command, or run it without `check=True`."
 
     def __init__(self, message: str, *, exit_code: int = 3, stdout: bytes = b"", stderr: bytes = b"") -> None:
@@ -191,67 +210,50 @@ class CommandFailedError(PermanentError):
         self.exit_code, self.stdout, self.stderr = exit_code, stdout, stderr
 
 
-class PathNotFoundError(ApiRequestRejectedError, FileNotFoundError):
+class PathNotFoundError(ApiRequestRejectedError, FileNotFoundError, code="path-missing"):
     """A path does not exist in the sandbox."""
 
-    code = "path-missing"
 
-
-class PathPermissionError(ApiRequestRejectedError, PermissionError):
+class PathPermissionError(ApiRequestRejectedError, PermissionError, code="path-denied"):
     """The user of the sandbox may not access a path."""
 
-    code = "path-denied"
 
-
-class PathIsDirectoryError(ApiRequestRejectedError, IsADirectoryError):
+class PathIsDirectoryError(ApiRequestRejectedError, IsADirectoryError, code="path-is-directory"):
     """A path in the sandbox is a directory and not a file."""
 
-    code = "path-is-directory"
 
-
-class PathNotDirectoryError(ApiRequestRejectedError, NotADirectoryError):
+class PathNotDirectoryError(ApiRequestRejectedError, NotADirectoryError, code="path-not-directory"):
     """A path in the sandbox is not a directory."""
 
-    code = "path-not-directory"
 
-
-class ProcessNotFoundError(PermanentError):
+class ProcessNotFoundError(PermanentError, code="process-missing"):
     """The sandbox has no background command with that id."""
 
-    code = "process-missing"
 
-
-class CommandLostError(PermanentError):
+class CommandLostError(PermanentError, code="command-lost"):
     """A background command ended with its pod, so that it has no exit code."""
 
-    code = "command-lost"
     default_hint = "Check what the command has done, then start it again."
 
 
-class OutcomeUnknownError(TemporaryError):
+class OutcomeUnknownError(TemporaryError, code="outcome-unknown"):
     """A write was sent, the response was lost, and reading back failed too."""
 
-    code = "outcome-unknown"
     default_hint = "Run the same command again: it checks whether the write happened before it acts."
 
 
-class ObjectConflictError(PermanentError):
+class ObjectConflictError(PermanentError, code="object-conflict"):
     """An object of that name exists; it has another owner or differs from the request."""
 
-    code = "object-conflict"
     default_hint = "Choose another name, or delete the existing object."
 
 
-class WaitFailedError(PermanentError):
+class WaitFailedError(PermanentError, code="wait-failed"):
     """The object is in a final state and can no longer reach the awaited one."""
 
-    code = "wait-failed"
 
-
-class WatchStreamError(TemporaryError):
+class WatchStreamError(TemporaryError, code="watch-stream"):
     """The API server ended a watch with an ERROR event."""
-
-    code = "watch-stream"
 
     def __init__(self, status: int, reason: str, retry_after: float | None) -> None:
         super().__init__(f"watch: ended with {status} {reason}".rstrip())
@@ -259,60 +261,45 @@ class WatchStreamError(TemporaryError):
         self.headers = {"Retry-After": f"{retry_after:.3f}"} if retry_after else {}
 
 
-class WatchDroppedError(TemporaryError):
+class WatchDroppedError(TemporaryError, code="watch-dropped"):
     """The API server closed a watch immediately after it started."""
 
-    code = "watch-dropped"
 
-
-class UnreadableResponseError(TemporaryError):
+class UnreadableResponseError(TemporaryError, code="unreadable-answer"):
     """A successful response does not contain a Kubernetes object."""
 
-    code = "unreadable-answer"
 
-
-class ResponseTooLargeError(TemporaryError):
+class ResponseTooLargeError(TemporaryError, code="answer-too-large"):
     """A response exceeds the size limit; the client stopped reading it."""
 
-    code = "answer-too-large"
 
-
-class RedactedError(HoldfastError):
+class RedactedError(HoldfastError, code="withheld"):
     """Replaces an error whose message quotes a Secret object."""
 
-    code = "withheld"
 
-
-class GatewayUnreachableError(ApiUnreachableError):
+class GatewayUnreachableError(ApiUnreachableError, code="gateway-unreachable"):
     """The request did not reach the gateway's API, so it had no effect."""
 
-    code = "gateway-unreachable"
 
-
-class ResponseLostError(ApiUnreachableError):
+class ResponseLostError(ApiUnreachableError, code="answer-lost"):
     """The request may have had its effect, but the response was lost."""
 
-    code = "answer-lost"
 
-
-class GatewayUnavailableError(TemporaryError):
+class GatewayUnavailableError(TemporaryError, code="gateway-trouble"):
     """The gateway's API cannot serve the request now; `retry_after` is its Retry-After."""
 
-    code = "gateway-trouble"
     retry_after: float | None = None
 
 
-class SandboxNotFoundError(PermanentError):
+class SandboxNotFoundError(PermanentError, code="sandbox-missing"):
     """No sandbox has that name on the gateway."""
 
-    code = "sandbox-missing"
     default_hint = "Run `holdfast sandbox list` to list all sandboxes."
 
 
-class SecretNotFoundError(PermanentError):
+class SecretNotFoundError(PermanentError, code="secret-missing"):
     """No secret has that name on the gateway."""
 
-    code = "secret-missing"
     default_hint = "Run `holdfast secret list` to list all secrets."
 
 
@@ -320,75 +307,59 @@ class SandboxMaybeDeletedError(SandboxNotFoundError):
     """The sandbox does not exist; an earlier attempt with a lost response may have deleted it."""
 
 
-class TemplateNotFoundError(PermanentError):
+class TemplateNotFoundError(PermanentError, code="template-missing"):
     """No template has that name on the gateway."""
 
-    code = "template-missing"
     default_hint = "Run `holdfast template list` to list all templates."
     maybe_deleted = False  # by an earlier attempt whose response was lost
 
 
-class PoolNotFoundError(PermanentError):
+class PoolNotFoundError(PermanentError, code="pool-missing"):
     """No warm pool has that name on the gateway."""
 
-    code = "pool-missing"
     default_hint = "Run `holdfast pool list` to list all pools."
     maybe_deleted = False
 
 
-class StepError(TemporaryError):
+class StepError(TemporaryError, code="step-failed"):
     """A step raised an error that is not a HoldfastError; see the cause."""
 
-    code = "step-failed"
 
-
-class StepStateUnknownError(TemporaryError):
+class StepStateUnknownError(TemporaryError, code="step-unknown"):
     """A probe could not determine whether a step's effect exists, so nothing was done."""
 
-    code = "step-unknown"
     default_hint = "Run the same command again when the probed service is reachable. Nothing was changed."
 
 
-class StepResultError(PermanentError):
+class StepResultError(PermanentError, code="step-result"):
     """A step returned a result that the store cannot keep, or a step reads a missing result."""
 
-    code = "step-result"
 
-
-class WorkflowError(UsageError):
+class WorkflowError(UsageError, code="workflow-invalid"):
     """A workflow or one of its steps is defined incorrectly."""
 
-    code = "workflow-invalid"
 
-
-class LockLostError(TemporaryError):
+class LockLostError(TemporaryError, code="lock-lost"):
     """The run lost its lock, so it stopped."""
 
-    code = "lock-lost"
 
-
-class StoreError(PermanentError):
+class StoreError(PermanentError, code="store-unusable"):
     """The store cannot be used."""
 
-    code = "store-unusable"
 
-
-class StoreFullError(StoreError):
+class StoreFullError(StoreError, code="store-full"):
     """The disk of the store is full. Existing records are intact."""
 
-    code = "store-full"
     default_hint = "Free space on that disk, then run the same command again to continue."
 
 
-class StoreVersionError(StoreError):
+class StoreVersionError(StoreError, code="store-newer"):
     """A newer holdfast wrote the store; this version does not touch it."""
 
-    code = "store-newer"
     default_hint = "Use the version of holdfast that wrote it, or a newer one."
 
 
-class SecretLeakError(PermanentError):
+class SecretLeakError(PermanentError, code="store-secret"):
     """A step passed a secret value to the store."""
 
-    code = "store-secret"
     default_hint = "Return a reference (a name or a path) instead, and read the secret in restore()."
