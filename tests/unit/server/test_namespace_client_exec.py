@@ -15,7 +15,7 @@ from holdfast.retry import testing_mode
 from holdfast.server.errors import PodResponseLostError
 from holdfast.server.namespace_client import NamespaceClient
 from holdfast.server.sandboxes import PodTarget
-from holdfast.server.streams.exec import run_in_pod
+from holdfast.server.streams.spdy import run_in_pod
 
 TARGET = PodTarget("p", "c")
 STREAMS = "error", "stdout", "stderr"

@@ -1,4 +1,9 @@
 from holdfast.server.sandboxes import presenters as presenters
+from holdfast.server.sandboxes.container_use import (
+    PodTarget as PodTarget,
+    find_container as find_container,
+    use_container as use_container,
+)
 from holdfast.server.sandboxes.object_events import (
     explain_start as explain_start,
     is_starting as is_starting,
@@ -14,11 +19,6 @@ from holdfast.server.sandboxes.request_comparison import (
     request_digests as request_digests,
 )
 from holdfast.server.sandboxes.routes import SandboxRoutes as SandboxRoutes
-from holdfast.server.sandboxes.sandbox_objects import (
-    PodTarget as PodTarget,
-    find_container as find_container,
-    use_container as use_container,
-)
 from holdfast.server.sandboxes.service import (
     SandboxLookup as SandboxLookup,
     SandboxService as SandboxService,

@@ -1,4 +1,4 @@
-"""Objects of a sandbox: its pod, and the PVCs and network policies that the server writes.
+"""Objects of a sandbox that the server writes: PVCs and network policies.
 
 A workspace can outlive its sandbox: it is released before the sandbox is deleted, and adopted by the next
 sandbox of that name. A network policy exists before its sandbox, so that the pod never runs without it.
@@ -8,20 +8,16 @@ server never changes a policy that it did not create.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from holdfast.api import NAME_HASH_LABEL, Phase
+from holdfast.api import NAME_HASH_LABEL
 from holdfast.errors import ObjectConflictError
-from holdfast.sandbox import VOLUME_NAME, name_hash, owner_reference, pod_name, pvc_name
-from holdfast.server.errors import ApiError, conflict, unprocessable
+from holdfast.sandbox import VOLUME_NAME, name_hash, owner_reference, pvc_name
+from holdfast.server.errors import ApiError, conflict
 from holdfast.server.sandboxes import presenters
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from holdfast.server.namespace_client import NamespaceClient
-    from holdfast.server.sandboxes.service import SandboxService
 
 
 KEPT_WORKSPACE_LABEL = "holdfast.dev/kept-workspace"
@@ -153,80 +149,3 @@ def _network_policy_conflict(policy: dict[str, Any]) -> ApiError:
         f"network policy {name}: exists, and does not belong to this sandbox",
         "If a sandbox of this name was just deleted, retry; otherwise delete the policy.",
     )
-
-
-_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-_PHASE_HINTS = {
-    Phase.SUSPENDED: "Run `holdfast sandbox resume {name}`; its files are kept.",
-    Phase.PENDING: "Wait until it is ready.",
-    Phase.DELETING: "Wait until it is deleted, then create it again.",
-}
-
-
-class PodTarget(NamedTuple):
-    """A container for an exec, a port-forward or a log."""
-
-    pod: str
-    container: str
-
-
-@asynccontextmanager
-async def use_container(
-    service: SandboxService, name: str, container: str | None = None
-) -> AsyncIterator[PodTarget]:
-    """Find a running container, and count its sandbox as used while the block runs.
-
-    Args:
-        service: The sandboxes of the gateway.
-        name: Name of the sandbox or of its SandboxClaim.
-        container: Name of the container; the default container if omitted.
-
-    Raises:
-        ApiError: 409 with the state of the sandbox if no container is running.
-    """
-    sandbox, pod = await _find_pod(service, name)
-    target = PodTarget(pod["metadata"]["name"], _select_container(pod, container))
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    state = next(
-        (status.get("state") or {} for status in statuses if status.get("name") == target.container), {}
-    )
-    if "running" not in state or pod["metadata"].get("deletionTimestamp"):
-        raise _not_running_error(name, sandbox)
-    async with service.activity.track(sandbox):
-        yield target
-
-
-async def find_container(service: SandboxService, name: str, container: str | None) -> PodTarget:
-    """Return a container in any state; the API server reports whether it has a log."""
-    _, pod = await _find_pod(service, name)
-    return PodTarget(pod["metadata"]["name"], _select_container(pod, container))
-
-
-async def _find_pod(service: SandboxService, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    sandbox = await service.lookup_sandbox(name)
-    pod = await service.cluster.get("Pod", pod_name(sandbox))
-    # A foreign pod of that name must not be reachable.
-    if pod is None or sandbox["metadata"]["uid"] not in owner_uids(pod):
-        raise _not_running_error(name, sandbox)
-    return sandbox, pod
-
-
-def _select_container(pod: dict[str, Any], requested: str | None) -> str:
-    spec = pod["spec"]
-    names = [container["name"] for container in spec["containers"]]
-    if requested is None:
-        default = (pod["metadata"].get("annotations") or {}).get(_DEFAULT_CONTAINER)
-        return str(default if default in names else names[0])
-    names += [container["name"] for container in spec.get("initContainers") or ()]
-    if requested not in names:
-        message = f"container {requested[:80]!r}: not found; the pod has {', '.join(names)}"
-        raise unprocessable("no-container", message)
-    return requested
-
-
-def _not_running_error(name: str, sandbox: dict[str, Any]) -> ApiError:
-    phase, reason, message = presenters.sandbox_phase(sandbox)
-    cause = ": ".join(part for part in (reason, message) if part)
-    text = f"sandbox {name}: {phase}" + (f" ({cause})" if cause else "")
-    hint = _PHASE_HINTS.get(phase, "Run `holdfast sandbox get {name}`.")
-    return conflict("not-running", text, hint.format(name=name))

@@ -22,13 +22,12 @@ from holdfast.errors import HoldfastError
 from holdfast.sandbox import HostSettings, bound_sandbox_name, from_request, used_secrets
 from holdfast.server.errors import conflict, not_found
 from holdfast.server.sandboxes import (
-    activity,
     object_events,
     pool_lookup,
     presenters,
     sandbox_objects,
 )
-from holdfast.server.sandboxes.activity import ActivityTracker
+from holdfast.server.sandboxes.container_use import ActivityTracker, format_last_used
 from holdfast.server.sandboxes.request_comparison import (
     being_deleted,
     create_once,
@@ -211,7 +210,7 @@ class SandboxService:
                 await sandbox_objects.adopt_kept_pvc(self.cluster, request.name)
         if request.idle_suspend_after is not None:
             annotations = manifest["metadata"].setdefault("annotations", {})
-            annotations[LAST_USED_ANNOTATION] = activity.format_last_used(now)
+            annotations[LAST_USED_ANNOTATION] = format_last_used(now)
         created, live = await create_once(self.cluster, manifest, digests, policy=policy)
         if request.template is None:
             if policy is not None:

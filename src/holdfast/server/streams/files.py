@@ -1,6 +1,6 @@
 """Copy files out of and into a sandbox as tar archives; `tar` in the pod packs and extracts them.
 
-An upload is extracted into a hidden directory beside its target. When the server has received the whole
+An upload is extracted into a hidden directory next to its target. When the server has received the whole
 archive, it adds a last entry; only with that entry, the files are moved to their target. A file thus has its
 old or its new content, even if client, server or connection are killed.
 """
@@ -21,14 +21,14 @@ from holdfast.api import UploadResult
 from holdfast.errors import TemporaryError
 from holdfast.server.errors import ApiError, PodResponseLostError, bad_request, conflict
 from holdfast.server.sandboxes import use_container
-from holdfast.server.streams.exec import run_in_pod
+from holdfast.server.streams.spdy import run_in_pod
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast.api import Problem
     from holdfast.server.sandboxes import SandboxService
-    from holdfast.server.streams.exec import PodCommand
+    from holdfast.server.streams.spdy import PodCommand
 
 
 MAX_PATH_LENGTH = 4096

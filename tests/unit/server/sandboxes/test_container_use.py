@@ -10,7 +10,7 @@ import pytest
 from tests.support.virtual_time import run_virtual
 
 from holdfast.errors import ApiRequestRejectedError, TemporaryError
-from holdfast.server.sandboxes.activity import ActivityTracker
+from holdfast.server.sandboxes.container_use import ActivityTracker
 
 IDLE, EVERY = 2, 0.5
 

@@ -5,11 +5,11 @@ from tests.support.stubs import stub
 
 from holdfast.errors import TemporaryError
 from holdfast.events import EventBus
-from holdfast.gateway.doctor import diagnose, fixes
+from holdfast.gateway import commands
+from holdfast.gateway.doctor import diagnose
 from holdfast.gateway.doctor.facts import GatewayFacts
 from holdfast.gateway.doctor.findings import problem
-from holdfast.gateway.doctor.fixes import apply_fixes, unchecked_blockers
-from holdfast.gateway.doctor.runner import CHECKS, run_checks
+from holdfast.gateway.doctor.runner import CHECKS, apply_fixes, run_checks, unchecked_blockers
 
 
 def test_fix_without_engine_repairs_local_files_and_deletes_nothing(damaged_gateway):
@@ -33,7 +33,7 @@ def test_fix_without_engine_repairs_local_files_and_deletes_nothing(damaged_gate
     "code", ["volume-missing", "image-differs", "upgrade-unfinished", "settings-bad", "port-taken"]
 )
 def test_up_is_not_run_when_it_would_do_more_than_repair(monkeypatch, report, fixable, code):
-    stub(monkeypatch, fixes.commands, "up", lambda *_, **__: pytest.fail("up was run"))
+    stub(monkeypatch, commands, "up", lambda *_, **__: pytest.fail("up was run"))
     blocker = problem(code, "s", "c", fixed_by="person", repair="r")
     actions = apply_fixes(GatewayFacts("dev"), report(fixable, blocker), EventBus())
     assert actions[fixable] == f"`up` was not run because of {code}"
@@ -59,7 +59,7 @@ def report_without(request, report, fixable):
     "check", ["volume", "image", "settings", "upgrade", "ports", "foreign objects", "lock"]
 )
 def test_up_is_not_run_when_blocking_checks_did_not_run(monkeypatch, report_without, fixable, check):
-    stub(monkeypatch, fixes.commands, "up", lambda *_, **__: pytest.fail("up was run"))
+    stub(monkeypatch, commands, "up", lambda *_, **__: pytest.fail("up was run"))
     assert check in CHECKS
     actions = apply_fixes(GatewayFacts("dev"), report_without(check), EventBus())
     assert actions[fixable] == f"`up` was not run because these checks did not run: {check}"

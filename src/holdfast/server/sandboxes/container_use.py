@@ -1,4 +1,4 @@
-"""Record the last use of sandboxes that are suspended when idle.
+"""Find the container that a request uses, and record the last use of sandboxes that are suspended when idle.
 
 A sandbox is in use while a stream into it is open. Writes are limited to a fraction of the idle timeout. The
 end of the last stream is written too, unless the server stops first. A failed write never affects the stream.
@@ -10,14 +10,20 @@ import asyncio
 import logging
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.api import Phase
 from holdfast.errors import HoldfastError, TemporaryError
 from holdfast.retry import clock
-from holdfast.sandbox import idle_timeout
+from holdfast.sandbox import idle_timeout, pod_name
+from holdfast.server.errors import ApiError, conflict, unprocessable
+from holdfast.server.sandboxes import presenters
+from holdfast.server.sandboxes.sandbox_objects import owner_uids
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from holdfast.server.sandboxes.service import SandboxService
 
     WriteLastUsed = Callable[[Mapping[str, Any], str], Awaitable[None]]
 
@@ -25,6 +31,12 @@ log = logging.getLogger("holdfast.server")
 
 _MAX_WRITE_INTERVAL = 30.0
 _WRITES_PER_IDLE_PERIOD = 4
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+_PHASE_HINTS = {
+    Phase.SUSPENDED: "Run `holdfast sandbox resume {name}`; its files are kept.",
+    Phase.PENDING: "Wait until it is ready.",
+    Phase.DELETING: "Wait until it is deleted, then create it again.",
+}
 
 
 class ActivityTracker:
@@ -116,3 +128,72 @@ class _SandboxActivity:
 def format_last_used(timestamp: datetime) -> str:
     """Format a timestamp for the last-used annotation."""
     return timestamp.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+class PodTarget(NamedTuple):
+    """A container for an exec, a port-forward or a log."""
+
+    pod: str
+    container: str
+
+
+@asynccontextmanager
+async def use_container(
+    service: SandboxService, name: str, container: str | None = None
+) -> AsyncIterator[PodTarget]:
+    """Find a running container, and count its sandbox as used while the block runs.
+
+    Args:
+        service: The sandboxes of the gateway.
+        name: Name of the sandbox or of its SandboxClaim.
+        container: Name of the container; the default container if omitted.
+
+    Raises:
+        ApiError: 409 with the state of the sandbox if no container is running.
+    """
+    sandbox, pod = await _find_pod(service, name)
+    target = PodTarget(pod["metadata"]["name"], _select_container(pod, container))
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    state = next(
+        (status.get("state") or {} for status in statuses if status.get("name") == target.container), {}
+    )
+    if "running" not in state or pod["metadata"].get("deletionTimestamp"):
+        raise _not_running_error(name, sandbox)
+    async with service.activity.track(sandbox):
+        yield target
+
+
+async def find_container(service: SandboxService, name: str, container: str | None) -> PodTarget:
+    """Return a container in any state; the API server reports whether it has a log."""
+    _, pod = await _find_pod(service, name)
+    return PodTarget(pod["metadata"]["name"], _select_container(pod, container))
+
+
+async def _find_pod(service: SandboxService, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    sandbox = await service.lookup_sandbox(name)
+    pod = await service.cluster.get("Pod", pod_name(sandbox))
+    # A foreign pod of that name must not be reachable.
+    if pod is None or sandbox["metadata"]["uid"] not in owner_uids(pod):
+        raise _not_running_error(name, sandbox)
+    return sandbox, pod
+
+
+def _select_container(pod: dict[str, Any], requested: str | None) -> str:
+    spec = pod["spec"]
+    names = [container["name"] for container in spec["containers"]]
+    if requested is None:
+        default = (pod["metadata"].get("annotations") or {}).get(_DEFAULT_CONTAINER)
+        return str(default if default in names else names[0])
+    names += [container["name"] for container in spec.get("initContainers") or ()]
+    if requested not in names:
+        message = f"container {requested[:80]!r}: not found; the pod has {', '.join(names)}"
+        raise unprocessable("no-container", message)
+    return requested
+
+
+def _not_running_error(name: str, sandbox: dict[str, Any]) -> ApiError:
+    phase, reason, message = presenters.sandbox_phase(sandbox)
+    cause = ": ".join(part for part in (reason, message) if part)
+    text = f"sandbox {name}: {phase}" + (f" ({cause})" if cause else "")
+    hint = _PHASE_HINTS.get(phase, "Run `holdfast sandbox get {name}`.")
+    return conflict("not-running", text, hint.format(name=name))
