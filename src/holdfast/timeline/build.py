@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Clocks of records are rounded: a step may seem to start this much before the end of the step that it needs.
 _TOLERANCE = 0.002
+# Seconds: with this limit, sums of the impossible times of a damaged record stay finite.
+_MAX_SECONDS = 1e12
 # Seconds: a run begins before its duration is measured.
 _CLOCK_TOLERANCE = 1.0
 # Seconds: smaller differences between two runs say nothing.
@@ -42,11 +44,11 @@ def build_timeline(run: RunRecord, *, earlier: RunRecord | None = None, now: flo
         now: the end of the axis of a run that is still running, in seconds since the epoch.
     """
     spans = _measured_steps(run, now)
-    length = max([run.seconds, *(step.end for step in spans)], default=0.0)
+    length = max([_bounded(run.seconds), *(step.end for step in spans)], default=0.0)
     if run.outcome == "running" and now is not None:
-        length = max(length, now - run.started)
+        length = max(length, _bounded(now - run.started))
     length = max(length, 0.001)
-    # Nobody recorded the end of a step that was in flight.
+    # The end of a step that was in flight was not recorded.
     spans = [
         replace(step, seconds=max(0.0, length - step.start)) if step.state == "in flight" else step
         for step in spans
@@ -109,7 +111,7 @@ def _measured_steps(run: RunRecord, now: float | None) -> list[TimelineStep]:
                 title=name,
                 state="skipped",
                 start=_start_offset(probe.at, run.started, length),
-                seconds=max(0.0, probe.seconds),
+                seconds=_bounded(probe.seconds),
                 lane=0,
                 reason=reasons.get(name, ""),
                 needs=probe.needs,
@@ -121,8 +123,12 @@ def _measured_steps(run: RunRecord, now: float | None) -> list[TimelineStep]:
 
 def _start_offset(at: float, started: float, length: float) -> float:
     """Return the start of a step, within the run even if the clock of the machine was set meanwhile."""
-    offset = max(0.0, at - started)
-    return offset if offset <= length + _CLOCK_TOLERANCE else max(0.0, length)
+    offset = _bounded(at - started)
+    return offset if offset <= length + _CLOCK_TOLERANCE else _bounded(length)
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(0.0, seconds), _MAX_SECONDS)
 
 
 def _step_from_log(log: StepLog, started: float, length: float) -> TimelineStep:
@@ -133,7 +139,7 @@ def _step_from_log(log: StepLog, started: float, length: float) -> TimelineStep:
         title=log.title or log.step,
         state=log.outcome,
         start=start,
-        seconds=max(0.0, log.seconds),
+        seconds=_bounded(log.seconds),
         lane=0,
         attempts=log.tries,
         reason=log.reason,
@@ -152,7 +158,7 @@ def _step_from_log(log: StepLog, started: float, length: float) -> TimelineStep:
 def _retry_marks(log: StepLog, start: float, started: float) -> tuple[RetryMark, ...]:
     if len(log.retry_times) != len(log.retries):  # a record of an older version
         return tuple(RetryMark(attempt=n, reason=reason) for n, reason in enumerate(log.retries, 1))
-    end = start + max(0.0, log.seconds)
+    end = start + _bounded(log.seconds)
     times = [min(max(start, at - started), end) for at, _ in log.retry_times]
     # Calls inside a step retry too, so waits may overlap: each ends at the next failure at the latest.
     limits = [*times, end][1:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from tests.support.timeline_records import STARTED, ran, run_of
 
 from holdfast.events import StoreDamaged
@@ -147,6 +147,8 @@ def test_step_that_ends_just_after_the_measured_duration_keeps_its_order():
     st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False),
     st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False),
 )  # fmt: skip
+@example(started=-1e308, seconds=0.0, at=1.7e308, took=0.0)
+@example(started=0.0, seconds=1.7e308, at=1.7e308, took=1.7e308)
 def test_impossible_times_still_have_a_page(started, seconds, at, took):
     log = StepLog(step="a", outcome="failed", at=at, seconds=took, retries=("x",), retry_times=((at, took),))
     run = run_of(log, started=started, seconds=seconds, probes={"b": ProbeLog(at=at, seconds=seconds)})
