@@ -49,6 +49,7 @@ class KubernetesVersion(msgspec.Struct, frozen=True, order=True):
 
 
 def parse_version(text: str) -> KubernetesVersion | None:
+    """Parse a version such as `v1.33.4`; None if the text has another form."""
     match = _VERSION_PATTERN.fullmatch(text.strip())
     return KubernetesVersion(*(int(part) for part in match.groups())) if match else None
 

@@ -67,12 +67,14 @@ def with_new_generated_name(body: Any) -> Any | None:
 
 
 def annotation(body: Any, key: str) -> str | None:
+    """Return an annotation of an object; None if it has no text of that key."""
     annotations = metadata_field(body, "annotations", "annotations")
     value = annotations.get(key) if isinstance(annotations, dict) else None
     return value if isinstance(value, str) else None
 
 
 def object_name(body: Any) -> str | None:
+    """Return the name of an object; None if it has none yet."""
     name = metadata_field(body, "name", "name")
     return name if isinstance(name, str) and name else None
 
@@ -207,6 +209,7 @@ def response_object(result: Any) -> Any:
 
 
 async def none_if_not_found(send: Send, request: ApiRequest) -> dict[str, Any] | None:
+    """Send a request; return None if the API server answers 404."""
     try:
         live: dict[str, Any] = await send(request)
     except Exception as error:
@@ -219,6 +222,14 @@ async def none_if_not_found(send: Send, request: ApiRequest) -> dict[str, Any] |
 async def create_object(
     write: PendingWrite, mapping: RestMapping, reference: ObjectReference, send: Send
 ) -> dict[str, Any]:
+    """Create an object; one attempt, which may follow an ambiguous one.
+
+    Args:
+        write: the write, with the operation id of all its attempts.
+        mapping: path of the kind.
+        reference: namespace of the object.
+        send: sends one request.
+    """
     collection = mapping.path(reference.namespace)
 
     def post(body: Any) -> Any:
@@ -234,6 +245,14 @@ async def create_object(
 async def ensure_object(
     write: PendingWrite, mapping: RestMapping, reference: ObjectReference, send: Send, owner: str | None
 ) -> OperationResult:
+    """Create an object, or accept an existing one that equals it; the arguments are those of `create_object`.
+
+    Args:
+        owner: owner that an existing object must have, if it has one.
+
+    Raises:
+        ObjectConflictError: the existing object differs, is being deleted or belongs to another owner.
+    """
     try:
         return OperationResult("created", (await create_object(write, mapping, reference, send)))
     except Exception as error:
@@ -265,6 +284,11 @@ def _check_existing(
 async def apply_object(
     write: PendingWrite, request: ApiRequest, reference: ObjectReference, send: Send
 ) -> Any:
+    """Apply an object on the server side.
+
+    Raises:
+        ObjectConflictError: another manager owns fields of the manifest.
+    """
     try:
         return await write_once(write, lambda: send(request))
     except Exception as error:
@@ -292,6 +316,11 @@ def patch_with_uid(patch: dict[str, Any], uid: str, subresource: str | None) -> 
 async def patch_object(
     write: PendingWrite, request: ApiRequest, reference: ObjectReference, send: Send
 ) -> dict[str, Any] | None:
+    """Patch an object; return None if it does not exist.
+
+    Raises:
+        ObjectConflictError: an object with another uid has this name.
+    """
     try:
         patched: dict[str, Any] = await write_once(write, lambda: send(request))
     except Exception as error:
@@ -333,6 +362,7 @@ def delete_options(
 async def delete_object(
     write: PendingWrite, request: ApiRequest, uid: str, send: Send
 ) -> Literal["deleted", "absent"]:
+    """Delete exactly the object with this uid; "absent" if it was gone before the first attempt."""
     try:
         await write_once(write, lambda: send(request))
     except Exception as error:

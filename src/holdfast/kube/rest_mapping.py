@@ -89,6 +89,7 @@ class _KindNotFoundError(ApiRequestRejectedError):
 
 
 def api_root(api_version: str) -> str:
+    """Return the path of an API version, such as `/api/v1` or `/apis/apps/v1`."""
     return f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
 
 

@@ -317,6 +317,7 @@ class PushGatewayImage(PushImages):
 
 
 def gateway_image_missing_error() -> ImageNotFoundError:
+    """Return the error for a gateway image that neither the container engine nor the node has."""
     return ImageNotFoundError(
         f"image {GATEWAY_IMAGE}: neither on the container engine nor in the node",
         hint="Build it with `holdfast image build gateway`, load an archive of another machine with "

@@ -42,11 +42,13 @@ FilterExisting = Callable[[Sequence[str]], Collection[str]]
 
 
 def metadata(obj: _Object) -> _Object:
+    """Return the metadata of an object; empty if it has none."""
     fields: _Object = obj.get("metadata") or {}
     return fields
 
 
 def object_annotations(obj: _Object) -> dict[str, str]:
+    """Return a copy of the annotations of an object."""
     return dict(metadata(obj).get("annotations") or {})
 
 

@@ -91,6 +91,11 @@ def _read_state_file(gateway: GatewayContext, path: str) -> bytes | None:
 
 
 def decode_record(gateway: GatewayContext, raw: bytes | None) -> UpgradeRecord | None:
+    """Decode the record of an upgrade; None without a file.
+
+    Raises:
+        CorruptFileError: the file is not a record.
+    """
     if raw is None:
         return None
     try:
@@ -270,6 +275,7 @@ def restore_snapshot(gateway: GatewayContext, record: UpgradeRecord, image: str 
 
 
 def is_restored(gateway: GatewayContext, record: UpgradeRecord) -> bool:
+    """Whether the snapshot of an upgrade has replaced the datastore."""
     return _read_state_file(gateway, f"{record.snapshot}/{_RESTORED_MARKER}") is not None
 
 
