@@ -1,0 +1,1 @@
+from holdfast.testing import apiserver as apiserver, faults as faults
