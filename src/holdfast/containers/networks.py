@@ -72,7 +72,7 @@ def is_port_taken(port: int, address: str = "127.0.0.1") -> bool:
         try:
             probe.bind((address, port))
         except OSError as error:
-            # Other errors are no conflict: the engine may publish a port that this user may not listen on.
+            # Other errors do not mean a conflict: the engine may publish ports that this user may not use.
             return error.errno == errno.EADDRINUSE
     return False
 

@@ -56,7 +56,7 @@ CLUSTER_CALL_POLICY = Policy(attempts=4, backoff=exponential(0.2, cap=10.0))
 _RESTART_BACKOFF = exponential(0.2, cap=2.0)
 
 
-def survive_engine_restart(policy: Policy, gateway: GatewayContext) -> Policy:
+def with_engine_restart_wait(policy: Policy, gateway: GatewayContext) -> Policy:
     """Return the policy with a wait before each retry until the container engine answers again.
 
     Without effect until the engine has answered in this command: a missing engine fails fast.
@@ -101,7 +101,7 @@ class GatewayStep(Step):
         if self.policy is not None and self.policy.attempts is not None:
             # Set on the instance: another gateway in the same process may have other settings.
             attempts = getattr(gateway.settings.attempts, self.attempts_setting)
-            self.policy = survive_engine_restart(self.policy.replace(attempts=attempts), gateway)
+            self.policy = with_engine_restart_wait(self.policy.replace(attempts=attempts), gateway)
 
 
 class ClusterStep(GatewayStep):
@@ -119,7 +119,7 @@ class ClusterStep(GatewayStep):
         """Call the container engine, with retries."""
         # One attempt in a preview: it reports an engine that does not answer instead of waiting for it.
         attempts = 1 if ctx.is_preview else self.gateway.settings.attempts.engine_call
-        policy = survive_engine_restart(ENGINE_CALL_POLICY.replace(attempts=attempts), self.gateway)
+        policy = with_engine_restart_wait(ENGINE_CALL_POLICY.replace(attempts=attempts), self.gateway)
         return ctx.retry(policy).call(call)
 
     def objects(self, ctx: StepContext) -> Objects:

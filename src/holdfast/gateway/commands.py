@@ -23,7 +23,7 @@ from holdfast.errors import (
     PortInUseError,
 )
 from holdfast.events import EventBus, StepFinished, StepSkipped
-from holdfast.gateway.base_steps import ENGINE_CALL_POLICY, survive_engine_restart
+from holdfast.gateway.base_steps import ENGINE_CALL_POLICY, with_engine_restart_wait
 from holdfast.gateway.cluster import kubeconfig
 from holdfast.gateway.connection import refresh_kubeconfig
 from holdfast.gateway.context import CONTAINER_SETTINGS, GatewayContext, UpOptions
@@ -226,7 +226,7 @@ def status(name: str) -> GatewayStatus:
 def _engine_call(gateway: GatewayContext, call: Callable[[GatewayContext], T]) -> T:
     """Call the container engine outside of a run, with the retries of a step."""
     policy = ENGINE_CALL_POLICY.replace(attempts=gateway.settings.attempts.engine_call)
-    return survive_engine_restart(policy, gateway).call(call, gateway)
+    return with_engine_restart_wait(policy, gateway).call(call, gateway)
 
 
 def _check_exists(gateway: GatewayContext, *, hint: str) -> None:
@@ -320,7 +320,7 @@ def _run_up(command: str, gateway: GatewayContext, bus: EventBus) -> GatewayResu
         raise type(error)(f"{error.message}; {outcome}", hint=error.hint, cause=error) from error
 
 
-def _has_unproven_container(gateway: GatewayContext) -> bool:
+def _has_never_started_container(gateway: GatewayContext) -> bool:
     """Whether the container has never started, and the gateway has run with other settings before."""
     container, recorded = gateway.container(), gateway.metadata
     if container is None or recorded is None or gateway.parked_container() is not None:
@@ -336,7 +336,7 @@ def _restore_recorded_settings(gateway: GatewayContext, bus: EventBus) -> str:
         The outcome for the error message; empty if there is nothing to restore.
     """
     try:
-        if not _engine_call(gateway, _has_unproven_container):
+        if not _engine_call(gateway, _has_never_started_container):
             return ""
     except HoldfastError:
         return ""  # the engine does not answer: the error of the run says so

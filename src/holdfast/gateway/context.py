@@ -99,7 +99,7 @@ class GatewayContext:
         return self.resolved.settings
 
     def parameters(self) -> dict[str, object]:
-        """The settings that are no defaults, and the options of the command; contains no secret."""
+        """The non-default settings, and the options of the command; contains no secret."""
         explicit = (each for each in explain_settings(self.resolved) if each.source != "default")
         options = msgspec.structs.asdict(self.options)
         return {each.key: each.value for each in explicit} | {k: v for k, v in options.items() if v}

@@ -155,7 +155,7 @@ class _SaveImages(Step):
         ctx.progress(f"exporting {', '.join(references)}", None)
         stream = ImageArchiveStream(self._engine, references, read_timeout=_ENGINE_TIMEOUT_SECONDS)
         try:
-            exported = TransferProgress(self._index.size, _stoppable(ctx)).track(stream)
+            exported = TransferProgress(self._index.size, _cancellable_progress(ctx)).track(stream)
             chunks = compress(encode_archive(self._index, exported))
             if isinstance(self._target, Path):
                 with _atomic_file(self._target) as file:
@@ -190,7 +190,9 @@ class _LoadImages(Step):
         index = self._reader.index
         before = {image.reference: find_image(self._engine, image.reference) for image in index.images}
         missing = [image for image in index.images if not _has_id(before[image.reference], image.id)]
-        archive = TransferProgress(index.size, _stoppable(ctx)).track(self._reader.docker_archive())
+        archive = TransferProgress(index.size, _cancellable_progress(ctx)).track(
+            self._reader.docker_archive()
+        )
         if not missing:
             if self._is_stream:
                 # Read to the end: otherwise the program that writes into the pipe is killed.
@@ -267,7 +269,7 @@ def _check_compatible(index: ArchiveIndex, engine: ContainerEngine, name: str) -
         raise damaged_error(name, "its index is invalid")
 
 
-def _stoppable(ctx: StepContext) -> Callable[[str, float | None], None]:
+def _cancellable_progress(ctx: StepContext) -> Callable[[str, float | None], None]:
     """Return a progress callback that ends the transfer on Ctrl-C."""
 
     def report(message: str, fraction: float | None) -> None:

@@ -59,7 +59,7 @@ def element(tag: str, *content: Content, **attributes: str | float | bool | None
     for key, value in attributes.items():
         name = key.rstrip("_").replace("_", "-")
         if not _ATTRIBUTE.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of an attribute")
+            raise ValueError(f"{name!r} is not a valid attribute name")
         if value is True:
             parts.append(name)
         elif value is not None and value is not False:

@@ -137,7 +137,7 @@ def _figures(timeline: Timeline) -> Markup:
         (
             "Concurrency",
             f"{timeline.concurrency}",
-            "steps at once, at most" if timeline.concurrency > 1 else "",
+            "concurrent steps, at most" if timeline.concurrency > 1 else "",
         ),
     ]
     if timeline.critical is not None:
@@ -315,5 +315,5 @@ def _run_details(run: RunSummary) -> Markup:
     parts = [element("h2", "Run"), fact_list([(name, value) for name, value in facts if value])]
     if run.parameters:
         rows = sorted(run.parameters.items())
-        parts.append(_table(("Parameter", "Value"), rows, label="Parameters that are no defaults"))
+        parts.append(_table(("Parameter", "Value"), rows, label="Non-default parameters"))
     return element("section", parts)

@@ -54,7 +54,7 @@ def step_table(timeline: Timeline) -> Markup:
 
 
 def _lanes_row(timeline: Timeline, columns: int) -> Markup:
-    text = f"All steps, up to {timeline.concurrency} at once"
+    text = f"All steps, up to {timeline.concurrency} concurrently"
     cells = [
         element("td", text, class_="c-step", role="cell"),
         element("td", lanes(timeline), class_="c-timeline", role="cell"),
@@ -228,7 +228,7 @@ def _retry_item(mark: RetryMark) -> Markup:
     when = "" if mark.at is None else f"at {format_seconds(mark.at)}"
     wait = "" if mark.delay is None else f", next attempt {format_seconds(mark.delay)} later"
     if mark.delay == 0:
-        wait = ", next attempt at once"
+        wait = ", next attempt immediately"
     return element(
         "li",
         element("span", f"Attempt {mark.attempt} failed {when}{wait}".replace(" ,", ","), class_="when"),

@@ -127,7 +127,7 @@ def test_objects_of_another_owner_stay(steps, ca, kind, name, key):
     execute_hint(
         HoldfastCli(steps.home / "home"),
         caught.value.hint,
-        "If nobody needs it, run `kubectl {} delete {} {}`, then run the same command again.",
+        "If it is not needed, run `kubectl {} delete {} {}`, then run the same command again.",
     )
     assert STEP in steps.apply(**settings)
 

@@ -176,7 +176,7 @@ def test_concurrent_steps_overlap_and_have_two_lanes(open_page):
     assert overlap > 0
     heights = {round(box.bounding_box()["y"]) for box in page.locator("tr.all svg .bar").all()}
     assert len(heights) == 2
-    assert "up to 2 at once" in page.locator("tr.all").inner_text()
+    assert "up to 2 concurrently" in page.locator("tr.all").inner_text()
 
 
 def test_retries_are_marks_at_their_times_with_reason_and_delay(open_page):

@@ -84,7 +84,7 @@ def join_certificates(*bundles: bytes) -> bytes:
 
 
 class WriteHostSettings(ClusterStep):
-    """Write the proxy and the CA bundle for sandboxes, and withdraw what is no longer set."""
+    """Write the proxy and the CA bundle for sandboxes, and delete what is no longer set."""
 
     name = "write-host-settings"
     title = "Proxy and CA"
@@ -144,7 +144,7 @@ class WriteHostSettings(ClusterStep):
         options = f"--kubeconfig {path} -n {namespace}"
         return ObjectConflictError(
             f"{kind} {name} in namespace {namespace}: not created by holdfast",
-            hint=f"If nobody needs it, run `kubectl {options} delete {kind} {name}`, "
+            hint=f"If it is not needed, run `kubectl {options} delete {kind} {name}`, "
             "then run the same command again.",
         )
 
