@@ -10,6 +10,10 @@ import errno
 import os
 import tempfile
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Errors of a full disk, an exceeded quota or a file size limit.
 NO_SPACE_ERRNOS = frozenset({errno.EFBIG, errno.ENOSPC, errno.EDQUOT})
@@ -49,24 +53,36 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o600) -> None
     """Replace a file: after a crash its content is the old one or the new one, complete."""
     ensure_private_dir(path.parent)
     data = content.encode() if isinstance(content, str) else content
-    # In the directory of the target, because a rename is atomic within one file system only. A kill before
-    # the rename leaves this hidden file and the old content of `path`.
+    # A kill before the rename leaves this hidden file and the old content of `path`.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with rename_when_complete(os.fdopen(handle, "wb"), Path(temporary), path) as file:
+        # Before the content is written: it is never readable with a wider mode. mkstemp sets 0600.
+        os.fchmod(file.fileno(), mode)
+        file.write(data)
+
+
+@contextlib.contextmanager
+def rename_when_complete(file: IO[bytes], temporary: Path, target: Path) -> Iterator[IO[bytes]]:
+    """Rename a new file to its target when the block succeeds, and delete it when the block fails.
+
+    Args:
+        file: the open file; it is closed at the end.
+        temporary: its path, in the directory of the target: a rename is atomic within one file system only.
+        target: the path to create or replace.
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
-            # Before the content is written: it is never readable with a wider mode. mkstemp sets 0600.
-            os.fchmod(file.fileno(), mode)
-            file.write(data)
+        with file:
+            yield file
             file.flush()
             # Before the rename: otherwise a power failure can leave the new name with an empty file.
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
+            temporary.replace(target)
     except BaseException:
         # Also after Ctrl-C: the temporary file may contain a private key.
         with contextlib.suppress(OSError):
-            Path(temporary).unlink()
+            temporary.unlink()
         raise
-    fsync_path(path.parent)
+    fsync_path(target.parent)
 
 
 def fsync_path(path: Path) -> None:

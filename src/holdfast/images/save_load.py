@@ -304,17 +304,9 @@ def _atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file that gets its name when the block succeeds, and disappears when it fails."""
     try:
         _remove_leftovers(path.parent)
-        # In the directory of the target, because a rename is atomic within one file system only.
-        temporary, file = _create_partial(path.parent)
-        with file:
-            try:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
-        home.fsync_path(path.parent)
+        temporary, opened = _create_partial(path.parent)
+        with home.rename_when_complete(opened, temporary, path) as file:
+            yield file
     except OSError as error:
         raise _file_error(path, error) from error
 
