@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeAlias, TypedDict
+from typing import Annotated, Literal, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -11,17 +11,13 @@ from msgspec import Meta
 from holdfast.api.rest_models import (
     MAX_NAME_LENGTH,
     NAME_PATTERN,
-    CommandArgs,
     Condition,
-    EnvVars,
-    Image,
-    Labels,
     Name,
     NetworkPolicy,
     Phase,
-    Quantity,
+    PodOptions,
+    PodRequest,
     Workspace,
-    WorkspaceOptions,
 )
 
 # The name of a waiting sandbox is that of its pool, a dash and six characters.
@@ -35,7 +31,7 @@ PoolSize: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_POOL_SIZE)]
 UpdateStrategy: TypeAlias = Literal["OnReplenish", "Recreate"]
 
 
-class TemplateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TemplateRequest(PodRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A template to create. Sending the same request twice creates one template.
 
     Attributes:
@@ -51,29 +47,11 @@ class TemplateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         network_policy: allowed connections of its sandboxes; not restricted if omitted.
     """
 
-    name: Name
-    image: Image | None = None
-    command: CommandArgs | None = None
-    args: CommandArgs | None = None
-    env: EnvVars = {}
-    cpu: Quantity | None = None
-    memory: Quantity | None = None
-    workspace: Workspace | bool = True
-    labels: Labels = {}
     network_policy: NetworkPolicy | None = None
 
 
-class TemplateOptions(TypedDict, total=False):
+class TemplateOptions(PodOptions, total=False):
     """Options of `create`: the fields of `TemplateRequest` except name and image; None means the default."""
-
-    command: list[str] | tuple[str, ...] | None
-    args: list[str] | tuple[str, ...] | None
-    env: dict[str, str] | None
-    cpu: str | None
-    memory: str | None
-    workspace: Workspace | WorkspaceOptions | bool | None
-    labels: dict[str, str] | None
-    network_policy: NetworkPolicy | dict[str, Any] | None
 
 
 class TemplateView(msgspec.Struct, frozen=True, kw_only=True):

@@ -111,7 +111,21 @@ class SandboxSecret(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     path: SecretPath | None = None
 
 
-class SandboxRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PodRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the requests for a sandbox and for a template have in common."""
+
+    name: Name
+    image: Image | None = None
+    command: CommandArgs | None = None
+    args: CommandArgs | None = None
+    env: EnvVars = {}
+    cpu: Quantity | None = None
+    memory: Quantity | None = None
+    workspace: Workspace | bool = True
+    labels: Labels = {}
+
+
+class SandboxRequest(PodRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A sandbox to create. Sending the same request twice creates one sandbox.
 
     Attributes:
@@ -133,15 +147,6 @@ class SandboxRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         secrets: secrets of the gateway that the sandbox uses.
     """
 
-    name: Name
-    image: Image | None = None
-    command: CommandArgs | None = None
-    args: CommandArgs | None = None
-    env: EnvVars = {}
-    cpu: Quantity | None = None
-    memory: Quantity | None = None
-    workspace: Workspace | bool = True
-    labels: Labels = {}
     shutdown_time: Timestamp | None = None
     shutdown_after: Seconds | None = None
     idle_suspend_after: Seconds | None = None
@@ -166,8 +171,8 @@ class SandboxSecretOptions(TypedDict, total=False):
     path: str | None
 
 
-class SandboxOptions(TypedDict, total=False):
-    """Options of `create`: the fields of `SandboxRequest` except name and image; None means the default."""
+class PodOptions(TypedDict, total=False):
+    """What the options of `create` of a sandbox and of a template have in common; None means the default."""
 
     command: list[str] | tuple[str, ...] | None
     args: list[str] | tuple[str, ...] | None
@@ -176,10 +181,15 @@ class SandboxOptions(TypedDict, total=False):
     memory: str | None
     workspace: Workspace | WorkspaceOptions | bool | None
     labels: dict[str, str] | None
+    network_policy: NetworkPolicy | dict[str, Any] | None
+
+
+class SandboxOptions(PodOptions, total=False):
+    """Options of `create`: the fields of `SandboxRequest` except name and image; None means the default."""
+
     shutdown_time: datetime | str | None
     shutdown_after: int | None
     idle_suspend_after: int | None
-    network_policy: NetworkPolicy | dict[str, Any] | None
     template: str | None
     failed_pods: FailedPodPolicy | None
     secrets: Sequence[SandboxSecret | SandboxSecretOptions | str] | None
