@@ -7,6 +7,7 @@ no control character, and cannot change the direction of the text around it.
 from __future__ import annotations
 
 import re
+from string import Template
 from typing import TypeAlias
 
 _ANSI_ESCAPE = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
@@ -68,6 +69,13 @@ def element(tag: str, *content: Content, **attributes: str | float | bool | None
     opening = f"<{' '.join(parts)}>"
     return Markup(
         opening if tag in _VOID_TAGS else f"{opening}{''.join(map(render_content, content))}</{tag}>"
+    )
+
+
+def fill_template(template: Markup, **values: Content) -> Markup:
+    """Return a template with its `$name` placeholders replaced: markup as it is, everything else escaped."""
+    return Markup(
+        Template(template).substitute({name: render_content(each) for name, each in values.items()})
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast import __version__
 from holdfast.timeline.chart import bar_class, legend_swatch, tick_interval
 from holdfast.timeline.format import count, format_difference, format_seconds, format_time
-from holdfast.timeline.markup import Content, Markup, element, join_markup, with_commands
+from holdfast.timeline.markup import Content, Markup, element, fill_template, join_markup, with_commands
 from holdfast.timeline.rows import MAX_ROWS, error_message, fact_list, log_lines, step_table
 
 if TYPE_CHECKING:
@@ -32,12 +32,6 @@ _LEGEND = (
     ("wait", "wait before a retry"), ("retry", "failed attempt"), ("queued", "ready, not started"),
     ("earlier", "earlier run"),
 )  # fmt: skip
-_PATTERN = Markup(
-    '<svg class="defs" width="0" height="0" aria-hidden="true"><defs>'
-    '<pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-    '<rect class="hatch-ground" width="6" height="6"/><rect class="hatch-line" width="3" height="6"/>'
-    "</pattern></defs></svg>"
-)
 
 
 def render_page(timeline: Timeline) -> str:
@@ -49,18 +43,6 @@ def render_page(timeline: Timeline) -> str:
         f"default-src 'none'; style-src '{_source_hash(style)}'; script-src '{_source_hash(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    title = f"{run.command} {run.subject}".strip()
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="referrer", content="no-referrer"),
-        element("meta", name="generator", content=f"holdfast {__version__}"),
-        element("title", f"{title} {run.outcome}: timeline of run {run.id}"),
-        element("style", style),
-    )
     main = element(
         "main",
         _header(timeline),
@@ -71,12 +53,17 @@ def render_page(timeline: Timeline) -> str:
         _skipped_section(timeline),
         element("div", _comparison(timeline.comparison, run), _run_details(run), class_="columns"),
     )
-    footer = element(
-        "footer", f"holdfast {__version__} · run {run.id} · this page loads nothing from the network"
+    title = f"{run.command} {run.subject}".strip()
+    return fill_template(
+        _asset("page.html"),
+        policy=policy,
+        version=__version__,
+        title=f"{title} {run.outcome}: timeline of run {run.id}",
+        style=style,
+        main=main,
+        run=run.id,
+        script=script,
     )
-    tooltip = element("div", id="tip", role="tooltip", hidden=True)
-    body = element("body", _PATTERN, main, footer, tooltip, element("script", script))
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
 @cache

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.support.timeline_records import ANY_TEXT, HtmlRecorder
 
-from holdfast.timeline.markup import element, escape, with_commands
+from holdfast.timeline.markup import Markup, element, escape, fill_template, with_commands
 
 
 @given(ANY_TEXT, ANY_TEXT)
@@ -56,3 +56,13 @@ def test_attribute_names_are_checked():
 def test_commands_are_code_and_nothing_else_is_an_element(text):
     parsed = HtmlRecorder(with_commands(f"Run `holdfast up` {text}".replace("\r", "")))
     assert {tag for tag, _ in parsed.tags} == {"code"}
+
+
+@given(ANY_TEXT)
+def test_values_of_a_template_never_create_elements(text):
+    filled = fill_template(Markup('<p title="$title">$text</p>'), title=text, text=text)
+    assert [tag for tag, _ in HtmlRecorder(filled).tags] == ["p"]
+
+
+def test_template_keeps_markup_and_placeholders_in_values():
+    assert fill_template(Markup("<p>$a$b</p>"), a=element("b", "$b"), b="<") == "<p><b>$b</b>&lt;</p>"
