@@ -44,9 +44,9 @@ def build_timeline(run: RunRecord, *, earlier: RunRecord | None = None, now: flo
         now: the end of the axis of a run that is still running, in seconds since the epoch.
     """
     spans = _measured_steps(run, now)
-    length = max([_bounded(run.seconds), *(step.end for step in spans)], default=0.0)
+    length = max([_clamp(run.seconds), *(step.end for step in spans)], default=0.0)
     if run.outcome == "running" and now is not None:
-        length = max(length, _bounded(now - run.started))
+        length = max(length, _clamp(now - run.started))
     length = max(length, 0.001)
     # The end of a step that was in flight was not recorded.
     spans = [
@@ -111,7 +111,7 @@ def _measured_steps(run: RunRecord, now: float | None) -> list[TimelineStep]:
                 title=name,
                 state="skipped",
                 start=_start_offset(probe.at, run.started, length),
-                seconds=_bounded(probe.seconds),
+                seconds=_clamp(probe.seconds),
                 lane=0,
                 reason=reasons.get(name, ""),
                 needs=probe.needs,
@@ -123,11 +123,11 @@ def _measured_steps(run: RunRecord, now: float | None) -> list[TimelineStep]:
 
 def _start_offset(at: float, started: float, length: float) -> float:
     """Return the start of a step, within the run even if the clock of the machine was set meanwhile."""
-    offset = _bounded(at - started)
-    return offset if offset <= length + _CLOCK_TOLERANCE else _bounded(length)
+    offset = _clamp(at - started)
+    return offset if offset <= length + _CLOCK_TOLERANCE else _clamp(length)
 
 
-def _bounded(seconds: float) -> float:
+def _clamp(seconds: float) -> float:
     return min(max(0.0, seconds), _MAX_SECONDS)
 
 
@@ -139,7 +139,7 @@ def _step_from_log(log: StepLog, started: float, length: float) -> TimelineStep:
         title=log.title or log.step,
         state=log.outcome,
         start=start,
-        seconds=_bounded(log.seconds),
+        seconds=_clamp(log.seconds),
         lane=0,
         attempts=log.tries,
         reason=log.reason,
@@ -158,7 +158,7 @@ def _step_from_log(log: StepLog, started: float, length: float) -> TimelineStep:
 def _retry_marks(log: StepLog, start: float, started: float) -> tuple[RetryMark, ...]:
     if len(log.retry_times) != len(log.retries):  # a record of an older version
         return tuple(RetryMark(attempt=n, reason=reason) for n, reason in enumerate(log.retries, 1))
-    end = start + _bounded(log.seconds)
+    end = start + _clamp(log.seconds)
     times = [min(max(start, at - started), end) for at, _ in log.retry_times]
     # Calls inside a step retry too, so waits may overlap: each ends at the next failure at the latest.
     limits = [*times, end][1:]
