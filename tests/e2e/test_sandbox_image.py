@@ -94,7 +94,7 @@ def test_published_client_works_unmodified(node, pool):
     with SandboxClient(api_client=api) as client:
         sandbox = client.create_sandbox(pool)
         assert sandbox.status()[0] == "SandboxReady"
-        ended = sandbox.commands.run("echo out; echo err >&2; exit 3")
+        ended = sandbox.commands.run("sh -c 'echo out; echo err >&2; exit 3'")
         assert (ended.stdout, ended.stderr, ended.exit_code) == ("out\n", "err\n", 3)
         assert sandbox.commands.run("sleep 60", command_timeout=0.5).timed_out
 
@@ -109,7 +109,8 @@ def test_published_client_works_unmodified(node, pool):
         assert not sandbox.files.exists("missing")
         found = {entry.name: (entry.type, entry.size) for entry in sandbox.files.list(".")}
         assert found == {"deep": ("directory", found["deep"][1]), "streamed": ("file", len(content))}
-        assert sandbox.commands.run("sha256sum < streamed").exit_code == 0
+        assert sandbox.commands.run("sha256sum streamed").exit_code == 0
+        assert sandbox.commands.run("no-such-program").exit_code == 1
         with pytest.raises(SandboxRequestError) as missing:
             sandbox.files.read("missing")
         assert missing.value.status_code == 404
@@ -141,7 +142,7 @@ def test_published_async_client_works_unmodified(node, pool, router):
         async with api, AsyncSandboxClient(connection_config=way, api_client=api) as client:
             # An environment variable requires a new sandbox for this SandboxClaim.
             sandbox = await client.create_sandbox(pool, env={"COLOUR": "blue"})
-            ended = await sandbox.commands.run("echo $COLOUR; id -u; exit 4")
+            ended = await sandbox.commands.run("sh -c 'echo $COLOUR; id -u; exit 4'")
             assert (ended.stdout, ended.exit_code) == ("blue\n1000\n", 4)
             content = os.urandom(200_000)
             await sandbox.files.write("a/b", content)

@@ -1,6 +1,6 @@
-"""Runs one shell command: bounded output, and its process group is terminated at the timeout.
+"""Runs one command: bounded output, and its process group is terminated at the timeout.
 
-Background processes that a command starts survive if the shell ends before the timeout.
+Background processes that a command starts survive if the command ends before the timeout.
 """
 
 from __future__ import annotations
@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
 import time
 from typing import TYPE_CHECKING, Any
-
-from holdfast.runtime.http_request import HTTPError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +22,22 @@ TIMEOUT_EXIT_CODE = 124
 # Time between SIGTERM and SIGKILL.
 _GRACE_SECONDS = 2.0
 _CHUNK_SIZE = 64 * 1024
+
+
+def split_command(command: str, shell: str | None) -> list[str]:
+    """Return the arguments of a command; raise ValueError if it has none, or an unclosed quote."""
+    if shell is not None:
+        return [shell, "-c", command]
+    arguments = shlex.split(command)
+    if not arguments:
+        raise ValueError("the command is empty")
+    return arguments
+
+
+def failed_start(error: Exception) -> dict[str, Any]:
+    """Return the response for a command that cannot be started."""
+    stderr = f"Failed to execute command: {error}"
+    return {"stdout": "", "stderr": stderr, "exit_code": 1, "timed_out": False}
 
 
 class CapturedOutput:
@@ -45,21 +60,16 @@ class CapturedOutput:
 
 
 class CommandExecution:
-    """A running shell command; it is terminated if `client`, the connection that waits for it, is closed."""
+    """A running command; it is terminated if `client`, the connection that waits for it, is closed."""
 
     def __init__(
-        self, command: str, *, cwd: Path, output_limit: int, client: socket.socket | None = None
+        self, arguments: list[str], *, cwd: Path, output_limit: int, client: socket.socket | None = None
     ) -> None:
-        if "\0" in command:
-            raise HTTPError(400, "the command contains a null byte")
-        try:
-            # A separate session is also a process group: signals also reach processes that it starts.
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", command], cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            raise HTTPError(400, f"the command cannot be started: {error.strerror}") from error
+        # A separate session is also a process group: signals also reach processes that it starts.
+        self._process = subprocess.Popen(
+            arguments, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
         self._out, self._err = CapturedOutput(output_limit), CapturedOutput(output_limit)
         self._pipes: dict[Any, CapturedOutput] = {
             self._process.stdout: self._out,
@@ -67,12 +77,11 @@ class CommandExecution:
         }
         self._client = client
         self._deadline = float("inf")
-        self._timed_out = self._signalled = False
+        self._is_client_gone = self._signalled = False
 
-    def wait(self, timeout: float | None) -> dict[str, Any]:
+    def wait(self, timeout: float) -> dict[str, Any]:
         """Wait for the command to end, terminate it after `timeout` seconds, and return the response."""
-        if timeout is not None:
-            self._deadline = time.monotonic() + timeout
+        self._deadline = time.monotonic() + timeout
         try:
             with selectors.DefaultSelector() as selector:
                 self._read_output(selector)
@@ -85,33 +94,34 @@ class CommandExecution:
             for pipe in self._pipes:
                 pipe.close()
         if self._signalled:
-            # Processes of the group that ignored SIGTERM may outlive the shell. Until wait(), the pid of the
-            # shell is not reused, so it still identifies the group.
+            # Processes of the group that ignored SIGTERM may outlive the command. Until wait(), the pid of
+            # the command is not reused, so it still identifies the group.
             self._signal_group(signal.SIGKILL)
         code = self._process.wait()
         stderr = self._err.text()
         for name, output in (("stdout", self._out), ("stderr", self._err)):
             if output.dropped:
                 stderr += f"\n[{output.dropped} more bytes of {name} were omitted]"
-        if self._timed_out:
-            cause = f" after {timeout:g} seconds" if timeout else ": the client disconnected"
-            stderr += f"\n[terminated{cause}]"
+        if self._is_client_gone:
+            stderr += "\n[terminated: the client disconnected]"
+        elif self._signalled:
+            stderr += f"\n[terminated after {timeout:g} seconds]"
             code = TIMEOUT_EXIT_CODE
         return {
             "stdout": self._out.text(),
             "stderr": stderr,
-            "exit_code": 128 - code if code < 0 else code,
-            "timed_out": self._timed_out,
+            "exit_code": code,
+            "timed_out": self._signalled and not self._is_client_gone,
         }
 
     def _read_output(self, selector: selectors.BaseSelector) -> None:
-        """Read until the shell ends, then what is left in the pipes."""
+        """Read until the command ends, then what is left in the pipes."""
         for pipe in self._pipes:
             os.set_blocking(pipe.fileno(), False)
             selector.register(pipe, selectors.EVENT_READ)
         if self._client is not None:
             selector.register(self._client, selectors.EVENT_READ)
-        # Reports the end of the shell, even if background processes keep the pipes open.
+        # Reports the end of the command, even if background processes keep the pipes open.
         pidfd = os.pidfd_open(self._process.pid)
         try:
             selector.register(pidfd, selectors.EVENT_READ)
@@ -139,7 +149,6 @@ class CommandExecution:
         if time.monotonic() < self._deadline:
             return
         self._signal_group(signal.SIGKILL if self._signalled else signal.SIGTERM)
-        self._timed_out = True
         self._deadline = float("inf") if self._signalled else time.monotonic() + _GRACE_SECONDS
         self._signalled = True
 
@@ -152,7 +161,8 @@ class CommandExecution:
             is_closed = self._client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except OSError:
             is_closed = True
-        if is_closed:
+        if is_closed and not self._signalled:
+            self._is_client_gone = True
             self._deadline = time.monotonic()
 
     def _signal_group(self, number: signal.Signals) -> None:

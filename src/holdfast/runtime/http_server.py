@@ -4,6 +4,12 @@
     POST upload    multipart/form-data with the part `file`; its file name is the path
     GET  download/<path>, list/<path>, exists/<path>, and / as health check
 
+Environment variables, the first two as of the published runtime:
+
+    SANDBOX_BASE_DIR                the served directory, default /sandbox
+    SANDBOX_EXEC_TIMEOUT_SECONDS    limit of a command without `timeout_seconds`, default 300
+    HOLDFAST_RUNTIME_SHELL          run commands with this shell instead of splitting them into arguments
+
 Every client that can reach the port can use the sandbox, as with the published runtime: access is controlled
 in front of it. Web pages are rejected, because a browser would send their requests without the user's
 knowledge: requests with an `Origin` header fail, and commands must be JSON, which a page cannot send to
@@ -12,6 +18,7 @@ another origin.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -25,19 +32,44 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.runtime.execution import CommandExecution
+from holdfast.runtime.execution import CommandExecution, failed_start, split_command
 from holdfast.runtime.http_request import HTTPError, MultipartUpload, RequestBody
 from holdfast.runtime.workspace_files import WorkspaceFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 PORT = 8888
+_COMMAND_TIMEOUT = 300.0
+_BACKLOG = 256
 _MAX_REQUEST_BYTES = 4 * 1024 * 1024
 _MAX_OUTPUT_BYTES = 8 * 1024 * 1024
 _MAX_CONNECTIONS = 128
 _MAX_DISCARDED_BYTES = 64 * 1024 * 1024
 _CHUNK_SIZE = 256 * 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class RuntimeSettings:
+    """The settings of a runtime; without `shell`, commands are split into arguments."""
+
+    root: Path
+    command_timeout: float = _COMMAND_TIMEOUT
+    shell: str | None = None
+    max_output: int = _MAX_OUTPUT_BYTES
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> RuntimeSettings:
+        """Read the settings; end the process if one is invalid."""
+        text = environment.get("SANDBOX_EXEC_TIMEOUT_SECONDS") or str(_COMMAND_TIMEOUT)
+        try:
+            timeout = float(text)
+        except ValueError:
+            timeout = math.nan
+        if not (math.isfinite(timeout) and timeout > 0):
+            sys.exit(f"SANDBOX_EXEC_TIMEOUT_SECONDS is not a number of seconds: {text!r}")
+        root = Path(environment.get("SANDBOX_BASE_DIR") or "/sandbox")
+        return cls(root, timeout, environment.get("HOLDFAST_RUNTIME_SHELL") or None)
 
 
 class LimitedServer(socketserver.ThreadingTCPServer):
@@ -46,7 +78,7 @@ class LimitedServer(socketserver.ThreadingTCPServer):
     # Not HTTPServer: it resolves the host name, which takes seconds without DNS.
     allow_reuse_address = True
     daemon_threads = True
-    request_queue_size = 256
+    request_queue_size = _BACKLOG
 
     def __init__(self, address: str, port: int, handler: type[socketserver.BaseRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -82,8 +114,8 @@ class LimitedServer(socketserver.ThreadingTCPServer):
 class RuntimeServer(LimitedServer):
     """Serves one directory."""
 
-    def __init__(self, address: str, port: int, root: Path, *, max_output: int = _MAX_OUTPUT_BYTES) -> None:
-        self.root, self.files, self.max_output = root, WorkspaceFiles(root), max_output
+    def __init__(self, address: str, port: int, settings: RuntimeSettings) -> None:
+        self.settings, self.files = settings, WorkspaceFiles(settings.root)
         super().__init__(address, port, RuntimeRequestHandler)
 
 
@@ -142,7 +174,7 @@ class RuntimeRequestHandler(BaseHTTPRequestHandler):
         elif endpoint == "exists":
             self._send_json({"path": file_path, "exists": self.server.files.exists(file_path)})
         elif endpoint in ("", "healthz"):
-            self._send_json({"status": "ok", "message": "sandbox runtime"})
+            self._send_json({"status": "ok", "message": "Sandbox Runtime is active."})
         else:
             raise HTTPError(404, f"GET {endpoint!r} is not an endpoint")
 
@@ -163,19 +195,26 @@ class RuntimeRequestHandler(BaseHTTPRequestHandler):
         except ValueError as error:
             raise HTTPError(400, f"the request is not JSON: {error}") from error
         command = request.get("command") if isinstance(request, dict) else None
-        if not isinstance(command, str) or not command.strip():
-            raise HTTPError(422, "`command` must be a non-empty string")
-        timeout = _parse_timeout(request.get("timeout_seconds"))
-        execution = CommandExecution(
-            command, cwd=self.server.root, output_limit=self.server.max_output, client=self.connection
-        )
+        if not isinstance(command, str):
+            raise HTTPError(422, "`command` must be a string")
+        settings = self.server.settings
+        timeout = _parse_timeout(request.get("timeout_seconds")) or settings.command_timeout
+        try:
+            execution = CommandExecution(
+                split_command(command, settings.shell), cwd=settings.root, output_limit=settings.max_output,
+                client=self.connection,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            # As the published runtime reports it.
+            self._send_json(failed_start(error))
+            return
         self._send_json(execution.wait(timeout))
 
     def _upload(self, body: RequestBody) -> None:
         upload = MultipartUpload(body, self.headers.get("Content-Type", ""))
         name = upload.filename
-        size = self.server.files.write(name, upload.content())
-        self._send_json({"message": f"{name} was written", "size": size})
+        self.server.files.write(name, upload.content())
+        self._send_json({"message": f"File '{name}' uploaded successfully."})
 
     def _download(self, path: str) -> None:
         descriptor = self.server.files.open(path)
@@ -224,25 +263,26 @@ def _parse_timeout(value: Any) -> float | None:
     return float(value)
 
 
-def serve(address: str, port: int, root: Path) -> None:
-    """Serve until the process ends."""
-    with RuntimeServer(address, port, root) as server:
-        server.serve_forever(poll_interval=3600)
-
-
 def main() -> None:
-    """Run `serve` (the default) or `router`."""
+    """Run `serve` (the default) or `router` until the process ends."""
     args = sys.argv[1:] or ["serve"]
     address = os.environ.get("HOLDFAST_RUNTIME_LISTEN", "0.0.0.0")  # noqa: S104 (the pod's network namespace)
     if args == ["serve"]:
-        root = Path(os.environ.get("HOLDFAST_RUNTIME_ROOT", "/sandbox"))
-        serve(address, _port_from_environment("HOLDFAST_RUNTIME_PORT", PORT), root)
+        settings = RuntimeSettings.from_environment(os.environ)
+        port = _port_from_environment("HOLDFAST_RUNTIME_PORT", PORT)
+        with RuntimeServer(address, port, settings) as server:
+            _report_listening(server.server_address[1])
+            server.serve_forever(poll_interval=3600)
     elif args == ["router"]:
         from holdfast.runtime import sandbox_router
 
         sandbox_router.serve(address, _port_from_environment("HOLDFAST_ROUTER_PORT", sandbox_router.PORT))
     else:
         sys.exit(f"unknown command {' '.join(args)!r}; use serve or router")
+
+
+def _report_listening(port: int) -> None:
+    sys.stderr.write(f"listening on port {port}\n")
 
 
 def _port_from_environment(variable: str, default: int) -> int:

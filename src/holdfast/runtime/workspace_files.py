@@ -39,12 +39,12 @@ class WorkspaceFiles:
         root = self._root.resolve()
         try:
             resolved = (root / path.lstrip("/")).resolve()
-        except (OSError, RuntimeError) as error:
-            raise HTTPError(400, f"{path!r} cannot be resolved: {error}") from error
+        except RuntimeError as error:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from error
         # A link that changes after this check can still lead outside. Clients gain nothing by that: they may
         # run any command in the sandbox.
         if resolved != root and root not in resolved.parents:
-            raise HTTPError(403, f"{path!r} is outside of {self._root}")
+            raise HTTPError(403, "Access denied")
         return resolved
 
     def exists(self, path: str) -> bool:
@@ -56,27 +56,28 @@ class WorkspaceFiles:
 
     def list_directory(self, path: str) -> list[dict[str, Any]]:
         """Return the entries of a directory, sorted by name."""
-        folder = self.resolve(path)
-        with _translate_os_errors(path), os.scandir(folder) as entries:
+        with (
+            _translate_os_errors(path, not_found="Path is not a directory"),
+            os.scandir(self.resolve(path)) as entries,
+        ):
             return [_directory_entry(entry) for entry in sorted(entries, key=lambda entry: entry.name)]
 
     def open(self, path: str) -> int:
         """Open a regular file and return its descriptor; the caller closes it."""
-        target = self.resolve(path)
-        with _translate_os_errors(path):
+        with _translate_os_errors(path, not_found="File not found"):
             # O_NONBLOCK: opening a pipe without a writer would block.
-            descriptor = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(self.resolve(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise HTTPError(400, f"{path!r} is not a file")
+            raise HTTPError(404, "File not found")
         return descriptor
 
     def write(self, path: str, content: Iterable[bytes]) -> int:
         """Write a file atomically when its content is complete; return its size."""
-        target = self.resolve(path)
-        if target == self._root.resolve() or path.endswith("/"):
-            raise HTTPError(400, f"{path!r} does not name a file")
         with _translate_os_errors(path):
+            target = self.resolve(path)
+            if target == self._root.resolve() or path.endswith("/"):
+                raise HTTPError(400, f"{path!r} does not name a file")
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.is_dir():
                 raise HTTPError(400, f"{path!r} is a directory")
@@ -102,27 +103,29 @@ class WorkspaceFiles:
             return self._new_file_mode
 
 
-_STATUS_BY_ERROR = (
-    (FileNotFoundError, 404, "does not exist"),
-    (NotADirectoryError, 400, "is not a directory"),
-    (IsADirectoryError, 400, "is a directory"),
-    (PermissionError, 403, "is not accessible"),
-)
+# Errors of a path that does not lead to an object of the expected kind.
+_NOT_FOUND_ERRORS = {
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.EINVAL,
+}  # fmt: skip
 
 
 @contextlib.contextmanager
-def _translate_os_errors(path: str) -> Iterator[None]:
-    """Raise OS errors about a path as `HTTPError`; a lost connection to the client is not about the path."""
+def _translate_os_errors(path: str, *, not_found: str | None = None) -> Iterator[None]:
+    """Raise OS errors about a path as `HTTPError`; a lost connection to the client is not about the path.
+
+    `not_found` is the message of a path that leads nowhere.
+    """
     try:
         yield
     except (ConnectionError, TimeoutError):
         raise
+    except PermissionError as error:
+        raise HTTPError(403, "Access denied") from error
     except OSError as error:
-        for error_type, status, problem in _STATUS_BY_ERROR:
-            if isinstance(error, error_type):
-                raise HTTPError(status, f"{path!r} {problem}") from error
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise HTTPError(507 if full else 400, f"{path!r}: {error.strerror}") from error
+        if not_found is not None and error.errno in _NOT_FOUND_ERRORS:
+            raise HTTPError(404, not_found) from error
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise HTTPError(507 if is_full else 400, f"{path!r}: {error.strerror}") from error
 
 
 def _directory_entry(entry: os.DirEntry[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import shlex
 import time
 import zipfile
 
@@ -81,7 +82,8 @@ def wait_for(url):
             time.sleep(0.05)
 
 
-def run(url, command):
+def run(url, script):
+    command = f"sh -c {shlex.quote(script)}"
     return requests.post(f"{url}/execute", json={"command": command}, timeout=30).json()
 
 

@@ -1,5 +1,7 @@
 """The runtime server as it runs in a sandbox, on a temporary directory."""
 
+import json
+import shlex
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import requests
 
-from holdfast.runtime.http_server import RuntimeServer
+from holdfast.runtime.http_server import RuntimeServer, RuntimeSettings
 
 
 @contextmanager
@@ -23,16 +25,26 @@ def serving(server):
         thread.join()
 
 
-@pytest.fixture
-def sandbox(tmp_path):
-    """A served folder: its root, its port, and a session to ask it."""
-    root = tmp_path / "root"
+@contextmanager
+def running_sandbox(root, **settings):
+    """A served directory: its root, its port, and a session to ask it."""
     root.mkdir()
     with (
-        serving(RuntimeServer("127.0.0.1", 0, root, max_output=100_000)) as port,
+        serving(RuntimeServer("127.0.0.1", 0, RuntimeSettings(root, max_output=100_000, **settings))) as port,
         requests.Session() as session,
     ):
         yield SimpleNamespace(root=root, port=port, url=f"http://127.0.0.1:{port}", session=session)
+
+
+@pytest.fixture
+def sandbox(tmp_path):
+    with running_sandbox(tmp_path / "root") as started:
+        yield started
+
+
+def script_request(script):
+    """The body of a request that runs a shell script."""
+    return json.dumps({"command": f"sh -c {shlex.quote(script)}"}).encode()
 
 
 def is_running(number):

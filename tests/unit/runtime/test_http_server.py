@@ -1,19 +1,33 @@
-"""What the runtime's server and the router share: a limit of connections, and errors in the log."""
+"""The runtime's server: its settings, the limit of connections, and errors in the log."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
-from holdfast.runtime.http_server import RuntimeServer
-from holdfast.runtime.sandbox_router import Router
+from holdfast.runtime.http_server import RuntimeServer, RuntimeSettings
 
 
-@pytest.fixture(params=["runtime", "router"])
-def server(request, tmp_path):
-    with (
-        RuntimeServer("127.0.0.1", 0, tmp_path) if request.param == "runtime" else Router("127.0.0.1", 0)
-    ) as made:
-        yield made
+@pytest.fixture
+def server(tmp_path):
+    with RuntimeServer("127.0.0.1", 0, RuntimeSettings(tmp_path)) as started:
+        yield started
+
+
+def test_settings_of_published_runtime():
+    assert RuntimeSettings.from_environment({}) == RuntimeSettings(Path("/sandbox"), 300.0, None)
+    environment = {
+        "SANDBOX_BASE_DIR": "/app",
+        "SANDBOX_EXEC_TIMEOUT_SECONDS": "2.5",
+        "HOLDFAST_RUNTIME_SHELL": "/bin/sh",
+    }
+    assert RuntimeSettings.from_environment(environment) == RuntimeSettings(Path("/app"), 2.5, "/bin/sh")
+
+
+@pytest.mark.parametrize("text", ["many", "0", "-1", "inf", "nan"])
+def test_invalid_command_timeout_is_reported(text):
+    with pytest.raises(SystemExit, match="SANDBOX_EXEC_TIMEOUT_SECONDS is not a number of seconds"):
+        RuntimeSettings.from_environment({"SANDBOX_EXEC_TIMEOUT_SECONDS": text})
 
 
 def test_connection_without_thread_occupies_no_slot(server, monkeypatch):

@@ -38,7 +38,8 @@ def get(sandbox, word, path):
 @pytest.mark.parametrize("name", NAMES)
 def test_round_trip(sandbox, name):
     content = os.urandom(70_000) + b"\r\n--not the end\r\n"
-    assert upload(sandbox, name, content).status_code == 200
+    answer = upload(sandbox, name, content)
+    assert (answer.status_code, answer.json()) == (200, {"message": f"File '{name}' uploaded successfully."})
     assert (sandbox.root / name).read_bytes() == content
     answer = get(sandbox, "download", name)
     assert answer.content == content
@@ -149,13 +150,14 @@ def test_nothing_outside_is_read(sandbox, secret, path):
     for word in ("download", "list", "exists"):
         answer = get(sandbox, word, path)
         assert answer.status_code == 403, (word, path, answer.text)
-        assert b"secret" not in answer.content.replace(path.encode(), b"")
+        assert answer.json() == {"message": "Access denied"}
 
 
 @pytest.mark.parametrize("path", [*OUTSIDE, "leave/new", "../new"])
 def test_nothing_outside_is_written(sandbox, secret, path):
     answer = upload(sandbox, path, b"changed")
     assert answer.status_code == 403, answer.text
+    assert answer.json() == {"message": "Access denied"}
     assert (secret / "secret").read_text() == "secret"
     assert sorted(path.name for path in sandbox.root.parent.iterdir()) == ["outside", "root"]
 
@@ -187,29 +189,49 @@ def test_absolute_path_is_relative_to_workspace(sandbox):
     assert (sandbox.root / "etc" / "passwd").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("word", "path", "status"),
-    [
-        ("download", "missing", 404),
-        ("download", "folder", 400),
-        ("download", "folder/below/none", 404),
-        ("download", "plain/below", 400),
-        ("download", "pipe", 400),
-        ("download", "a\0b", 400),
-        ("download", "loop", 400),
-        ("download", "x" * 300, 400),
-        ("list", "missing", 404),
-        ("list", "plain", 400),
-        ("other", "plain", 404),
-    ],
-)
-def test_unreadable_path_is_reported(sandbox, word, path, status):
+@pytest.fixture
+def objects(sandbox):
+    """One object of each kind that a path can lead to."""
     (sandbox.root / "folder").mkdir()
     (sandbox.root / "plain").write_text("x")
     (sandbox.root / "loop").symlink_to("loop")
     os.mkfifo(sandbox.root / "pipe")
-    answer = get(sandbox, word, path)
-    assert answer.status_code == status, answer.text
+
+
+NO_FILES = ["missing", "folder", "folder/below/none", "plain/below", "pipe", "loop", "x" * 300, ""]
+
+
+@pytest.mark.parametrize("path", NO_FILES)
+def test_download_of_no_file_is_not_found(sandbox, objects, path):
+    answer = get(sandbox, "download", path)
+    assert (answer.status_code, answer.json()) == (404, {"message": "File not found"})
+
+
+@pytest.mark.parametrize("path", ["missing", "plain", "plain/below", "pipe", "loop", "x" * 300])
+def test_list_of_no_directory_is_not_found(sandbox, objects, path):
+    answer = get(sandbox, "list", path)
+    assert (answer.status_code, answer.json()) == (404, {"message": "Path is not a directory"})
+
+
+@pytest.mark.parametrize("path", [*NO_FILES, "plain"])
+def test_exists(sandbox, objects, path):
+    answer = get(sandbox, "exists", path)
+    is_there = path in ("folder", "pipe", "plain", "")
+    assert (answer.status_code, answer.json()) == (200, {"path": path, "exists": is_there})
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("word", ["download", "list"])
+def test_inaccessible_path_is_denied(sandbox, word):
+    (sandbox.root / "closed").mkdir(mode=0)
+    answer = get(sandbox, word, "closed/file")
+    assert (answer.status_code, answer.json()) == (403, {"message": "Access denied"})
+
+
+def test_other_requests_are_rejected_with_message(sandbox):
+    assert get(sandbox, "other", "plain").status_code == 404
+    answer = get(sandbox, "download", "a\0b")
+    assert answer.status_code == 400
     assert answer.json()["message"]
 
 
@@ -273,7 +295,10 @@ def test_large_file_uses_constant_memory(sandbox):
 
 
 def test_health_endpoint(sandbox):
-    assert sandbox.session.get(sandbox.url, timeout=30).json()["status"] == "ok"
+    assert sandbox.session.get(sandbox.url, timeout=30).json() == {
+        "status": "ok",
+        "message": "Sandbox Runtime is active.",
+    }
 
 
 def test_cross_origin_request_is_rejected(sandbox):
