@@ -72,18 +72,19 @@ class RuntimeSettings:
         return cls(root, timeout, environment.get("HOLDFAST_RUNTIME_SHELL") or None)
 
 
-class LimitedServer(socketserver.ThreadingTCPServer):
-    """Handles each connection in a thread; connections above the limit wait to be accepted."""
+class RuntimeServer(socketserver.ThreadingTCPServer):
+    """Serves one directory, each connection in a thread; connections above the limit wait to be accepted."""
 
     # Not HTTPServer: it resolves the host name, which takes seconds without DNS.
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = _BACKLOG
 
-    def __init__(self, address: str, port: int, handler: type[socketserver.BaseRequestHandler]) -> None:
+    def __init__(self, address: str, port: int, settings: RuntimeSettings) -> None:
+        self.settings, self.files = settings, WorkspaceFiles(settings.root)
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._connection_slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
-        super().__init__((address, port), handler)
+        super().__init__((address, port), RuntimeRequestHandler)
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
@@ -109,14 +110,6 @@ class LimitedServer(socketserver.ThreadingTCPServer):
         """Log errors, except lost connections, to the pod's log."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
-
-
-class RuntimeServer(LimitedServer):
-    """Serves one directory."""
-
-    def __init__(self, address: str, port: int, settings: RuntimeSettings) -> None:
-        self.settings, self.files = settings, WorkspaceFiles(settings.root)
-        super().__init__(address, port, RuntimeRequestHandler)
 
 
 class RuntimeRequestHandler(BaseHTTPRequestHandler):
@@ -276,7 +269,14 @@ def main() -> None:
     elif args == ["router"]:
         from holdfast.runtime import sandbox_router
 
-        sandbox_router.serve(address, _port_from_environment("HOLDFAST_ROUTER_PORT", sandbox_router.PORT))
+        router_settings = sandbox_router.RouterSettings.from_environment(os.environ)
+        is_ipv6 = ":" in address
+        listener = socket.create_server(
+            (address, _port_from_environment("HOLDFAST_ROUTER_PORT", sandbox_router.PORT)), backlog=_BACKLOG,
+            family=socket.AF_INET6 if is_ipv6 else socket.AF_INET, dualstack_ipv6=is_ipv6,
+        )  # fmt: skip
+        _report_listening(listener.getsockname()[1])
+        sandbox_router.serve(listener, router_settings)
     else:
         sys.exit(f"unknown command {' '.join(args)!r}; use serve or router")
 

@@ -183,13 +183,14 @@ def test_stops_immediately_with_its_child_processes(start_container, client):
 
 
 def test_contains_router(start_container, client):
-    container = start_container([*RUNTIME, "router"])
+    container = start_container([*RUNTIME, "router"], ALLOW_UNAUTHENTICATED_ROUTER="true")
     assert b"ok" in get_inside_container(client, container, "http://127.0.0.1:8080/healthz")
 
 
 def test_invalid_argument_or_setting_is_reported_in_one_line(start_container, client):
     for command, environment, words in (
         ([*RUNTIME, "rooter"], {}, b"serve or router"),
+        ([*RUNTIME, "router"], {}, b"set ALLOW_UNAUTHENTICATED_ROUTER=true"),
         (None, {"HOLDFAST_RUNTIME_PORT": "many"}, b"HOLDFAST_RUNTIME_PORT is not a port"),
     ):
         container = start_container(command, **environment)
