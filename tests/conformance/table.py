@@ -1,8 +1,9 @@
 """The published sandbox API as a table: one entry per row of the contract, and what shows that it holds.
 
 A row observes what a scenario leaves behind on a real API server, with holdfast's controller at work. A row
-of `NODE_ROWS` needs a kubelet, a network or another program. A row of `MISSING` is not implemented: the suite
-runs it where it can, and fails as soon as it passes, so that the list only becomes shorter.
+of `NODE_ROWS` needs a kubelet or a network. A row of `TESTS_OF_ROWS` is about another program, and names the
+tests that show it. A row of `MISSING` is not implemented: the suite runs it where it can, and fails as soon
+as it passes, so that the list only becomes shorter.
 """
 
 from __future__ import annotations

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
-from tests.conformance.outstanding import MISSING, NODE_ROWS, UNTESTED
+from tests.conformance.outstanding import MISSING, NODE_ROWS, TESTS_OF_ROWS, UNTESTED
 from tests.conformance.rows_claims import CLAIM_ROWS
 from tests.conformance.rows_pools import POOL_ROWS
 from tests.conformance.rows_sandboxes import SANDBOX_ROWS
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 ROWS = [*SANDBOX_ROWS, *CLAIM_ROWS, *POOL_ROWS]
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
@@ -31,6 +35,16 @@ def test_missing_row_is_still_missing(world, row):
 def test_every_row_is_in_one_list():
     """The counts of the table: `len(ROWS) - len(MISSING)` rows hold."""
     names = [row.name for row in ROWS]
-    listed = [*names, *UNTESTED, *NODE_ROWS]
+    listed = [*names, *UNTESTED, *NODE_ROWS, *TESTS_OF_ROWS]
     assert len(set(listed)) == len(listed)
     assert MISSING.keys() <= set(names)
+
+
+@pytest.mark.parametrize(
+    "test", sorted({test for tests in TESTS_OF_ROWS.values() for test in tests}), ids=lambda test: test
+)
+def test_test_of_row_exists(test):
+    path, _, name = test.partition("::")
+    module = ast.parse((REPOSITORY / path).read_text())
+    assert name.startswith("test_")
+    assert name in {node.name for node in module.body if isinstance(node, ast.FunctionDef)}

@@ -15,7 +15,11 @@ from pathlib import Path
 import pytest
 from k8s_agent_sandbox.async_sandbox import AsyncSandbox
 from k8s_agent_sandbox.exceptions import SandboxRequestError
-from k8s_agent_sandbox.models import SandboxDirectConnectionConfig, SandboxGatewayConnectionConfig
+from k8s_agent_sandbox.models import (
+    SandboxDirectConnectionConfig,
+    SandboxGatewayConnectionConfig,
+    SandboxInClusterConnectionConfig,
+)
 from k8s_agent_sandbox.sandbox import Sandbox
 
 MAIN = Path(__file__).resolve().parents[3] / "images" / "sandbox" / "main.py"
@@ -201,6 +205,12 @@ def test_gateway_mode(router, runtime, monkeypatch):
         sandbox.files.write("by-gateway", b"content")
         assert sandbox.files.read("by-gateway") == b"content"
         assert sandbox.connector.connect() == f"http://{GATEWAY}"
+
+
+def test_in_cluster_mode(runtime):
+    with connected(SandboxInClusterConnectionConfig(server_port=runtime)) as sandbox:
+        assert sandbox.commands.run("echo hello").stdout == "hello\n"
+        assert failure(sandbox.files.read, "missing") == (404, {"message": "File not found"})
 
 
 def test_async_client(router, runtime, workspace):
