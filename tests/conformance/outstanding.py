@@ -21,7 +21,7 @@ UNTESTED: dict[str, str] = {
     "12 flags: --cluster-domain": "the cluster domain is fixed",
     "12 flags: of the published binary": "holdfast has options of its own",
     "13 router: X-Sandbox-UID": "Go router only: the router has no cache of pods",
-    "13 router: X-Forwarded headers": "Go router only: kept as the client sends them",
+    "13 router: X-Forwarded headers, Origin of upgrades": "Go router only: kept as the client sends them",
     "13 router: --authz-mode": "Go router only",
     "13 router: metrics and probes on other ports": "Go router only",
     "14 sandboxd: files": "sandboxd does not exist in holdfast: its REST API on port 8080",

@@ -146,6 +146,8 @@ class RequestHead(MessageHead):
         if match is None:
             raise self.syntax_error()
         self.method, target, self.version = match.groups()
+        if self.is_chunked and self.version == "HTTP/1.0":
+            raise self.syntax_error()
         # Clients of a forward proxy send the whole URL, which may have no path.
         url = _WHOLE_URL.fullmatch(target)
         self.target = "/" + url[1].removeprefix("/") if url else target

@@ -173,7 +173,7 @@ def test_invalid_sandbox_name(router, runtime):
 
 def test_time_limit_of_the_router(runtime):
     with (
-        program("router", HOLDFAST_ROUTER_PORT="0", PROXY_TIMEOUT_SECONDS="0.5", **OPEN) as router,
+        program("router", HOLDFAST_ROUTER_PORT="0", PROXY_TIMEOUT_SECONDS="2", **OPEN) as router,
         connected(direct(router, runtime)) as sandbox,
     ):
         detail = {"detail": "Timed out waiting for the backend sandbox: box"}

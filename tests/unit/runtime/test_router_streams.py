@@ -218,7 +218,7 @@ def test_started_response_is_reset_after_timeout():
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nbegin")
         read_all(connection)
 
-    with routing(timeout=0.1) as router, backend(handle) as port, connected(router) as client:
+    with routing(timeout=0.5) as router, backend(handle) as port, connected(router) as client:
         client.sendall(request_head(port))
         with pytest.raises(ConnectionResetError):
             read_all(client)
@@ -247,7 +247,7 @@ def test_client_that_does_not_finish_its_request_is_disconnected():
 
 def test_upgraded_connection_has_no_request_timeout():
     with (
-        routing(timeout=0.2) as router,
+        routing(timeout=0.5) as router,
         backend(echo_upgraded) as port,
         backend(silent) as other,
         connected(router) as client,

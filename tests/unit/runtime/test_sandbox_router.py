@@ -300,11 +300,12 @@ def test_ambiguous_request_is_rejected(router, lines):
 
 
 @pytest.mark.parametrize(
-    "start", [b"GET", b"GET / HTTP/2.0", b"GET x HTTP/1.1", b"CONNECT a:1 HTTP/1.1", b"\x16\x03"]
+    "start",
+    [b"GET", b"GET / HTTP/2.0", b"GET x HTTP/1.1", b"CONNECT a:1 HTTP/1.1", b"\x16\x03", b"GET / HTTP/1.0"],
 )
 def test_malformed_request_line_is_rejected(router, start):
     with connected(router) as client:
-        client.sendall(start + b"\r\n\r\n")
+        client.sendall(start + b"\r\nTransfer-Encoding: chunked\r\n\r\n")
         assert read_all(client).startswith(b"HTTP/1.1 400 ")
 
 
@@ -446,7 +447,7 @@ def test_client_disconnect_terminates_command(router, sandbox):
 
 def test_timed_out_command_is_terminated(router, sandbox):
     answer = ask(
-        router, sandbox.port, "/execute", method="POST", timeout=1,
+        router, sandbox.port, "/execute", method="POST", timeout=2,
         headers={"Content-Type": "application/json"}, data=script_request("echo $$ > own; exec sleep 600"),
     )  # fmt: skip
     assert answer.status_code == 504
