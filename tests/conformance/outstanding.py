@@ -42,7 +42,7 @@ NODE_ROWS: dict[str, str] = {
 """Rows that need a kubelet or a network."""
 
 _ROUTER = "tests/unit/runtime/test_sandbox_router.py"
-_STREAMS = "tests/unit/runtime/test_router_streams.py"
+_STREAMS = "tests/unit/runtime/test_sandbox_router_streams.py"
 _EXECUTION = "tests/unit/runtime/test_execution.py"
 _FILES = "tests/unit/runtime/test_workspace_files.py"
 _SERVER = "tests/unit/runtime/test_http_server.py"
