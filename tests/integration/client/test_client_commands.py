@@ -106,7 +106,7 @@ def test_printed_commands_name_the_chosen_gateway(source, sandboxes, by):
     missing = holdfast.run("sandbox", "get", "none", *words)
     execute_hint(holdfast, missing.stderr, "Run `holdfast sandbox list` to list all sandboxes.")
     assert "`holdfast sandbox list --gateway source`" in missing.stderr
-    assert "`sandbox create --gateway source`" in holdfast("sandbox", "list", *words)
+    assert "`holdfast sandbox create --gateway source work`" in holdfast("sandbox", "list", *words)
     made = holdfast("sandbox", "create", by, "--image", "app:1", "--no-workspace", *words)
     assert made.splitlines()[-1] == f"holdfast sandbox connect --gateway source {by}"
 
