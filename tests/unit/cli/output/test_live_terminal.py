@@ -207,24 +207,26 @@ def test_quiet_prints_results_and_errors_only(start):
     ]
 
 
-def test_interrupt_restores_the_terminal(start):
-    terminal = start("pause")
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_interrupt_restores_the_terminal(start, columns):
+    terminal = start("pause", columns=columns)
     terminal.wait_for(rb"Waiting")
     terminal.type("\x03")
-    screen = Screen(terminal.read_rest(), 80)
+    screen = Screen(terminal.read_rest(), columns)
     assert terminal.wait_exit_code() == 130
     assert screen.cursor_visible
     assert "x interrupted [interrupted]" in screen.lines
 
 
-def test_second_interrupt_ends_a_run_and_restores_the_terminal(start):
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_second_interrupt_ends_a_run_and_restores_the_terminal(start, columns):
     """The first Ctrl-C waits for the running effect, which never ends here."""
-    terminal = start("run")
-    frame_or_end = rb"(?s).*?(it waits for ever|stopped.*?\r\n)"
+    terminal = start("run", columns=columns)
+    frame_or_end = rb"(?s).*?(it waits for|stopped.*?\r\n)"
     while b"stopped" not in (output := terminal.wait_for(frame_or_end)[0]):
         # After a frame: two signals at the same moment count as one.
         terminal.type("\x03")
-    screen = Screen(output, 80)
+    screen = Screen(output, columns)
     assert terminal.wait_exit_code() == 130
     assert screen.cursor_visible
     assert any("stopped immediately by Ctrl-C" in line for line in screen.lines)
