@@ -8,7 +8,6 @@ from holdfast import gateway  # its exports are imported on first use
 from holdfast.cli.click_extensions import confirm_by_name, flag_option, gateway_argument, json_option
 from holdfast.cli.output import print_result, progress_renderer
 from holdfast.cli.parameters import GATEWAY
-from holdfast.errors import GatewayNotFoundError
 
 
 @click.command()
@@ -86,8 +85,6 @@ def destroy(name: str | None, data: bool, yes: str | None) -> None:
 def _report_missing(name: str) -> None:
     """Report that there is nothing to destroy: an error, unless this machine has destroyed the gateway."""
     if not gateway.GatewayFiles(name).state.exists():
-        raise GatewayNotFoundError(
-            f"gateway {name}: not found", hint="Run `holdfast list` to see all gateways."
-        )
+        gateway.check_recorded(name)
     result = gateway.commands.GatewayResult(name=name, run="", changed=())
     print_result(result, [f"Gateway {name} does not exist."])

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 def status(ctx: click.Context, name: str | None) -> None:
     """Show the current state of gateway NAME; exit with 0 if it is ready, else with 1."""
     current = gateway.commands.status(gateway.resolve_gateway_name(name))
+    if current.state == "absent":
+        gateway.check_recorded(current.name)
     fields = [
         ("gateway", current.name), ("state", current.state), ("problem", current.problem),
         ("node", current.node), ("host", current.remote), ("tunnel", current.tunnel),

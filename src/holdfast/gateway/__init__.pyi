@@ -22,6 +22,7 @@ from holdfast.gateway.proxy_variables import read_proxy as read_proxy
 from holdfast.gateway.registry import (
     GatewayFiles as GatewayFiles,
     active_gateway as active_gateway,
+    check_recorded as check_recorded,
     known_gateway_names as known_gateway_names,
     known_gateways as known_gateways,
     read_metadata as read_metadata,

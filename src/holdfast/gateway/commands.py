@@ -32,7 +32,7 @@ from holdfast.gateway.node import StartContainer
 from holdfast.gateway.plan import destroy_steps, push_steps, stop_steps, up_steps
 from holdfast.gateway.plan_summary import GatewayPlan, summarize_plan
 from holdfast.gateway.reconnect import as_connection_cut, run_with_reconnect
-from holdfast.gateway.registry import has_local_files
+from holdfast.gateway.registry import check_recorded, has_local_files
 from holdfast.gateway.status import GatewayStatus, get_status
 from holdfast.gateway.teardown import REPLACE_OLD
 from holdfast.gateway.tunnel import recorded_host
@@ -170,7 +170,7 @@ def stop(name: str, bus: EventBus) -> GatewayResult:
     """
 
     def run(gateway: GatewayContext, bus: EventBus) -> GatewayResult:
-        _check_exists(gateway, hint="Run `holdfast list` to see all gateways.")
+        _check_exists(gateway)
         run_result = _run_workflow("stop", gateway, stop_steps(gateway), bus)
         return GatewayResult(name=name, run=run_result.run, changed=run_result.changed)
 
@@ -229,10 +229,13 @@ def _engine_call(gateway: GatewayContext, call: Callable[[GatewayContext], T]) -
     return with_engine_restart_wait(policy, gateway).call(call, gateway)
 
 
-def _check_exists(gateway: GatewayContext, *, hint: str) -> None:
+def _check_exists(gateway: GatewayContext) -> None:
     if _engine_call(gateway, GatewayContext.container) is None:
         _engine_call(gateway, state_machine.refuse_unfinished_upgrade)
-        raise GatewayNotFoundError(f"gateway {gateway.name}: not found", hint=hint)
+        if _engine_call(gateway, GatewayContext.volume) is None:
+            check_recorded(gateway.name)
+        hint = f"Run `holdfast up {gateway.name}`."
+        raise GatewayNotFoundError(f"gateway {gateway.name}: no container", hint=hint)
 
 
 def _is_retryable(error: Exception) -> bool:
@@ -304,7 +307,7 @@ def _run_up(command: str, gateway: GatewayContext, bus: EventBus) -> GatewayResu
     if _engine_call(gateway, state_machine.is_upgrade_required):
         return _run_upgrade(gateway, bus, command=command.partition(" ")[0])
     if command == "start":
-        _check_exists(gateway, hint=f"Run `holdfast up {gateway.name}`.")
+        _check_exists(gateway)
     failed_step = state_machine.FailedStepRecorder()
     recording_bus = EventBus(bus.emit, failed_step)
     try:

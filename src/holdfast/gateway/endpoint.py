@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.errors import ApiUnreachableError, GatewayNotFoundError, HoldfastError, InvalidSettingError
-from holdfast.gateway.registry import GatewayFiles, read_metadata
+from holdfast.gateway.registry import GatewayFiles, check_recorded, read_metadata, unknown_gateway_error
 from holdfast.gateway.spec import connect_address, https_url
 
 if TYPE_CHECKING:
@@ -30,13 +30,12 @@ def api_access(name: str, *, open_tunnel: bool = True) -> GatewayEndpoint:
     from holdfast.client import GatewayEndpoint
 
     metadata = read_metadata(name)
-    hint = f"Run `holdfast up {name}`."
     if metadata is None:
-        raise GatewayNotFoundError(f"gateway {name}: not found on this machine", hint=hint)
+        raise unknown_gateway_error(name)
     identity = GatewayFiles(name).client_certificates.read().value
     if identity is None or not metadata.gateway_port:
         message = f"gateway {name}: no API, or no client certificate on this machine"
-        raise GatewayNotFoundError(message, hint=hint)
+        raise GatewayNotFoundError(message, hint=f"Run `holdfast up {name}`.")
     local_url = https_url(connect_address(metadata.listen), metadata.gateway_port)
     return GatewayEndpoint(
         gateway=name,
@@ -74,10 +73,11 @@ def current_kubeconfig(name: str, *, on_unreachable: Callable[[HoldfastError], N
             the error is raised.
 
     Raises:
-        GatewayNotFoundError: The gateway has no kubeconfig.
+        GatewayNotFoundError: This machine has no record of the gateway, or it has no kubeconfig.
     """
     path, metadata = GatewayFiles(name).kubeconfig, read_metadata(name)
     if not path.exists():
+        check_recorded(name)
         raise GatewayNotFoundError(f"gateway {name}: no kubeconfig", hint=f"Run `holdfast up {name}`.")
     if metadata is None or not metadata.remote:
         return path

@@ -127,11 +127,28 @@ def use_gateway(name: str) -> None:
     Raises:
         GatewayNotFoundError: This machine has no record of it.
     """
-    if check_name(name) not in known_gateway_names():
-        raise GatewayNotFoundError(
-            f"gateway {name}: not found on this machine", hint="Run `holdfast list` to see all gateways."
-        )
+    check_recorded(name)
     set_active_gateway(name)
+
+
+def check_recorded(name: str) -> None:
+    """Check that this machine has a record of a gateway.
+
+    Raises:
+        GatewayNotFoundError: It has none.
+    """
+    if check_name(name) not in known_gateway_names():
+        raise unknown_gateway_error(name)
+
+
+def unknown_gateway_error(name: str) -> GatewayNotFoundError:
+    """The error for a gateway that has no record; its hint suggests a recorded one with a similar name."""
+    import difflib
+
+    matches = difflib.get_close_matches(name, known_gateway_names(), n=1)
+    suggestion = f"Did you mean {matches[0]!r}? " if matches else ""
+    hint = "Run `holdfast list` to see all gateways."
+    return GatewayNotFoundError(f"gateway {name}: not found", hint=f"{suggestion}{hint}")
 
 
 def set_active_gateway(name: str | None) -> None:

@@ -217,7 +217,7 @@ def test_invalid_input_is_reported_in_one_line(bare_gateway, small_images):
     assert "Build or pull it" in refused(3, "image-missing", "hf-no-such-image:1", *here)
     assert "docker tag" in refused(2, "usage", "x@sha256:" + "0" * 64, *here)
     refused(2, "usage", "Not An Image", *here)
-    assert "holdfast up" in refused(2, "unknown-gateway", "hf-x", "--gateway", "ghost")
+    assert "holdfast list" in refused(2, "unknown-gateway", "hf-x", "--gateway", "ghost")
     foreign = small_images.build([{"x": b"x"}], architecture="s390x")
     assert "s390x" in refused(3, "image-unfit", foreign, *here)
     assert foreign not in image_names_in_node(bare_gateway)

@@ -42,7 +42,7 @@ def test_use_prints_and_changes_the_active_gateway(two_gateways, capsys):
 
 def test_use_of_unknown_gateway_is_one_error(two_gateways, capsys):
     assert run_command(cli, ["use", "ghost"]) == 2
-    assert "gateway ghost: not found on this machine [unknown-gateway]" in capsys.readouterr().err
+    assert "gateway ghost: not found [unknown-gateway]" in capsys.readouterr().err
     assert registry.active_gateway() is None
 
 

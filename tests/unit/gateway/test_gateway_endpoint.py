@@ -59,7 +59,7 @@ def test_address_uses_published_port(bundle, listen, url):
 def test_unknown_gateway_or_missing_api_names_command(bundle):
     with pytest.raises(GatewayNotFoundError, match="gateway dev: not found") as raised:
         api_access("dev")
-    assert raised.value.hint == "Run `holdfast up dev`."
+    assert raised.value.hint == "Run `holdfast list` to see all gateways."
     write_gateway(bundle, gateway_port=0)
     with pytest.raises(GatewayNotFoundError, match="gateway dev: no API"):
         api_access("dev")

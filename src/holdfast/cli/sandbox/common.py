@@ -115,14 +115,25 @@ def open_sandboxes(gateway: str | None) -> Iterator[tuple[Sandboxes, ProgressRen
 
 
 def ensure_gateway_up(gateway: str | None, renderer: ProgressRenderer, *, bootstrap: bool) -> Gateway:
-    """Return a gateway whose API answers; create, resume or repair it first if `bootstrap` is set.
+    """Return a gateway whose API answers; resume or repair it first if `bootstrap` is set.
+
+    A gateway is created only if this machine has none: a mistyped name must not create another one.
 
     Raises:
-        GatewayNotFoundError: the API does not answer and `bootstrap` is not set.
+        GatewayNotFoundError: other gateways are recorded, but not this one, or the API does not answer and
+            `bootstrap` is not set.
     """
-    from holdfast.gateway import Gateway, commands, resolve_gateway_name
+    from holdfast.gateway import (
+        Gateway,
+        check_recorded,
+        commands,
+        known_gateway_names,
+        resolve_gateway_name,
+    )
 
     name = resolve_gateway_name(gateway, for_up=True)
+    if known_gateway_names():
+        check_recorded(name)
     if not _is_gateway_api_reachable(name):
         if not bootstrap:
             raise GatewayNotFoundError(

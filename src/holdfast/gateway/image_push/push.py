@@ -36,6 +36,7 @@ from holdfast.gateway.base_steps import GatewayStep, progress_reporter
 from holdfast.gateway.image_push import containerd_images
 from holdfast.gateway.image_push.containerd_images import full_image_name, with_tag
 from holdfast.gateway.node import NodeProgress, explain_node_failure
+from holdfast.gateway.registry import check_recorded
 from holdfast.gateway.spec import GATEWAY_IMAGE
 from holdfast.retry import Policy, constant, exponential
 from holdfast.workflow import ProbeResult, absent, done, partial
@@ -231,6 +232,7 @@ def check_gateway_running(gateway: GatewayContext) -> None:
     """Raise an error unless the gateway exists and runs."""
     container = gateway.container()
     if container is None:
+        check_recorded(gateway.name)
         raise GatewayNotFoundError(
             f"gateway {gateway.name}: does not exist",
             hint=f"Run `holdfast up {gateway.name}`.",

@@ -24,6 +24,7 @@ from holdfast.errors import (
 from holdfast.gateway.base_steps import LOG_LINES, GatewayStep, indent_log
 from holdfast.gateway.cluster import kubernetes_get
 from holdfast.gateway.image_push import containerd_images
+from holdfast.gateway.registry import check_recorded
 from holdfast.retry import Policy, constant
 
 if TYPE_CHECKING:
@@ -248,6 +249,7 @@ def read_node_logs(
     """
     container = gateway.container()
     if container is None:
+        check_recorded(gateway.name)
         raise GatewayNotFoundError(
             f"gateway {gateway.name}: no container", hint=f"Run `holdfast up {gateway.name}`."
         )

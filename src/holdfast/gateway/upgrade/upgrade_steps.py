@@ -21,6 +21,7 @@ from holdfast.containers import (
 from holdfast.errors import DiskFullError, GatewayNotFoundError, ImageNotFoundError, TemporaryError
 from holdfast.gateway.base_steps import GatewayStep, progress_reporter
 from holdfast.gateway.node import RESTART_NEVER
+from holdfast.gateway.registry import unknown_gateway_error
 from holdfast.gateway.upgrade import datastore
 from holdfast.gateway.upgrade.datastore import is_at_target, new_record, read_record
 from holdfast.gateway.versions import (
@@ -179,9 +180,7 @@ def stop_permanently(gateway: GatewayContext, grace_seconds: int | None = None) 
 def no_container_error(gateway: GatewayContext) -> GatewayNotFoundError:
     """Why a gateway without a container cannot be upgraded."""
     if find_volume(gateway.engine, gateway.object_name) is None:
-        return GatewayNotFoundError(
-            f"gateway {gateway.name}: does not exist", hint="Run `holdfast list` to see all gateways."
-        )
+        return unknown_gateway_error(gateway.name)
     return GatewayNotFoundError(
         f"gateway {gateway.name}: it has data but no container, so a rollback would not be possible",
         hint=f"Run `holdfast up {gateway.name}` first.",

@@ -22,6 +22,7 @@ from holdfast.cli.sandbox.delete import _deletion_summary, _planned_data_outcome
 from holdfast.cli.sandbox.exec import exec_command
 from holdfast.cli.sandbox.inspection import _detail_lines, _split_lines
 from holdfast.events import RetryScheduled
+from holdfast.gateway.registry import GatewayMetadata, set_active_gateway, write_metadata
 from holdfast.sandbox import build_request
 
 
@@ -85,6 +86,27 @@ def test_no_bootstrap_rejects_stopped_gateway_without_changes(capsys, tmp_path):
     assert run_command(cli, ["sandbox", "create", "a", "--no-bootstrap", "-g", "dev", "--json"]) == 2
     error = json.loads(capsys.readouterr().err)
     assert (error["code"], "gateway dev: not up" in error["error"]) == ("unknown-gateway", True)
+    assert list(tmp_path.rglob("*.db")) == []
+
+
+@pytest.fixture
+def recorded_gateway(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    write_metadata(GatewayMetadata(name="lab", image="i", port=1))
+
+
+@pytest.mark.parametrize("words", [["create", "a"], ["create", "a", "--no-bootstrap"], ["list"]])
+@pytest.mark.parametrize("by", ["option", "variable", "active"])
+def test_mistyped_gateway_is_not_created(recorded_gateway, words, by, capsys, monkeypatch, tmp_path):
+    options = ["-g", "lba"] if by == "option" else []
+    if by == "variable":
+        monkeypatch.setenv("HOLDFAST_GATEWAY", "lba")
+    if by == "active":
+        set_active_gateway("lba")
+    assert run_command(cli, ["sandbox", *words, *options, "--json"]) == 2
+    error = json.loads(capsys.readouterr().err)
+    assert (error["code"], error["error"]) == ("unknown-gateway", "gateway lba: not found")
+    assert error["hint"] == "Did you mean 'lab'? Run `holdfast list` to see all gateways."
     assert list(tmp_path.rglob("*.db")) == []
 
 

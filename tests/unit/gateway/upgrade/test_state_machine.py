@@ -114,7 +114,7 @@ def upgrade(gateway, error, step):
 def test_unknown_gateway_is_rejected_before_first_step(gateway, monkeypatch):
     gateway.container = None
     monkeypatch.setattr("holdfast.gateway.upgrade.upgrade_steps.find_volume", lambda *_: None)
-    with pytest.raises(GatewayNotFoundError, match="gateway dev: does not exist"):
+    with pytest.raises(GatewayNotFoundError, match="gateway dev: not found"):
         state_machine.resolve_direction(GatewayContext("dev", resolve_settings({})))
 
 
