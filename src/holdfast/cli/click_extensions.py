@@ -88,6 +88,9 @@ def flag_option(*names: str, text: str) -> Callable[[Any], Any]:
     return click.option(*names, is_flag=True, help=text)
 
 
+verbose_option = flag_option("--verbose", "-v", text="Print every step, also those that change nothing.")
+
+
 def _store_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     # Not reset by a subcommand without the flag: `runs --json show last` prints JSON too. All commands share
     # the object, and `run_command` reads it after they have failed.

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import flag_option, gateway_argument, json_option
-from holdfast.cli.output import print_result, progress_renderer
+from holdfast.cli.click_extensions import flag_option, gateway_argument, json_option, verbose_option
+from holdfast.cli.output import print_result, steps_renderer
 from holdfast.cli.parameters import FILE
 
 if TYPE_CHECKING:
@@ -29,16 +29,17 @@ _MAX_LISTED_CHECKS = 8
     metavar="FILE.tar.gz",
     help="Write findings, logs and settings to a file for a bug report; secrets are removed.",
 )
+@verbose_option
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, name: str | None, fix: bool, bundle: Path | None) -> None:
+def doctor(ctx: click.Context, name: str | None, fix: bool, bundle: Path | None, verbose: bool) -> None:
     """Diagnose gateway NAME: every finding has a code, a cause and a repair.
 
     Exit code 0: no problems. 1: --fix or the named commands repair all problems. 3: manual action required.
     """
     from holdfast.gateway.doctor import diagnose
 
-    with progress_renderer() as renderer:
+    with steps_renderer(verbose=verbose) as renderer:
         diagnosis = diagnose(name, renderer.bus, fix=fix, bundle_to=bundle)
     print_result(diagnosis, list(_report_lines(diagnosis)))
     ctx.exit(diagnosis.report.exit_code)

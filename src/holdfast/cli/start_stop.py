@@ -5,17 +5,24 @@ from __future__ import annotations
 import click
 
 from holdfast import gateway  # its exports are imported on first use
-from holdfast.cli.click_extensions import confirm_by_name, flag_option, gateway_argument, json_option
-from holdfast.cli.output import print_result, progress_renderer
+from holdfast.cli.click_extensions import (
+    confirm_by_name,
+    flag_option,
+    gateway_argument,
+    json_option,
+    verbose_option,
+)
+from holdfast.cli.output import print_result, steps_renderer
 from holdfast.cli.parameters import GATEWAY
 
 
 @click.command()
 @gateway_argument
+@verbose_option
 @json_option
-def stop(name: str | None) -> None:
+def stop(name: str | None, verbose: bool) -> None:
     """Stop gateway NAME: first its pods, then the datastore. All data is kept."""
-    with progress_renderer() as renderer:
+    with steps_renderer(verbose=verbose) as renderer:
         result = gateway.commands.stop(gateway.resolve_gateway_name(name), renderer.bus)
     state = "is stopped" if result.changed else "was already stopped"
     print_result(result, [f"Gateway {result.name} {state}."])
@@ -23,20 +30,22 @@ def stop(name: str | None) -> None:
 
 @click.command()
 @gateway_argument
+@verbose_option
 @json_option
-def start(name: str | None) -> None:
+def start(name: str | None, verbose: bool) -> None:
     """Start gateway NAME and wait until it is ready; its pods restart with their data."""
-    with progress_renderer() as renderer:
+    with steps_renderer(verbose=verbose) as renderer:
         result = gateway.commands.start(gateway.resolve_gateway_name(name), renderer.bus)
     print_result(result, [f"Gateway {result.name} is ready at {result.server}."])
 
 
 @click.command()
 @gateway_argument
+@verbose_option
 @json_option
-def restart(name: str | None) -> None:
+def restart(name: str | None, verbose: bool) -> None:
     """Stop gateway NAME, start it and wait until it is ready."""
-    with progress_renderer() as renderer:
+    with steps_renderer(verbose=verbose) as renderer:
         result = gateway.commands.restart(gateway.resolve_gateway_name(name), renderer.bus)
     print_result(result, [f"Gateway {result.name} is ready at {result.server}."])
 
@@ -63,8 +72,9 @@ def use(name: str | None) -> None:
 @gateway_argument
 @flag_option("--data", text="Also delete the volume with every workspace on it.")
 @click.option("--yes", type=GATEWAY, metavar="NAME", help="Confirm with the exact name of the gateway.")
+@verbose_option
 @json_option
-def destroy(name: str | None, data: bool, yes: str | None) -> None:
+def destroy(name: str | None, data: bool, yes: str | None, verbose: bool) -> None:
     """Remove the container and the network of gateway NAME; keep its data unless --data is given."""
     name = gateway.resolve_gateway_name(name)
     # Read first: `destroy` removes the metadata.
@@ -74,7 +84,7 @@ def destroy(name: str | None, data: bool, yes: str | None) -> None:
         return
     scope = "with ALL its data" if data else "(its data is kept)"
     confirm_by_name(name, f"destroying gateway {name} {scope}", yes=yes)
-    with progress_renderer() as renderer:
+    with steps_renderer(verbose=verbose) as renderer:
         result = gateway.commands.destroy(name, with_data=data, bus=renderer.bus)
     remote = f" --remote {metadata.remote}" if metadata and metadata.remote else ""
     kept = "" if data else f" Its data is kept. Run `holdfast up {name}{remote}` to use it again."

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-import msgspec
 
 from holdfast import gateway  # its exports are imported on first use
 from holdfast.cli.click_extensions import (
@@ -13,55 +12,15 @@ from holdfast.cli.click_extensions import (
     confirm_by_name,
     flag_option,
     gateway_argument,
-    is_json_requested,
     json_option,
+    verbose_option,
 )
-from holdfast.cli.output import ProgressRenderer, print_plan, print_result, progress_renderer
+from holdfast.cli.output import print_plan, print_result, steps_renderer
 from holdfast.cli.parameters import ADDRESS, GATEWAY, GPUS, IMAGE, PORT_OR_AUTO, REMOTE, SETTING_SECONDS
-from holdfast.events import RunFinished, RunStarted, StepFinished, StepSkipped
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from holdfast.events import Event
 
 _plan_option = flag_option(
     "--plan", text="Print what would change, and change nothing. Exit code 5: there are changes."
 )
-_verbose_option = flag_option("--verbose", "-v", text="Print every step, also those that change nothing.")
-
-
-class _ChangesRenderer(ProgressRenderer):
-    """Prints the steps that change something, and then one line for all steps."""
-
-    def __init__(self, renderer: ProgressRenderer) -> None:
-        self._renderer = renderer
-        self._steps = 0
-
-    def __enter__(self) -> Self:
-        self._renderer.__enter__()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._renderer.__exit__(*exc)
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, RunStarted):
-            self._steps = len(event.steps)
-        is_unchanged = isinstance(event, StepFinished) and not event.changed
-        if is_unchanged or isinstance(event, StepSkipped):
-            # Passed on without its line: a live display removes the step.
-            event = msgspec.structs.replace(event, title="")
-        self._renderer(event)
-        if isinstance(event, RunFinished) and event.changed:
-            note = f"{event.changed} changed something"
-            title = f"{self._steps} steps"
-            self._renderer(StepFinished(step="", title=title, seconds=event.seconds, note=note))
-
-
-def _steps_renderer(*, verbose: bool) -> ProgressRenderer:
-    renderer = progress_renderer()
-    return renderer if verbose or is_json_requested() else _ChangesRenderer(renderer)
 
 
 @click.command()
@@ -102,7 +61,7 @@ def _steps_renderer(*, verbose: bool) -> ProgressRenderer:
 )
 @flag_option("--use", text="Make the gateway the active one even if another one is active.")
 @_plan_option
-@_verbose_option
+@verbose_option
 @json_option
 def up(  # noqa: PLR0913 (one for each option)
     name: str | None,
@@ -132,7 +91,7 @@ def up(  # noqa: PLR0913 (one for each option)
         return
     if wipe:
         confirm_by_name(name, f"wiping gateway {name} and ALL its data", yes=yes)
-    with _steps_renderer(verbose=verbose) as renderer:
+    with steps_renderer(verbose=verbose) as renderer:
         result = gateway.commands.up(name, renderer.bus, resolved=resolved, options=options)
     if result.changed:
         lines = [
@@ -158,7 +117,7 @@ def up(  # noqa: PLR0913 (one for each option)
     "--timeout", type=SETTING_SECONDS, metavar="SECONDS", help="Time limit for the new node to become ready."
 )
 @_plan_option
-@_verbose_option
+@verbose_option
 @json_option
 def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool, verbose: bool) -> None:
     """Upgrade gateway NAME to another node image and keep its data.
@@ -172,7 +131,7 @@ def upgrade(name: str | None, image: str | None, timeout: str | None, plan: bool
     if plan:
         print_plan(gateway.commands.plan_upgrade(name, resolved=resolved), verbose=verbose)
         return
-    with _steps_renderer(verbose=verbose) as renderer:
+    with steps_renderer(verbose=verbose) as renderer:
         result = gateway.commands.upgrade(name, renderer.bus, resolved=resolved)
     line = f"Gateway {result.name} already runs the image {result.image}."
     if result.upgraded_to:

@@ -1,10 +1,13 @@
-"""`up` prints one line when nothing has to be changed, and every step with `--verbose`."""
+"""Commands that run steps print those that change something, and every step with `--verbose`."""
 
 import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.output.live import LiveRenderer
+from holdfast.cli.sandbox.create import create
+from holdfast.cli.start_stop import restart, start, stop
 from holdfast.cli.up import up, upgrade
+from holdfast.errors import TemporaryError
 from holdfast.events import RunFinished, RunStarted, StepFinished, StepSkipped, StepStarted
 from holdfast.gateway import commands
 from holdfast.gateway.commands import GatewayResult
@@ -38,7 +41,7 @@ def run(monkeypatch, tmp_path):
     return run_command
 
 
-@pytest.mark.parametrize("command", [up, upgrade])
+@pytest.mark.parametrize("command", [up, upgrade, start, stop, restart])
 def test_command_without_changes_prints_one_line(run, command):
     assert run(command) == []
     assert len(run.stdout) == 1
@@ -53,11 +56,33 @@ def test_only_changes_are_printed(run):
 
 
 @pytest.mark.parametrize("option", ["-v", "--verbose"])
-def test_verbose_prints_every_step(run, option):
-    assert run(up, option) == [
+@pytest.mark.parametrize("command", [up, start, stop, restart])
+def test_verbose_prints_every_step(run, command, option):
+    assert run(command, option) == [
         "✓ Container engine: 27.0 (0.1 s)",
         "✓ Network: skipped: it exists",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], ["✓ Start: API on 26443 (0.5 s)"]),
+        (["-v"], ["✓ Network: skipped: it exists", "✓ Start: API on 26443 (0.5 s)"]),
+    ],
+)
+def test_first_sandbox_prints_the_same_steps_as_up(monkeypatch, tmp_path, options, expected):
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+
+    def fail(_name, bus):
+        bus.emit(SKIPPED)
+        bus.emit(CHANGED)
+        raise TemporaryError("the node stopped")
+
+    monkeypatch.setattr(commands, "up", fail)
+    ended = CliRunner().invoke(create, ["box", *options])
+    assert str(ended.exception) == "the node stopped"
+    assert ended.stderr.splitlines() == expected
 
 
 def test_json_contains_every_step(run):

@@ -20,6 +20,7 @@ from holdfast.cli.output.plain import (
     print_result as print_result,
     print_yaml as print_yaml,
     progress_renderer as progress_renderer,
+    steps_renderer as steps_renderer,
 )
 from holdfast.cli.output.text import (
     echo as echo,

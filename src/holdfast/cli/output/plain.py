@@ -24,6 +24,8 @@ from holdfast.events import (
     EventBus,
     RetryScheduled,
     RunFailed,
+    RunFinished,
+    RunStarted,
     StepFailed,
     StepFinished,
     StepProgress,
@@ -155,6 +157,40 @@ class QuietRenderer(ProgressRenderer):
             self._renderer(event)
 
 
+class _ChangesRenderer(ProgressRenderer):
+    """Prints the steps that change something, and then one line for all steps."""
+
+    def __init__(self, renderer: ProgressRenderer) -> None:
+        self._renderer = renderer
+        self._steps = 0
+
+    def __enter__(self) -> Self:
+        self._renderer.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._renderer.__exit__(*exc)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self._steps = len(event.steps)
+        is_unchanged = isinstance(event, StepFinished) and not event.changed
+        if is_unchanged or isinstance(event, StepSkipped):
+            # Passed on without its line: a live display removes the step.
+            event = msgspec.structs.replace(event, title="")
+        self._renderer(event)
+        if isinstance(event, RunFinished) and event.changed:
+            note = f"{event.changed} changed something"
+            title = f"{self._steps} steps"
+            self._renderer(StepFinished(step="", title=title, seconds=event.seconds, note=note))
+
+
+def steps_renderer(*, verbose: bool) -> ProgressRenderer:
+    """Return the renderer of a command that runs steps; without `verbose`, it prints what changes."""
+    renderer = progress_renderer()
+    return renderer if verbose or is_json_requested() else _ChangesRenderer(renderer)
+
+
 def event_line(event: Event) -> str:
     """Return the permanent line for an event, or an empty string; a step without a title has no line."""
     match event:
@@ -163,7 +199,7 @@ def event_line(event: Event) -> str:
             return f"{click.style('✓', fg='green')} {event.title}{note}{_format_seconds(event.seconds)}"
         case StepSkipped() if event.title:
             return f"{click.style('✓', fg='green')} {event.title}: skipped: {event.reason}"
-        case StepFailed():
+        case StepFailed() if event.title:
             return f"{click.style('x', fg='red')} {event.title}{_format_seconds(event.seconds)}"
         case StoreDamaged():
             from holdfast.workflow.store import describe_damage

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.click_extensions import complete_with, flag_option, gateway_words
-from holdfast.cli.output import print_result, progress_renderer
+from holdfast.cli.click_extensions import complete_with, flag_option, gateway_words, verbose_option
+from holdfast.cli.output import print_result, steps_renderer
 from holdfast.cli.parameters import (
     COMMAND,
     IMAGE,
@@ -94,8 +94,9 @@ def _seconds_option(name: str, text: str) -> Callable[[Any], Any]:
 @wait_option("the sandbox is ready")
 @flag_option("--no-bootstrap", text="Fail if the gateway is not up, instead of bringing it up.")
 @timeout_option
+@verbose_option
 @sandbox_options
-def create(
+def create(  # noqa: PLR0913 (one for each option)
     name: str,
     *,
     image: str | None,
@@ -104,6 +105,7 @@ def create(
     wait: bool,
     no_bootstrap: bool,
     timeout: float,
+    verbose: bool,
     gateway: str | None,
     **more: Any,
 ) -> None:
@@ -123,7 +125,7 @@ def create(
     }
     build_request(name, image=image, **options)  # report invalid options before a gateway is brought up
     with (
-        progress_renderer() as renderer,
+        steps_renderer(verbose=verbose) as renderer,
         ensure_gateway_up(gateway, renderer, bootstrap=not no_bootstrap).sandbox(name) as sandbox,
     ):
         with progress_step(renderer, "create-sandbox", f"Sandbox {name}") as step:
