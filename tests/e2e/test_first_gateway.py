@@ -34,6 +34,13 @@ def test_hint_of_status_creates_the_first_gateway(holdfast):
     holdfast("status")
 
 
+def test_hint_of_timeline_records_the_first_run(holdfast):
+    ended = holdfast.run("timeline")
+    assert ended.returncode == 2
+    execute_hint(holdfast, ended.stderr, "Run `holdfast up`: it records the first run.")
+    holdfast("timeline")
+
+
 def test_hint_of_list_creates_the_first_gateway(holdfast):
     execute_hint(holdfast, holdfast("list"), "No gateways yet. Run `holdfast up` to create one.")
     assert "default" in holdfast("list")

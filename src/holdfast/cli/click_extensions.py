@@ -33,6 +33,18 @@ GATEWAY_VARIABLE = "HOLDFAST_GATEWAY"
 _QUIET_KEY = "quiet"
 
 
+_OTHER_NAMES = {
+    **dict.fromkeys(("rm", "remove"), ("delete", "sandbox delete", "destroy")),
+    "delete": ("sandbox delete", "destroy"),
+    "ls": ("list", "sandbox list"),
+    "ps": ("list", "sandbox list"),
+    "create": ("up", "sandbox create"),
+    **{name: (f"sandbox {name}",) for name in ("connect", "cp", "exec", "forward")},
+    **dict.fromkeys(("show", "describe"), ("get", "status")),
+}
+"""Commands of similar programs, and what the same is called here; each group has only some of these."""
+
+
 class LazyGroup(click.Group):
     """A command group that imports a command when it is called.
 
@@ -77,8 +89,11 @@ class LazyGroup(click.Group):
 
             from holdfast.errors import UsageError
 
-            matches = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            hint = f"Did you mean {matches[0]!r}?" if matches else f"Run `{ctx.command_path} --help`."
+            names = self.list_commands(ctx)
+            matches = [each for each in _OTHER_NAMES.get(args[0], ()) if each.split()[0] in names]
+            matches = matches or difflib.get_close_matches(args[0], names, n=1)
+            hint = f"Did you mean {' or '.join(map(repr, matches))}?"
+            hint = hint if matches else f"Run `{ctx.command_path} --help`."
             message = f"{ctx.command_path} {show_value(args[0])}: no such command"
             raise RejectedArgumentError(UsageError(message, hint=hint)) from None
 

@@ -36,8 +36,11 @@ def find_run(runs: Sequence[RunRecord], run_id: str) -> RunRecord:
     exact = [run for run in matches if run.id == run_id]
     if len(exact or matches) == 1:
         return (exact or matches)[0]
-    problem = "several runs match" if matches else "no run matches"
     quoted = repr(run_id if len(run_id) <= _MAX_QUOTED else f"{run_id[:_MAX_QUOTED]}…")
+    if run_id == "last":
+        hint = "Run `holdfast up`: it records the first run."
+        raise UsageError(f"run {quoted}: there are no runs yet", hint=hint)
+    problem = "several runs match" if matches else "no run matches"
     raise UsageError(f"run {quoted}: {problem}", hint="Run `holdfast runs` to list all runs.")
 
 

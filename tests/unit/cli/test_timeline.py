@@ -189,7 +189,7 @@ def test_damaged_store_of_another_gateway_does_not_hide_a_run(two_runs, home, ca
 
 def test_no_runs_yet(home, capsys):
     code, _, err = call(capsys)
-    assert (code, "run 'last': no run matches" in err) == (2, True)
+    assert (code, "run 'last': there are no runs yet" in err) == (2, True)
 
 
 def test_open_starts_the_browser_of_the_environment(two_runs, home, tmp_path):

@@ -47,7 +47,7 @@ def test_long_id_is_cut_in_the_error():
 
 
 def test_last_of_no_runs():
-    with pytest.raises(UsageError, match="'last': no run matches"):
+    with pytest.raises(UsageError, match="'last': there are no runs yet"):
         find_run([], "last")
 
 

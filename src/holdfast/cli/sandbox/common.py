@@ -192,6 +192,8 @@ def progress_step(renderer: ProgressRenderer, name: str, title: str) -> Iterator
         if isinstance(error, HoldfastError):
             code, message = error.code, error.message
         seconds = time.monotonic() - started
+        if not is_json_requested():
+            title = ""  # no line: the error of the command names the object
         bus.emit(StepFailed(step=name, title=title, seconds=seconds, code=code, error=message))
         raise
     bus.emit(StepFinished(step=name, title=title, seconds=time.monotonic() - started, note=step.note))

@@ -121,7 +121,6 @@ def test_no_escape_sequences_without_a_capable_terminal(start, variables):
     assert terminal.wait_exit_code() == 1
     assert b"\x1b" not in output
     assert without_times(output.decode()).splitlines() == [
-        "x Deleted",
         RESULTS[0],
         "x sandbox bad: still exists [wait-timeout]",
         "x 1 of 2 sandboxes: failed: bad [temporary]",

@@ -12,7 +12,7 @@ from tests.support.stubs import stub
 
 from holdfast.api import Condition, DeletionResult, Phase, SandboxView, WorkspaceView
 from holdfast.cli import cli
-from holdfast.cli.click_extensions import is_json_requested
+from holdfast.cli.click_extensions import _OTHER_NAMES, is_json_requested
 from holdfast.cli.output import format_age, run_command
 from holdfast.cli.parameters import VARIABLE
 from holdfast.cli.sandbox import _COMMANDS, create
@@ -108,6 +108,42 @@ def test_mistyped_gateway_is_not_created(recorded_gateway, words, by, capsys, mo
     assert (error["code"], error["error"]) == ("unknown-gateway", "gateway lba: not found")
     assert error["hint"] == "Did you mean 'lab'? Run `holdfast list` to see all gateways."
     assert list(tmp_path.rglob("*.db")) == []
+
+
+@pytest.mark.parametrize("command", [["pool", "create"], ["template", "create"], ["sandbox", "list"]])
+def test_failed_command_prints_one_error_line(recorded_gateway, command, capsys):
+    name = [] if command[-1] == "list" else ["work"]
+    assert run_command(cli, [*command, *name]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines if line.startswith("x ")] == ["x gateway lab"]
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        (["rm"], "'sandbox delete' or 'destroy'"),
+        (["ls"], "'list' or 'sandbox list'"),
+        (["ps"], "'list' or 'sandbox list'"),
+        (["exec", "box", "ls"], "'sandbox exec'"),
+        (["sandbox", "rm", "box"], "'delete'"),
+        (["pool", "ls"], "'list'"),
+        (["secret", "show"], "'get'"),
+        (["statsu"], "'status'"),
+    ],
+)
+def test_name_of_another_program_suggests_a_command(words, suggestion, capsys):
+    assert run_command(cli, words) == 2
+    assert f"Did you mean {suggestion}?" in capsys.readouterr().err
+
+
+def test_suggested_commands_exist():
+    for other, suggestions in _OTHER_NAMES.items():
+        groups = [cli, *(cli.get_command(None, name) for name in ("sandbox", "template", "pool", "secret"))]
+        for suggestion in suggestions:
+            first, _, second = suggestion.partition(" ")
+            offering = [group for group in groups if first in group.list_commands(None)]
+            assert offering, (other, suggestion)
+            assert not second or second in cli.get_command(None, first).list_commands(None)
 
 
 def test_exec_options_are_accepted_around_name_but_not_in_command(capsys):
