@@ -6,6 +6,7 @@ import tarfile
 
 import pytest
 from tests.support.gateway import own_ports, pod_manifest, pvc_manifest
+from tests.support.hints import execute_hint
 from tests.support.holdfast_cli import HoldfastCli
 
 from holdfast.remote import connect
@@ -94,6 +95,15 @@ def test_stale_node(gateway):
     assert_fixed(gateway, "stale-nodes")
     (node,) = gateway.get("nodes")["items"]
     assert node["metadata"]["name"] == f"holdfast-{gateway.name}"
+
+
+@pytest.mark.engine
+def test_command_for_cordoned_node(gateway):
+    gateway.kubectl("cordon", f"holdfast-{gateway.name}")
+    printed = gateway.holdfast.run("doctor", gateway.name).stdout
+    execute_hint(gateway.holdfast, printed, "Run `kubectl --kubeconfig {} uncordon {}`.")
+    (node,) = gateway.get("nodes")["items"]
+    assert "unschedulable" not in node["spec"]
 
 
 @pytest.mark.engine

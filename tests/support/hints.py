@@ -25,16 +25,13 @@ COMMAND = re.compile(r"`((?:[A-Z_]+=[^ `]+ )?(?:holdfast|docker|kubectl|mkdir|mv
 _PLACEHOLDER = "{}"
 # The client adds `--gateway NAME` to such a command; the command line does if the failed command named one.
 _GATEWAY_COMMAND = re.compile(r"`holdfast\\ (?:(?:sandbox|template|pool|secret)\\ [a-z]+|image\\ push)\b")
-# The repairs of doctor are texts of findings, not hints of errors.
-_DOCTOR = ROOT / "src" / "holdfast" / "gateway" / "doctor"
 
 
 def string_templates() -> dict[str, str]:
-    """Map the template of each text in src to its place, except docstrings, help texts and doctor's."""
+    """Map the template of each text in src to its place, except docstrings and help texts."""
     return {
         text: f"{path.relative_to(ROOT)}:{line}"
         for path in sorted((ROOT / "src").rglob("*.py"))
-        if _DOCTOR not in path.parents
         for line, text in _string_templates(ast.parse(path.read_text()))
     }
 

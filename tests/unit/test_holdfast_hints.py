@@ -9,7 +9,11 @@ from holdfast.cli import cli
 NOT_EXECUTED = {
     "sudo": "changes the packages, groups or services of the machine",
     "pip": "changes the environment of the tests",
+    "docker image prune": "asks, and removes images of other tests",
     "ssh": "asks on a terminal, or fails in the situation that prints it",
+    "HOLDFAST_WORKLOADS=true holdfast up": "changes what the gateway of other tests runs",
+    "holdfast logs {} --component": "no test can make the API server of a running node hang",
+    "holdfast restart {}": "needs a node with an API server whose certificate is about to expire",
     "holdfast image build": "the tests need the images that it has built",
     "holdfast image save": "runs on the machine that has the images",
 }

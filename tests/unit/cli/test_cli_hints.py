@@ -1,6 +1,8 @@
 """The commands in hints of the command line work as printed."""
 
 import shutil
+import sqlite3
+from contextlib import closing
 
 import pytest
 from tests.support.hints import execute_hint
@@ -10,6 +12,7 @@ from tests.support.stubs import stub
 from holdfast.cli import cli
 from holdfast.cli.output import run_command
 from holdfast.gateway import commands, registry
+from holdfast.workflow import SQLiteStore, Step, Workflow
 
 
 @pytest.fixture
@@ -76,3 +79,26 @@ def test_unknown_docker_context_names_list_of_contexts(tmp_path):
     assert ended.returncode == 2
     contexts = execute_hint(holdfast, ended.stderr, "Choose one of `docker context ls`, or set DOCKER_HOST.")
     assert "default" in contexts
+
+
+@pytest.fixture
+def no_engine(holdfast, tmp_path):
+    return holdfast.with_environment(DOCKER_HOST=f"unix://{tmp_path}/none.sock")
+
+
+def test_doctor_names_command_that_rewrites_the_active_gateway(no_engine, two_gateways, tmp_path):
+    (tmp_path / "config" / "active").write_bytes(b"\xff\xfe")
+    printed = no_engine.run("doctor").stdout
+    used = execute_hint(no_engine, printed, "Run `holdfast use {}`: it rewrites the file.")
+    assert used == "Gateway a is active.\n"
+    assert "active-damaged" not in no_engine.run("doctor").stdout
+
+
+def test_doctor_names_command_that_deletes_unreadable_runs(no_engine, two_gateways):
+    path = registry.GatewayFiles("a").state
+    Workflow("up", [Step("first", run=lambda ctx: 1, repeat="safe")]).run(store=SQLiteStore(path))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE runs SET body = 'damaged'")
+    printed = no_engine.run("doctor", "a").stdout
+    assert "runs-unreadable" in printed
+    execute_hint(no_engine, printed, "Run `holdfast runs clean -g {}` to delete old runs.")

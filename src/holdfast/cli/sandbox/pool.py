@@ -124,7 +124,7 @@ def create(
             step.note = "created" if pools.is_new else "exists with the same options"
         if wait:
             view = _wait_until_ready(renderer, pools, name, timeout)
-    next_command = f"holdfast sandbox create{gateway_words()} NAME --template {template}"
+    next_command = f"holdfast sandbox create{gateway_words()} work --template {template}"
     print_result(view, [_summary(view), next_command])
 
 

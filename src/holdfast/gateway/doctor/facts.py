@@ -29,9 +29,9 @@ from holdfast.errors import ApiUnreachableError, CorruptFileError, HoldfastError
 from holdfast.gateway.cluster import kubeconfig, kubernetes_get
 from holdfast.gateway.connection import desired_kubeconfig
 from holdfast.gateway.context import GatewayContext
-from holdfast.gateway.doctor.findings import Finding, note, problem
+from holdfast.gateway.doctor.findings import Finding, FixedBy, note, problem
 from holdfast.gateway.hosts import LocalHost
-from holdfast.gateway.registry import active_gateway, requested_gateway_name
+from holdfast.gateway.registry import active_gateway, known_gateway_names, requested_gateway_name
 from holdfast.gateway.settings import ResolvedSettings, Settings, resolve_settings
 from holdfast.gateway.spec import check_name
 from holdfast.retry import Policy, constant
@@ -285,8 +285,12 @@ def _resolve_name(findings: list[Finding]) -> str | None:
     except HoldfastError as error:
         path = str(home.config_dir() / "active")
         cause = f"The file that names the active gateway is not valid: {error}."
-        repair = "Run `holdfast use NAME`: it rewrites the file."
-        findings.append(problem("active-damaged", path, cause, fixed_by="command", repair=repair))
+        recorded = known_gateway_names()
+        repair = (
+            f"Run `holdfast use {recorded[0]}`: it rewrites the file." if recorded else "Remove the file."
+        )
+        fixed_by: FixedBy = "command" if recorded else "person"
+        findings.append(problem("active-damaged", path, cause, fixed_by=fixed_by, repair=repair))
     names = []
     for directory in sorted((home.config_dir() / "gateways").glob("*/")):  # with or without metadata
         with suppress(HoldfastError):
@@ -297,6 +301,6 @@ def _resolve_name(findings: list[Finding]) -> str | None:
         cause = f"No gateway is named and none is active. Known gateways: {', '.join(names)}."
     else:
         cause = "No gateway exists yet; only the container engine and this machine were checked."
-    repair = "holdfast doctor NAME" if names else "holdfast up"
+    repair = "Name one in the command." if names else "Run `holdfast up` to create one."
     findings.append(note("no-gateway", "this machine", cause, repair=repair))
     return None

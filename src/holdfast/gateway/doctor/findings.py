@@ -92,6 +92,11 @@ def new_finding(
     )
 
 
+def up_command(gateway: str) -> str:
+    """The sentence with the command that brings a gateway up."""
+    return f"Run `holdfast up {gateway}`."
+
+
 problem = partial(new_finding, "problem")
 warning = partial(new_finding, "warning")
 note = partial(new_finding, "note")

@@ -55,7 +55,7 @@ def check_kubernetes_api(facts: GatewayFacts) -> Iterator[Finding]:
         facts.api_get("/readyz")
     except HoldfastError as error:
         server, cause = facts.credentials.server, f"The node runs, but {error.message}."
-        logs = f"Its log: `holdfast logs {facts.name} --component kube-apiserver`"
+        logs = f"Its log: `holdfast logs {facts.name} --component kube-apiserver`."
         if isinstance(error, ApiUnreachableError):
             repair = f"--fix waits until the API server is ready. {logs}"
             yield problem(error.code, server, cause, fixed_by="fix", repair=repair)
@@ -82,14 +82,14 @@ def check_gateway_api(facts: GatewayFacts) -> Iterator[Finding]:
     identity = files.client_certificates.read().value
     if identity is None:
         cause = "This machine has no usable client certificate for the gateway's holdfast API."
-        repair = f"--fix writes one, as `holdfast up {facts.name}` does."
+        repair = "--fix writes one, as `up` does."
         yield problem("client-files-bad", str(files.mtls), cause, fixed_by="fix", repair=repair)
         return
     try:
         facts.read_policy.call(get_gateway_info, facts.gateway, identity)
     except HoldfastError as error:
         url, cause = facts.gateway.gateway_api_url, f"The gateway's holdfast API: {error.message}."
-        repair = f"--fix applies its workloads and waits for them, as `holdfast up {facts.name}` does."
+        repair = "--fix applies its workloads and waits for them, as `up` does."
         yield problem("gateway-api-unreachable", url, cause, fixed_by="fix", repair=repair)
 
 
@@ -105,9 +105,9 @@ def check_client_files(facts: GatewayFacts) -> Iterator[Finding]:
     )
     if not validation.is_valid and validation.codes != {"absent"}:
         fixed_by: FixedBy = "fix" if settings.workloads else "command"
-        repair = f"--fix replaces it, as `holdfast up {facts.name}` does."
+        repair = "--fix replaces it, as `up` does."
         if not settings.workloads:
-            repair = f"Install the workloads: `HOLDFAST_WORKLOADS=true holdfast up {facts.name}`."
+            repair = f"To install the workloads, run `HOLDFAST_WORKLOADS=true holdfast up {facts.name}`."
         yield problem("client-files-bad", str(files.mtls), f"{validation}.", fixed_by=fixed_by, repair=repair)
 
 
@@ -125,7 +125,7 @@ def check_certificates(facts: GatewayFacts) -> Iterator[Finding]:
         pem = ssl.get_server_certificate(address, timeout=facts.gateway.settings.timeouts.glance).encode()
     except OSError:
         return  # reported by the API check
-    repair = f"The node renews it at its start: `holdfast restart {facts.name}`."
+    repair = f"Run `holdfast restart {facts.name}`: the node renews it at its start."
     yield from _check_expiry("The API server's certificate", pem, server.netloc, "command", repair)
 
 
@@ -161,7 +161,7 @@ def check_node(facts: GatewayFacts) -> Iterator[Finding]:
             repair = "Free that resource on the engine's host."
             yield warning("node-pressure", name, cause, fixed_by="person", repair=repair)
     if node.get("spec", {}).get("unschedulable"):
-        repair = _kubectl_command(facts, f"uncordon {name}")
+        repair = f"Run `kubectl --kubeconfig {facts.gateway.files.kubeconfig} uncordon {name}`."
         cause = "The node is cordoned: no new pods are scheduled on it."
         yield warning("node-cordoned", name, cause, fixed_by="command", repair=repair)
 
@@ -206,13 +206,14 @@ def check_pods(facts: GatewayFacts) -> Iterator[Finding]:
         if not trouble:
             continue
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        path, subject = facts.gateway.files.kubeconfig, f"pod/{name}"
         yield new_finding(
             "problem" if namespace in gateway_namespaces else "warning",
             "pods-failing",
             f"{namespace}/{name}",
             f"The pod {trouble}.",
             fixed_by="person",
-            repair=_kubectl_command(facts, f"describe pod -n {namespace} {name}"),
+            repair=f"Run `kubectl --kubeconfig {path} -n {namespace} describe {subject}`.",
         )
 
 
@@ -256,7 +257,3 @@ def _age_seconds(timestamp: str, now: dt.datetime) -> float:
 
 def _object_name(obj: dict[str, Any]) -> str:
     return str(obj["metadata"]["name"])
-
-
-def _kubectl_command(facts: GatewayFacts, arguments: str) -> str:
-    return f"kubectl --kubeconfig {facts.gateway.files.kubeconfig} {arguments}"

@@ -19,7 +19,7 @@ from holdfast.containers import (
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.gateway.cluster import clock_skew_seconds
 from holdfast.gateway.doctor.facts import OBJECT_FINDERS, FactUnavailable
-from holdfast.gateway.doctor.findings import Finding, Severity, new_finding, note, problem
+from holdfast.gateway.doctor.findings import Finding, Severity, new_finding, note, problem, up_command
 from holdfast.gateway.node import check_engine
 from holdfast.gateway.registry import known_gateway_names
 
@@ -44,13 +44,12 @@ def check_container_engine(facts: GatewayFacts) -> Iterator[Finding]:
         check_engine(engine_facts)
     except HoldfastError as error:
         code = "engine-unreachable" if isinstance(error, UsageError) else error.code
-        rerun = f"holdfast doctor {facts.name or ''}".rstrip()
         yield problem(
             code,
             "container engine",
             f"{error.message}.",
             fixed_by="command" if is_transient(error) else "person",
-            repair=f"{error.hint or 'See the log of the container engine.'} Then: {rerun}",
+            repair=f"{error.hint or 'See the log of the container engine.'} Then run the same command again.",
         )
         return
     if engine_facts.cgroup_version == _CGROUP_V1:
@@ -76,7 +75,7 @@ def check_orphans(facts: GatewayFacts) -> Iterator[Finding]:
         if helper.get("State") != "running":
             name = helper["Names"][0].lstrip("/")
             cause = "An earlier command left this helper container; it does no harm."
-            repair = f"The next command that needs a helper removes it, or run: docker rm {name}"
+            repair = "The next command that needs a helper removes it."
             yield note("orphans", f"container {name}", cause, repair=repair)
     orphans = _orphaned_gateways(facts)
     if orphans:
@@ -86,7 +85,7 @@ def check_orphans(facts: GatewayFacts) -> Iterator[Finding]:
             f"{len(orphans)} gateways" if len(orphans) > 1 else f"gateway {next(iter(orphans))}",
             f"On the container engine, without metadata on this machine: {listed}. They may belong to other"
             " users.",
-            repair="`holdfast up NAME` adopts a gateway of yours; `holdfast destroy NAME` removes it.",
+            repair=f"{up_command(min(orphans))} That adopts the gateway; do it only if it is yours.",
         )
 
 
@@ -149,9 +148,10 @@ def check_kernel_limits(facts: GatewayFacts) -> Iterator[Finding]:
         return
     instances, watches = map(int, output.split())
     where, limits = "kernel of the engine's host", f"{instances} inotify instances and {watches} watches"
+    needed = max(2 * instances, _MIN_INOTIFY_INSTANCES)
     repair = (
-        f"On that host: sysctl fs.inotify.max_user_instances={max(2 * instances, _MIN_INOTIFY_INSTANCES)}"
-        f" fs.inotify.max_user_watches={max(watches, _MIN_INOTIFY_WATCHES)}"
+        f"On that host, run `sudo sysctl fs.inotify.max_user_instances={needed}"
+        f" fs.inotify.max_user_watches={max(watches, _MIN_INOTIFY_WATCHES)}`."
     )
     if _is_inotify_exhausted(facts):
         cause = f"All of the {limits} that it allows are in use: new pods and nodes do not start."

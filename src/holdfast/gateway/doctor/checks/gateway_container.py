@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.api import parse_optional_timestamp
 from holdfast.containers import find_image, port_owner
-from holdfast.gateway.doctor.findings import Finding, problem, warning
+from holdfast.gateway.doctor.findings import Finding, problem, up_command, warning
 from holdfast.gateway.node import (
     NODE_EXIT_MANUAL_ACTION,
     RESTART_ALWAYS,
@@ -34,10 +34,10 @@ def check_container(facts: GatewayFacts) -> Iterator[Finding]:
         if facts.parked_container is None:  # an unfinished upgrade has renamed it
             yield _missing_container(facts)
         return
-    name, logs = container.name, f"`holdfast logs {facts.name}` shows its output."
+    name, logs = container.name, f"See `holdfast logs {facts.name}`"
     if container.state == "restarting" or _is_crash_looping(facts, container):
         cause = f"The node exits and is restarted repeatedly; its last exit code is {container.exit_code}."
-        repair = f"{logs} Fix the error, then: holdfast up {facts.name}"
+        repair = f"{logs}. Fix the error. {up_command(facts.gateway.name)}"
         yield problem("restart-loop", name, cause, fixed_by="person", repair=repair)
     elif not container.is_running:
         yield _stopped_container(facts, container, logs)
@@ -46,7 +46,7 @@ def check_container(facts: GatewayFacts) -> Iterator[Finding]:
         yield problem("container-paused", name, cause, fixed_by="fix", repair="--fix unpauses it.")
     elif container.health == "unhealthy":
         cause = "The node's health check fails."
-        repair = f"--fix waits until it is ready and reports what it waits for. {logs}"
+        repair = f"--fix waits until it is ready and reports what it waits for. {logs}."
         yield problem("container-unhealthy", name, cause, fixed_by="fix", repair=repair)
 
 
@@ -74,7 +74,7 @@ def check_volume(facts: GatewayFacts) -> Iterator[Finding]:
     cause = "The volume with the gateway's data is not on this container engine."
     repair = (
         "Check that DOCKER_HOST and the Docker context select the right engine, or restore the volume. "
-        f"`holdfast up {facts.name}` would create an empty one."
+        "The next `up` would create an empty one."
     )
     yield problem("volume-missing", facts.gateway.object_name, cause, fixed_by="person", repair=repair)
 
@@ -95,7 +95,7 @@ def check_upgrade(facts: GatewayFacts) -> Iterator[Finding]:
     parked = facts.parked_container
     if parked is not None:
         cause = "An upgrade was started and not finished; the old container has this name."
-        repair = f"`holdfast upgrade {facts.name}` finishes it or rolls it back."
+        repair = f"Run `holdfast upgrade {facts.name}` to finish it or to roll it back."
         yield problem("upgrade-unfinished", parked.name, cause, fixed_by="command", repair=repair)
 
 
@@ -118,7 +118,7 @@ def check_ports(facts: GatewayFacts) -> Iterator[Finding]:
         if facts.gateway.host.is_port_taken(port, spec.listen):
             owner = port_owner(facts.engine, port) if facts.engine.is_local else "another program"
             cause = f"The gateway's port is in use by {owner}."
-            repair = f"Stop that program, or choose another port: holdfast up {facts.name} --port auto"
+            repair = f"Stop that program, or run `holdfast up {facts.name} --port auto`."
             yield problem("port-taken", f"port {port}", cause, fixed_by="command", repair=repair)
 
 
@@ -131,19 +131,19 @@ def check_settings(facts: GatewayFacts) -> Iterator[Finding]:
     image = find_image(facts.engine, expected) if expected is not None else None
     if expected is not None and (image is None or image.id != container.image_id):
         cause = f"The container runs {container.image}, but the settings say {expected}."
-        repair = f"`holdfast up {facts.name} --plan` shows the changes; --fix does not make them."
+        repair = f"{up_command(facts.gateway.name)} --plan shows the changes; --fix does not make them."
         yield warning("image-differs", container.name, cause, fixed_by="command", repair=repair)
     elif reason := recreate_reason(gateway, container):
         cause = f"The container has to be recreated: {reason}."
         repair = (
-            f"`holdfast up {facts.name}` recreates it on the same volume; --fix does not, because that stops"
-            " the gateway for a moment."
+            f"{up_command(gateway.name)} It recreates the container on the same volume; --fix does not,"
+            " because that stops the gateway for a moment."
         )
         yield warning("settings-differ", container.name, cause, fixed_by="command", repair=repair)
 
 
 def _missing_container(facts: GatewayFacts) -> Finding:
-    subject, up = facts.gateway.object_name, f"holdfast up {facts.name}"
+    subject, up = facts.gateway.object_name, up_command(facts.gateway.name)
     if facts.volume is not None:
         cause = "The container does not exist; the gateway's data is on its volume."
         repair = "--fix recreates the container on that volume."
@@ -151,21 +151,21 @@ def _missing_container(facts: GatewayFacts) -> Finding:
     if facts.gateway.metadata is not None:
         cause = "The container does not exist."
         return problem("container-missing", subject, cause, fixed_by="command", repair=up)
-    cause, repair = f"The gateway {facts.name} does not exist.", f"{up}; `holdfast list` shows all gateways."
+    cause, repair = f"The gateway {facts.name} does not exist.", "Run `holdfast list` to see all gateways."
     return problem("gateway-unknown", subject, cause, fixed_by="command", repair=repair)
 
 
 def _stopped_container(facts: GatewayFacts, container: ContainerView, logs: str) -> Finding:
-    code, name, start = "container-stopped", container.name, f"holdfast start {facts.name}"
+    code, name, start = "container-stopped", container.name, f"Run `holdfast start {facts.name}`."
     if container.exit_code == NODE_EXIT_MANUAL_ACTION:
         cause = f"The node cannot run with its settings (exit code {container.exit_code})."
-        return problem(code, name, cause, fixed_by="person", repair=logs)
+        return problem(code, name, cause, fixed_by="person", repair=f"{logs}.")
     # `stop` sets this policy before it stops the container, and `start` resets it.
     if container.restart_policy == RESTART_NEVER:
         return warning(code, name, "A user stopped the gateway.", fixed_by="command", repair=start)
     is_new = container.state == "created"
     reason = "It was never started." if is_new else f"It exited with code {container.exit_code}."
-    cause, repair = f"The container does not run. {reason}", f"--fix starts it, as `{start}` does."
+    cause, repair = f"The container does not run. {reason}", "--fix starts it, as `start` does."
     return problem(code, name, cause, fixed_by="fix", repair=repair)
 
 

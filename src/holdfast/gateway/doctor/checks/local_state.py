@@ -104,7 +104,7 @@ def check_store(facts: GatewayFacts) -> Iterator[Finding]:
     else:
         if unreadable:
             cause = f"{unreadable} run records cannot be read; checkpoints are not affected."
-            repair = f"`holdfast runs clean -g {facts.name}` deletes old runs."
+            repair = f"Run `holdfast runs clean -g {facts.name}` to delete old runs."
             yield warning("runs-unreadable", str(path), cause, repair=repair)
 
 
@@ -117,7 +117,7 @@ def check_lock(facts: GatewayFacts) -> Iterator[Finding]:
     if holder is None or holder.pid == os.getpid() or not holder.is_alive():
         return
     cause = f"Another command is running: {holder.describe()}. Other findings may be temporary."
-    repair = "Wait until it has finished, then run `holdfast doctor` again."
+    repair = "Wait until it has finished, then run the same command again."
     yield note("lock-held", f"gateway {facts.name}", cause, repair=repair)
 
 
