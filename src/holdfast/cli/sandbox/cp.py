@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -17,14 +18,16 @@ from holdfast.cli.checked_type import show_value
 from holdfast.cli.click_extensions import complete_with, is_json_requested
 from holdfast.cli.output import echo, print_result
 from holdfast.cli.parameters import PATH
-from holdfast.cli.sandbox.common import open_sandbox, progress_step, sandbox_options
-from holdfast.errors import DiskFullError, UsageError
+from holdfast.cli.sandbox.common import ProgressStep, open_sandbox, progress_step, sandbox_options
+from holdfast.errors import DiskFullError, PermanentError, UsageError
+from holdfast.events import EventBus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import BinaryIO
+    from collections.abc import Callable, Iterator
+    from typing import Any, BinaryIO, TextIO
 
-    from holdfast.cli.sandbox.common import ProgressStep
+    from holdfast.cli.output import ProgressRenderer
+    from holdfast.client import Sandbox
 
 _SANDBOX_PATH = re.compile(r"([a-z0-9][-a-z0-9]{0,62}):(.*)", re.DOTALL)
 _KIB = 1024.0
@@ -69,7 +72,9 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> N
         progress_step(renderer, "copy", f"{source} → {target}") as step,
     ):
         if remote_source:
-            result = sandbox.download(path, target, progress=_progress_callback(step, 0))
+            result = sandbox.download(
+                path, target, progress=_progress_callback(step, _remote_size(sandbox, path))
+            )
         else:
             result = sandbox.upload(source, path, progress=_progress_callback(step, _local_size(source)))
         entries = "1 entry" if result.entries == 1 else f"{result.entries} entries"
@@ -83,9 +88,14 @@ def copy(ctx: click.Context, source: str, target: str, gateway: str | None) -> N
 def _write_to_stdout(name: str, path: str, gateway: str | None) -> None:
     if is_json_requested():
         raise UsageError("--json: cannot be combined with the target -", hint="Omit --json.")
-    with open_sandbox(name, gateway) as (sandbox, _):
+    with (
+        open_sandbox(name, gateway) as (sandbox, renderer),
+        _stream_step(renderer, f"{name}:{path} → -", sys.stdout) as step,
+    ):
+        report = _progress_callback(step, _remote_size(sandbox, path))
         for chunk in sandbox.files.stream(path):
             sys.stdout.buffer.write(chunk)
+            report(len(chunk))
         sys.stdout.buffer.flush()
 
 
@@ -95,18 +105,48 @@ def _read_from_stdin(name: str, path: str, gateway: str | None) -> None:
     # The size is sent first, so that a lost connection cannot look like the end of the input.
     with (
         tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as file,
-        open_sandbox(name, gateway) as (sandbox, _),
+        open_sandbox(name, gateway) as (sandbox, renderer),
+        _stream_step(renderer, f"- → {name}:{path}", sys.stdin) as step,
     ):
         try:
-            shutil.copyfileobj(sys.stdin.buffer, file)
+            shutil.copyfileobj(_CountedFile(sys.stdin.buffer, _progress_callback(step, 0)), file)
+            size = file.tell()
             file.seek(0)
         except OSError as error:
             if error.errno not in home.NO_SPACE_ERRNOS:
                 raise
             raise DiskFullError(f"{tempfile.gettempdir()}: no space left for the input") from error
-        entry = sandbox.files.write(path, cast("BinaryIO", file))
+        counted = _CountedFile(cast("BinaryIO", file), _progress_callback(step, size))
+        entry = sandbox.files.write(path, cast("BinaryIO", counted))
+        step.note = _format_bytes(entry.size)
     result = CopyResult(entries=1, bytes=entry.size, target=f"{name}:{entry.path}")
     print_result(result, [f"Copied {_format_bytes(entry.size)} to {result.target}."])
+
+
+@contextmanager
+def _stream_step(renderer: ProgressRenderer, title: str, stream: TextIO) -> Iterator[ProgressStep]:
+    """Report a copy from or to a stream; not if it is a terminal, which would show both."""
+    if stream.isatty():
+        yield ProgressStep(EventBus(), "copy")
+        return
+    with progress_step(renderer, "copy", title) as step:
+        yield step
+
+
+class _CountedFile:
+    """A file that reports the size of each piece that is read from it."""
+
+    def __init__(self, file: BinaryIO, report: Callable[[int], None]) -> None:
+        self._file = file
+        self._report = report
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._file.read(size)
+        self._report(len(piece))
+        return piece
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def _progress_callback(step: ProgressStep, total: int) -> Callable[[int], None]:
@@ -132,6 +172,15 @@ def _local_size(source: str) -> int:
         return content_size(Path(source))
     except OSError:
         return 0  # the copy itself reports a missing source
+
+
+def _remote_size(sandbox: Sandbox, path: str) -> int:
+    """Size of a file in the sandbox; 0 if it is unknown, as that of a directory."""
+    try:
+        entry = sandbox.files.stat(path)
+    except PermanentError:
+        return 0  # the copy itself reports the cause
+    return entry.size if entry.type == "file" else 0
 
 
 def _format_bytes(count: float) -> str:
