@@ -21,8 +21,8 @@ Completer: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[Com
 
 # Seconds to wait for an API or an engine.
 RESPONSE_TIMEOUT = 0.1
-# Seconds for all of a lookup, such as a request to an ssh process that hangs. An idle machine needs less than
-# 0.1 s (bench/cli.py), mostly for imports; a busy one several times that. Users notice a longer wait as a hang.
+# Seconds for all of a lookup, such as a request to an ssh process that hangs. It leaves a busy machine three
+# times the 0.15 s that bench/cli.py allows for a completion; users take a longer wait for a hang.
 COMPLETION_TIMEOUT = 0.5
 _MAX_SANDBOXES = 500
 _MAX_RUNS = 50
