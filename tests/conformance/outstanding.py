@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-CONTROLLER = "the Lease has a name of holdfast"
-
-MISSING = {
-    "12 Lease: published name": CONTROLLER,
-}
+MISSING: dict[str, str] = {}
 """Rows that the suite runs, and that must not pass: the list becomes only shorter."""
 
 UNTESTED: dict[str, str] = {

@@ -16,11 +16,11 @@ from tests.support.background_thread import BackgroundThread
 from tests.support.controller_process import status_of
 
 from holdfast.containers import run_in_container
+from holdfast.controller.leader_election import LEASE_NAME, LEASE_NAMESPACE
 from holdfast.kube import Objects, WaitResult, api_client
 from holdfast.remote import connect
 
 NAMESPACE = "holdfast"
-LEASE = "holdfast-controller"
 LABELS = "app.kubernetes.io/name=holdfast-controller"
 KILLS_PER_POD = 3
 KILLED_DURING_START_RATIO = 0.3
@@ -148,11 +148,11 @@ def wait_lease_acquired(objects, pod, *, not_at):
         done = spec.get("holderIdentity") == pod["metadata"]["uid"] and spec.get("acquireTime") != not_at
         return WaitResult(done=done, observed=str(spec))
 
-    objects.wait("Lease", LEASE, held, namespace=NAMESPACE, deadline=WAIT_SECONDS)
+    objects.wait("Lease", LEASE_NAME, held, namespace=LEASE_NAMESPACE, deadline=WAIT_SECONDS)
 
 
 def lease_spec(objects):
-    return (objects.get("Lease", LEASE, namespace=NAMESPACE) or {}).get("spec") or {}
+    return (objects.get("Lease", LEASE_NAME, namespace=LEASE_NAMESPACE) or {}).get("spec") or {}
 
 
 def container_status(pod):

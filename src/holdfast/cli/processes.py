@@ -126,10 +126,10 @@ def controller() -> None:
     multiple=True, help="Namespace to watch, can be repeated; default: all namespaces.",
 )  # fmt: skip
 @_controller_option(
-    "lease-namespace", "Namespace of the Lease for leader election.", type=OBJECT, default="default"
-)
-@_controller_option(
-    "lease-name", "Name of the Lease for leader election.", type=OBJECT, default="holdfast-controller"
+    "lease-namespace",
+    "Namespace of the Lease for leader election; by default that of the published controller.",
+    type=OBJECT,
+    default="agent-sandbox-system",
 )
 @_controller_option("identity", "Holder identity in the Lease; default: a random name.", type=OBJECT)
 @_controller_option(

@@ -25,7 +25,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from holdfast.controller.controller import Controller
 from holdfast.controller.informer import CRD_NAMES, WATCHED_RESOURCES, Informer
-from holdfast.controller.leader_election import LeaderElector
+from holdfast.controller.leader_election import LEASE_NAME, LEASE_NAMESPACE, LeaderElector
 from holdfast.errors import HoldfastError, PortInUseError, TemporaryError
 from holdfast.kube import AsyncObjects, async_api_client, condition, in_cluster_async_client
 from holdfast.sandbox import DEFAULT_LABEL_DOMAINS
@@ -116,8 +116,7 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """None: the ServiceAccount of the pod"""
     namespaces: tuple[str, ...] = ()
     """namespaces to watch; all if empty"""
-    lease_namespace: str = "default"
-    lease_name: str = "holdfast-controller"
+    lease_namespace: str = LEASE_NAMESPACE
     identity: str = ""
     host: str = "0.0.0.0"  # noqa: S104 (the kubelet probes from outside the pod)
     port: int = 8082
@@ -168,7 +167,7 @@ class Manager:
         self._state = "starting"
         # By default an identity that no other process has.
         identity = options.identity or f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
-        self._elector = LeaderElector(self._objects, options.lease_namespace, options.lease_name, identity)
+        self._elector = LeaderElector(self._objects, options.lease_namespace, LEASE_NAME, identity)
         self._controller.metrics.add_gauge(
             "leader", "1 if this process is the leader.", lambda: float(self._elector.is_leader)
         )

@@ -6,6 +6,8 @@ import pytest
 from tests.support.controller_process import ControllerProcess, FakeKubelet, SandboxNamespace
 from tests.support.workload_manifests import cluster_rules, lease_rules
 
+from holdfast.controller.leader_election import LEASE_NAME
+
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 
 RBAC = "rbac.authorization.k8s.io"
@@ -34,7 +36,7 @@ def start_controller(control_plane, ns, tmp_path):
 
 
 def lease_holder(place):
-    return place.get("Lease", "holdfast-controller")["spec"]["holderIdentity"]
+    return place.get("Lease", LEASE_NAME)["spec"]["holderIdentity"]
 
 
 def test_standby_takes_over_immediately_after_graceful_exit(ns, start_controller):
@@ -45,7 +47,7 @@ def test_standby_takes_over_immediately_after_graceful_exit(ns, start_controller
     assert first.stop() == 0
     second.wait_state("leading")
     assert lease_holder(ns) == "second"
-    assert ns.get("Lease", "holdfast-controller")["spec"]["leaseTransitions"] == 1
+    assert ns.get("Lease", LEASE_NAME)["spec"]["leaseTransitions"] == 1
 
 
 def test_standby_waits_for_lease_expiry_after_kill(ns, start_controller):
@@ -65,7 +67,7 @@ def test_restarted_controller_reacquires_its_own_lease(ns, start_controller):
 
 def test_leader_exits_when_lease_is_lost(ns, start_controller):
     first = start_controller(identity="first")
-    ns.patch("Lease", "holdfast-controller", {"spec": {"holderIdentity": "another-process"}})
+    ns.patch("Lease", LEASE_NAME, {"spec": {"holderIdentity": "another-process"}})
     assert first.child.wait_for_exit(30)
     assert first.child._process.returncode == 1
     assert "the lease was lost" in first.log()

@@ -62,13 +62,13 @@ def service_dns_names(namespace: str) -> tuple[str, ...]:
 def build_workloads(context: ManifestContext) -> list[dict[str, Any]]:
     """All objects of the API server and of the controller: ServiceAccounts, Service, RBAC, Deployments.
 
-    The sandbox namespace is among them unless another step creates it.
+    Their namespaces are among them unless another step creates them.
     """
     values = msgspec.structs.asdict(context)
     documents = [*_load_yaml("api-server.yaml"), *_load_yaml("controller.yaml")]
     manifests = [_substitute(document, values) for document in documents]
-    if context.sandbox_namespace in ("default", context.namespace):
-        manifests = [manifest for manifest in manifests if manifest["kind"] != "Namespace"]
+    existing = {"default", context.namespace}
+    manifests = [manifest for manifest in manifests if not _is_namespace_in(manifest, existing)]
     for deployment in deployments_of(manifests):
         template = deployment["spec"]["template"]
         (container,) = template["spec"]["containers"]
@@ -79,6 +79,15 @@ def build_workloads(context: ManifestContext) -> list[dict[str, Any]]:
         content = msgspec.json.encode(template, order="deterministic")
         template["metadata"]["annotations"][TEMPLATE_ANNOTATION] = hashlib.sha256(content).hexdigest()[:16]
     return manifests
+
+
+def _is_namespace_in(manifest: dict[str, Any], existing: set[str]) -> bool:
+    """Whether a manifest creates a namespace that exists; adds the name otherwise."""
+    name = manifest["metadata"]["name"]
+    if manifest["kind"] != "Namespace" or name in existing:
+        return bool(manifest["kind"] == "Namespace")
+    existing.add(name)
+    return False
 
 
 def deployments_of(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:

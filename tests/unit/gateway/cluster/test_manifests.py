@@ -12,6 +12,7 @@ from tests.support.workload_manifests import (
 )
 
 from holdfast.controller.informer import CRD_NAMES
+from holdfast.controller.leader_election import LEASE_NAME, LEASE_NAMESPACE
 from holdfast.gateway.cluster.manifests import (
     TEMPLATE_ANNOTATION,
     build_workloads,
@@ -46,6 +47,10 @@ def test_every_object_has_namespace_and_managed_by_label():
         kinds.append(each["kind"])
         if each["kind"] in ("Role", "RoleBinding") and each["metadata"]["name"] == API:
             assert each["metadata"]["namespace"] == "default"  # where the sandboxes are
+        elif each["kind"] in ("Role", "RoleBinding"):
+            assert each["metadata"]["namespace"] == LEASE_NAMESPACE
+        elif each["kind"] == "Namespace":
+            assert each["metadata"]["name"] == LEASE_NAMESPACE
         elif not each["kind"].startswith("ClusterRole"):
             assert each["metadata"]["namespace"] == "elsewhere"
         assert each["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "holdfast"
@@ -88,6 +93,33 @@ def test_controller_role_has_no_secrets_exec_or_crd_writes():
 def test_controller_reads_only_the_crds_that_it_watches():
     (rule,) = [rule for rule in cluster_rules() if rule["resources"] == ["customresourcedefinitions"]]
     assert sorted(rule["resourceNames"]) == sorted(CRD_NAMES)
+
+
+def test_controller_may_use_the_lease_of_the_published_controller_only():
+    rule, create = lease_rules()
+    assert (rule["resources"], rule["resourceNames"]) == (["leases"], [LEASE_NAME])
+    assert (create["resources"], create["verbs"]) == (["leases"], ["create"])
+    (container,) = template(CONTROLLER)["spec"]["containers"]
+    assert not any("LEASE" in each["name"] for each in container["env"])
+
+
+@pytest.mark.parametrize(
+    ("namespace", "sandboxes", "created"),
+    [
+        ("holdfast", "default", [LEASE_NAMESPACE]),
+        ("holdfast", "team", ["team", LEASE_NAMESPACE]),
+        ("holdfast", LEASE_NAMESPACE, [LEASE_NAMESPACE]),
+        (LEASE_NAMESPACE, "default", []),
+    ],
+)
+def test_missing_namespaces_are_created_once_and_before_their_objects(namespace, sandboxes, created):
+    manifests = build_workloads(manifest_context(namespace=namespace, sandbox_namespace=sandboxes))
+    assert [each["metadata"]["name"] for each in manifests if each["kind"] == "Namespace"] == created
+    seen = {namespace, "default"}
+    for each in manifests:
+        if each["kind"] == "Namespace":
+            seen.add(each["metadata"]["name"])
+        assert each["metadata"].get("namespace", namespace) in seen
 
 
 def test_restarted_controller_reacquires_its_own_lease():
