@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import json
 from typing import TYPE_CHECKING, Any
@@ -18,13 +19,32 @@ from holdfast.api import (
     TEMPLATE_REF_HASH_LABEL,
     WARM_POOL_LABEL,
 )
+from holdfast.kube import parse_quantity
 from holdfast.sandbox.manifests import name_hash, owner_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _COPIED_FIELDS = ("podTemplate", "volumeClaimTemplates", "service")
 _HASH_LENGTH = 12
+_MAX_REMEMBERED = 4096
+# Fields of a pod or PVC. A Go client writes a quantity in its canonical form: `1024Mi` as `1Gi`.
+_QUANTITY_MAPS = frozenset({"limits", "requests", "overhead"})
+_QUANTITY_FIELDS = frozenset({"sizeLimit", "divisor"})
+# A Go client omits these if they are zero or false. It keeps optional fields, whose default may differ.
+_OMITTED_WHEN_ZERO = frozenset({
+    "divisor", "failureThreshold", "hostPort", "initialDelaySeconds", "periodSeconds", "successThreshold",
+    "timeoutSeconds",
+})  # fmt: skip
+_OMITTED_WHEN_FALSE = frozenset({
+    "hostIPC", "hostNetwork", "hostPID", "readOnly", "stdin", "stdinOnce", "tty",
+})  # fmt: skip
+# An empty storage class disables dynamic provisioning.
+_POINTER_STRINGS = frozenset({"storageClassName", "volumeAttributesClassName"})
+# Keys of users, where an empty string is a value.
+_USER_KEYED_MAPS = frozenset({
+    "annotations", "labels", "matchLabels", "nodeSelector", "options", "volumeAttributes",
+})  # fmt: skip
 # The default policy of a template lets no packet to the cluster's DNS server.
 _PUBLIC_NAME_SERVERS = ["8.8.8.8", "1.1.1.1"]
 SAFE_TO_EVICT_ANNOTATION = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -37,18 +57,92 @@ def has_template_spec(sandbox: Mapping[str, Any], template: Mapping[str, Any]) -
     are conclusive.
     """
     labels = sandbox["metadata"].get("labels") or {}
-    if labels.get(TEMPLATE_FIELDS_HASH_LABEL) == _json_hash(_shared_fields(template)):
+    if labels.get(TEMPLATE_FIELDS_HASH_LABEL) == _fields_hash(template):
         return True
-    return _effective_fields(sandbox["spec"]) == _effective_fields(sandbox_spec(template))
+    return _sandbox_fields(sandbox) == _template_fields(template)
 
 
-def _effective_fields(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a sandbox that come from its template and make it outdated when they change."""
+def _memoized(function: Callable[[Mapping[str, Any]], str]) -> Callable[[Mapping[str, Any]], str]:
+    """Remember results by object: the cache replaces an object when it changes, and never modifies it.
+
+    A pool compares all its members with its template in each reconciliation.
+    """
+    known: dict[int, tuple[Mapping[str, Any], str]] = {}
+
+    @functools.wraps(function)
+    def call(obj: Mapping[str, Any]) -> str:
+        # The entry holds the object, so that no other object can get its id.
+        entry = known.get(id(obj))
+        if entry is None or entry[0] is not obj:
+            if len(known) >= _MAX_REMEMBERED:
+                known.clear()
+            entry = known[id(obj)] = (obj, function(obj))
+        return entry[1]
+
+    return call
+
+
+@_memoized
+def _sandbox_fields(sandbox: Mapping[str, Any]) -> str:
+    return _effective_fields(sandbox["spec"])
+
+
+@_memoized
+def _template_fields(template: Mapping[str, Any]) -> str:
+    return _effective_fields(sandbox_spec(template))
+
+
+@_memoized
+def _fields_hash(template: Mapping[str, Any]) -> str:
+    return _json_hash(_shared_fields(template))
+
+
+@_memoized
+def _pod_template_hash(template: Mapping[str, Any]) -> str:
+    return _json_hash(template["spec"]["podTemplate"])
+
+
+def _effective_fields(spec: Mapping[str, Any]) -> str:
+    """The fields of a sandbox that come from its template and make it outdated when they change.
+
+    As JSON in a form that does not depend on which client wrote them.
+    """
     volumes = [
-        ((one.get("metadata") or {}).get("name"), one.get("spec"))
+        ((one.get("metadata") or {}).get("name"), _normalized(one.get("spec")))
         for one in spec.get("volumeClaimTemplates") or ()
     ]
-    return {"pod": spec["podTemplate"]["spec"], "volumes": volumes, "service": spec.get("service")}
+    pod = _normalized(spec["podTemplate"]["spec"])
+    return json.dumps([pod, volumes, spec.get("service")], sort_keys=True)
+
+
+def _normalized(value: Any, parent: str = "") -> Any:
+    """A value without what clients written in Go add or omit, and with quantities by their amount."""
+    if isinstance(value, list):
+        return [_normalized(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept: dict[str, Any] = {}
+    for key, given in value.items():
+        is_quantity = parent in _QUANTITY_MAPS or key in _QUANTITY_FIELDS
+        quantity = parse_quantity(given) if is_quantity else None
+        entry = _normalized(given, key) if quantity is None else str(quantity.normalize())
+        if parent in _USER_KEYED_MAPS or not _is_omitted(key, entry):
+            kept[key] = entry
+    return kept
+
+
+def _is_omitted(key: str, value: Any) -> bool:
+    """Whether a field with this value means the same as no field."""
+    if value is None:
+        return True
+    if value == "":
+        return key not in _POINTER_STRINGS
+    if isinstance(value, dict | list):
+        # An empty selector selects everything, an absent one nothing.
+        return not value and (key == "nodeSelector" or not key.lower().endswith("selector"))
+    return (key in _OMITTED_WHEN_ZERO and value in (0, "0")) or (
+        key in _OMITTED_WHEN_FALSE and value is False
+    )
 
 
 def _shared_fields(template: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,8 +204,8 @@ def warm_sandbox(
     """
     inherited = {
         WARM_POOL_LABEL: name_hash(pool["metadata"]["name"]),
-        TEMPLATE_FIELDS_HASH_LABEL: _json_hash(_shared_fields(template)),
-        TEMPLATE_HASH_LABEL: _json_hash(template["spec"]["podTemplate"]),
+        TEMPLATE_FIELDS_HASH_LABEL: _fields_hash(template),
+        TEMPLATE_HASH_LABEL: _pod_template_hash(template),
         CREATED_BY_LABEL: "controller",
     }
     spec = sandbox_spec(template)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.api import MANAGED_BY_LABEL, ConditionType, HoldfastReason
+from holdfast.kube import differences
 from holdfast.sandbox.actions import Action, Create, Delete, Patch
 from holdfast.sandbox.from_template import template_labels
 from holdfast.sandbox.manifests import is_controlled_by, owner_reference
@@ -75,7 +76,8 @@ def _policy_actions(observed: ObservedTemplate) -> tuple[Action, ...]:
     if not managed:
         return (Delete.of(policy),)
     spec = policy_manifest(observed.template)["spec"]
-    return () if _is_same_spec(policy["spec"], spec) else (Patch.of(policy, {"spec": spec}),)
+    is_same = not differences({"kind": policy["kind"], "spec": spec}, policy)
+    return () if is_same else (Patch.of(policy, {"spec": spec}),)
 
 
 def has_name_conflict(observed: ObservedTemplate) -> bool:
@@ -184,11 +186,6 @@ def _is_managed(template: Mapping[str, Any]) -> bool:
 def _selects(policy: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     selected = (policy["spec"].get("podSelector") or {}).get("matchLabels") or {}
     return bool(selected) and all(labels.get(key) == value for key, value in selected.items())
-
-
-def _is_same_spec(actual: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
-    """Compare two specs; the API server omits empty lists."""
-    return all((actual.get(key) or None) == (value or None) for key, value in desired.items())
 
 
 def _default_rules() -> dict[str, Any]:
