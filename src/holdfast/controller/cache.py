@@ -10,7 +10,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.api import NAME_HASH_LABEL, WARM_POOL_LABEL, ConditionType, SandboxClaimReason
-from holdfast.sandbox import bound_sandbox_name, controller_of, find_condition, name_hash
+from holdfast.sandbox import (
+    bound_sandbox_name,
+    controller_of,
+    find_condition,
+    is_managed_policy,
+    name_hash,
+    selected_labels,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +37,7 @@ class ObjectCache:
         self._pending_claims_by_pool: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)
         self._orphans_by_pool: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)
         self._claims_by_reason: dict[str, set[ObjectKey]] = defaultdict(set)
+        self._policies_by_label: dict[tuple[str, str, str], set[ObjectKey]] = defaultdict(set)
         self._tombstones: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -109,6 +117,13 @@ class ObjectCache:
         """Return the SandboxClaims that are not ready because of their metadata."""
         return self._sorted(self._claims_by_reason.get(SandboxClaimReason.INVALID_METADATA))
 
+    def list_policies_selecting(self, namespace: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Return the managed network policies that may select pods with these labels."""
+        keys: set[ObjectKey] = set()
+        for key, value in labels.items():
+            keys |= self._policies_by_label.get((namespace, key, value), set())
+        return self._sorted(keys)
+
     def _sorted(self, keys: set[ObjectKey] | None) -> list[dict[str, Any]]:
         return [self._objects[key] for key in sorted(keys or ())]
 
@@ -143,6 +158,9 @@ class ObjectCache:
                 yield self._orphans_by_pool, (namespace, pool)
         if kind == "SandboxClaim" and not bound_sandbox_name(obj):
             yield self._pending_claims_by_pool, (namespace, obj["spec"]["warmPoolRef"]["name"])
+        if kind == "NetworkPolicy" and is_managed_policy(obj):
+            for selected, value in selected_labels(obj).items():
+                yield self._policies_by_label, (namespace, selected, value)
         if kind == "SandboxClaim" and (reason := find_condition(obj, ConditionType.READY).get("reason")):
             yield self._claims_by_reason, reason
 

@@ -4,7 +4,8 @@ One watch per kind and namespace, resumed at the last resourceVersion. When that
 replaces the watch's history. A periodic list repairs what watches missed, such as deletions between two
 watches.
 
-Pods, Services and PVCs are selected by the tracking label, network policies by the managed-by label.
+Pods, Services and PVCs are selected by the tracking label. Network policies are not: those of the published
+controller have no label.
 """
 
 from __future__ import annotations
@@ -16,16 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION, EXTENSIONS_GROUP, GROUP, NAME_HASH_LABEL
 from holdfast.errors import ApiRequestRejectedError, TemporaryError
 from holdfast.retry import Policy, clock, exponential
-from holdfast.sandbox import MANAGED_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.controller.controller import Controller
     from holdfast.kube import AsyncObjects
-
-
-_MANAGED_POLICY_SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_LABELS.items())
 
 
 class WatchedResource(NamedTuple):
@@ -41,7 +38,7 @@ WATCHED_RESOURCES = (
     WatchedResource(EXTENSIONS_API_VERSION, "SandboxWarmPool"),
     WatchedResource(EXTENSIONS_API_VERSION, "SandboxClaim"),
     WatchedResource(API_VERSION, "Sandbox"),
-    WatchedResource("networking.k8s.io/v1", "NetworkPolicy", _MANAGED_POLICY_SELECTOR),
+    WatchedResource("networking.k8s.io/v1", "NetworkPolicy"),
     WatchedResource("v1", "Pod", NAME_HASH_LABEL),
     WatchedResource("v1", "PersistentVolumeClaim", NAME_HASH_LABEL),
     WatchedResource("v1", "Service", NAME_HASH_LABEL),

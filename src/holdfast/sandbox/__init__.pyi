@@ -44,6 +44,7 @@ from holdfast.sandbox.manifests import (
     network_policy_name as network_policy_name,
     normalized_creator as normalized_creator,
     owner_reference as owner_reference,
+    pod_metadata as pod_metadata,
     pod_name as pod_name,
     pvc_name as pvc_name,
 )
@@ -51,8 +52,10 @@ from holdfast.sandbox.network_policy import (
     MANAGED_LABELS as MANAGED_LABELS,
     ObservedTemplate as ObservedTemplate,
     has_name_conflict as has_name_conflict,
+    is_managed_policy as is_managed_policy,
     policy_name as policy_name,
     reconcile_template as reconcile_template,
+    selected_labels as selected_labels,
     template_name as template_name,
 )
 from holdfast.sandbox.pool_requests import (

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.api import MANAGED_BY_LABEL, ConditionType, HoldfastReason
+from holdfast.api import EXTENSIONS_GROUP, MANAGED_BY_LABEL, ConditionType, HoldfastReason
 from holdfast.kube import differences
 from holdfast.sandbox.actions import Action, Create, Delete, Patch
 from holdfast.sandbox.from_template import template_labels
-from holdfast.sandbox.manifests import is_controlled_by, owner_reference
+from holdfast.sandbox.manifests import controller_of, is_controlled_by, owner_reference
 from holdfast.sandbox.status import ConditionUpdate, is_being_deleted
 from holdfast.sandbox.validation import ROUTER_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# The controller watches only network policies with these labels.
 MANAGED_LABELS = {MANAGED_BY_LABEL: "holdfast"}
 _NAME_SUFFIX = "-network-policy"
 # Where the published installation runs its routers.
@@ -48,6 +47,21 @@ def policy_name(template: str) -> str:
 def template_name(policy: str) -> str:
     """Name of the template that a network policy of this name belongs to; empty if there can be none."""
     return policy.removesuffix(_NAME_SUFFIX) if policy.endswith(_NAME_SUFFIX) else ""
+
+
+def is_managed_policy(policy: Mapping[str, Any]) -> bool:
+    """Whether a network policy belongs to a template or to holdfast, and not to a user."""
+    labels = policy["metadata"].get("labels") or {}
+    owner = controller_of(policy) or {}
+    is_of_template = owner.get("kind") == "SandboxTemplate" and str(owner.get("apiVersion", "")).startswith(
+        f"{EXTENSIONS_GROUP}/"
+    )
+    return is_of_template or MANAGED_LABELS.items() <= labels.items()
+
+
+def selected_labels(policy: Mapping[str, Any]) -> dict[str, str]:
+    """The labels of the pods that a policy selects; policies of this module select by nothing else."""
+    return dict((policy["spec"].get("podSelector") or {}).get("matchLabels") or {})
 
 
 def reconcile_template(observed: ObservedTemplate) -> tuple[Action, ...]:
@@ -184,7 +198,7 @@ def _is_managed(template: Mapping[str, Any]) -> bool:
 
 
 def _selects(policy: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    selected = (policy["spec"].get("podSelector") or {}).get("matchLabels") or {}
+    selected = selected_labels(policy)
     return bool(selected) and all(labels.get(key) == value for key, value in selected.items())
 
 

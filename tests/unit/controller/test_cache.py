@@ -123,3 +123,23 @@ def test_network_policy_enqueues_template_with_matching_policy_name(cache):
     cache.put(made("SandboxTemplate", "t"))
     assert set(affected_keys(policy, cache)) == {("SandboxTemplate", "ns", "t")}
     assert set(affected_keys(made("NetworkPolicy", "t"), cache)) == set()
+
+
+def policy(name, *, version=1, selects, **metadata):
+    found = made("NetworkPolicy", name, version=version, spec={"podSelector": {"matchLabels": selects}})
+    found["metadata"] |= metadata
+    return found
+
+
+def test_managed_network_policies_are_found_by_the_labels_they_select(cache):
+    template = {"apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxTemplate", "name": "t"}
+    owned = policy("t", selects={"ref": "1"}, ownerReferences=[{**template, "uid": "t", "controller": True}])
+    labelled = policy("a", selects={"ref": "1"}, labels={"holdfast.dev/managed-by": "holdfast"})
+    for each in (owned, labelled, policy("users", selects={"ref": "1"})):
+        cache.put(each)
+    found = cache.list_policies_selecting("ns", {"ref": "1", "app": "x"})
+    assert [each["metadata"]["name"] for each in found] == ["a", "t"]
+    assert cache.list_policies_selecting("ns", {"ref": "2"}) == []
+    assert cache.list_policies_selecting("elsewhere", {"ref": "1"}) == []
+    cache.put(policy("a", version=2, selects={"ref": "1"}))
+    assert cache.list_policies_selecting("ns", {"ref": "1"}) == [owned]

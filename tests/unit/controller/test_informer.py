@@ -101,7 +101,7 @@ def test_rejected_watch_ends_all_watches():
 
 def test_owned_kinds_are_watched_by_label():
     labelled = {each.kind for each in WATCHED_RESOURCES if each.label_selector}
-    assert labelled == {"Pod", "Service", "PersistentVolumeClaim", "NetworkPolicy"}
+    assert labelled == {"Pod", "Service", "PersistentVolumeClaim"}
     assert len(CRD_NAMES) == 4
 
 

@@ -23,6 +23,7 @@ from holdfast.sandbox import (
     bound_sandbox_name,
     creation_conflict,
     error_condition,
+    is_managed_policy,
     reconcile_sandbox_claim,
     recorded_sandbox_name,
     sandbox_claim_error_status,
@@ -246,9 +247,10 @@ class SandboxClaimReconciler:
             pool=pool,
             template=template,
             sandboxes=tuple(found.values()),
-            network_policies=tuple(self._cache.iter_kind("NetworkPolicy"))
+            network_policies=tuple(filter(is_managed_policy, self._cache.iter_kind("NetworkPolicy")))
             if additional_pod_metadata(claim, "labels")
             else (),
+            own_policies=tuple(self._cache.list_owned("NetworkPolicy", claim)),
             now=self._clock(),
             label_domains=self._label_domains,
         )

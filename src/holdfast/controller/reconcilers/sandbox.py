@@ -21,6 +21,7 @@ from holdfast.sandbox import (
     has_condition,
     is_bound,
     name_hash,
+    pod_metadata,
     pod_name,
     pvc_name,
     reconcile_sandbox,
@@ -167,7 +168,7 @@ class SandboxReconciler:
             pods=tuple(pods.values()),
             pvcs=pvcs,
             service=self._cache.get("Service", namespace, name),
-            unenforced_policies=() if self.enforces_policies else self._network_policies(namespace),
+            unenforced_policies=() if self.enforces_policies else self._network_policies(sandbox),
             unprotected_template=self._unprotected_template(sandbox),
             now=self._clock(),
             rejected=rejected,
@@ -189,12 +190,9 @@ class SandboxReconciler:
         key = ("SandboxTemplate", sandbox["metadata"]["namespace"], template)
         return template if key in self.unprotected_templates and self._cache.get(*key) is not None else ""
 
-    def _network_policies(self, namespace: str) -> tuple[dict[str, Any], ...]:
-        return tuple(
-            policy
-            for policy in self._cache.iter_kind("NetworkPolicy")
-            if policy["metadata"]["namespace"] == namespace
-        )
+    def _network_policies(self, sandbox: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        labels = pod_metadata(sandbox)["labels"]
+        return tuple(self._cache.list_policies_selecting(sandbox["metadata"]["namespace"], labels))
 
     def _evict_unwatched(self, sandbox: dict[str, Any]) -> float | None:
         """Evict unlabelled dependents: nothing updates them. Returns when to read them again."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.controller.cache import object_key
 from holdfast.controller.event_handlers import sandboxes_from_template
-from holdfast.errors import ObjectConflictError
 from holdfast.sandbox import ObservedTemplate, has_name_conflict, policy_name, reconcile_template
 
 if TYPE_CHECKING:
@@ -35,22 +34,14 @@ class SandboxTemplateReconciler:
         observed = ObservedTemplate(
             template=template, policy=self._cache.get("NetworkPolicy", namespace, name)
         )
-        try:
-            await self._executor.execute(reconcile_template(observed), template)
-        except ObjectConflictError as error:
-            if observed.policy is None:  # the rejected action is the creation
-                self._set_unprotected(template, conflicting_policy=name, reason=error.message)
-            # The controller retries after a conflict: a policy without the managed-by label is not watched.
-            raise
+        await self._executor.execute(reconcile_template(observed), template)
         self._set_unprotected(template, conflicting_policy=name if has_name_conflict(observed) else "")
 
     def forget(self, template: dict[str, Any]) -> None:
         """Forget a deleted template, so that a later one of the same name is logged and reported again."""
         self._set_unprotected(template, conflicting_policy="")
 
-    def _set_unprotected(
-        self, template: dict[str, Any], *, conflicting_policy: str, reason: str = "another actor created it"
-    ) -> None:
+    def _set_unprotected(self, template: dict[str, Any], *, conflicting_policy: str) -> None:
         """Record whether the template has its policy, and requeue its sandboxes when that changes."""
         key = object_key(template)
         if bool(conflicting_policy) == (key in self.unprotected_templates):
@@ -58,8 +49,8 @@ class SandboxTemplateReconciler:
         if conflicting_policy:
             self.unprotected_templates.add(key)
             _, namespace, name = key
-            text = "SandboxTemplate %s/%s: network policy %s cannot be created: %s"
-            log.warning(text, namespace, name, conflicting_policy, reason)
+            text = "SandboxTemplate %s/%s: network policy %s cannot be created: another actor created it"
+            log.warning(text, namespace, name, conflicting_policy)
         else:
             self.unprotected_templates.discard(key)
         for sandbox in sandboxes_from_template(key[1], key[2], self._cache):

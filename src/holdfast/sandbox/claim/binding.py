@@ -45,6 +45,7 @@ from holdfast.sandbox.claim.report import (
 )
 from holdfast.sandbox.lifecycle import seconds_until_claim_expiry
 from holdfast.sandbox.manifests import is_controlled_by
+from holdfast.sandbox.network_policy import policy_name
 from holdfast.sandbox.status import find_condition, is_being_deleted, not_ready_condition
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class ObservedSandboxClaim(msgspec.Struct, frozen=True, kw_only=True):
         now: the current time.
         sandboxes: the pool's sandboxes, those it controls, and those with its name or with a name it records.
         network_policies: policies that may select pods by a label that the SandboxClaim adds.
+        own_policies: network policies that the SandboxClaim controls; older controllers created one.
         label_domains: domains of labels that SandboxClaims may add to pods.
     """
 
@@ -78,6 +80,7 @@ class ObservedSandboxClaim(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     sandboxes: tuple[dict[str, Any], ...] = ()
     network_policies: tuple[dict[str, Any], ...] = ()
+    own_policies: tuple[dict[str, Any], ...] = ()
     label_domains: tuple[str, ...] = DEFAULT_LABEL_DOMAINS
 
 
@@ -93,7 +96,15 @@ def reconcile_sandbox_claim(observed: ObservedSandboxClaim) -> Decision:
         decision = _reconcile_live(observed, sandbox)
         if decision.requeue_after is None:
             decision = msgspec.structs.replace(decision, requeue_after=expires_in)
-    return _with_times(observed, decision)
+    return _with_times(observed, _without_old_policy(observed, decision))
+
+
+def _without_old_policy(observed: ObservedSandboxClaim, decision: Decision) -> Decision:
+    """Delete the network policy that older controllers created: that of the template replaces it."""
+    name = policy_name(observed.sandbox_claim["metadata"]["name"])
+    old = [one for one in observed.own_policies if one["metadata"]["name"] == name]
+    deletions = tuple(Delete.of(one) for one in old if not is_being_deleted(one))
+    return msgspec.structs.replace(decision, actions=(*decision.actions, *deletions))
 
 
 def sandbox_claim_error_status(

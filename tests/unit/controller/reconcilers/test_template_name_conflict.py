@@ -41,15 +41,15 @@ def test_recreated_template_is_logged_and_reported_again(caplog):
     box = sandbox()
     box["metadata"]["annotations"] = {"agents.x-k8s.io/sandbox-template-ref": "t"}
     server.controller.cache.put(server.store(running_pod(box)))
-    # Without the managed-by label it is not watched: only the rejected creation reveals it.
     metadata = {"name": "t-network-policy", "namespace": "ns", "uid": "theirs"}
-    server.store({"kind": "NetworkPolicy", "metadata": metadata, "spec": {}})
+    theirs = server.store({"kind": "NetworkPolicy", "metadata": metadata, "spec": {}})
 
     async def settle():
         await asyncio.sleep(3.0)
         reasons.append(find_condition(server.objects["Sandbox", "a"], ENFORCED).get("reason"))
 
     async def scenario():
+        server.notify(theirs)
         server.notify(server.store(box))
         server.notify(server.store(TEMPLATE))
         await settle()

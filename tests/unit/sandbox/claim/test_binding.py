@@ -449,3 +449,24 @@ def test_ttl_beyond_maximum_date_never_expires(seconds):
     asked["status"] = reconcile_claim(asked, own).status
     later = reconcile_claim(asked, own, now=NOW + timedelta(seconds=10))
     assert later.requeue_after == 2**31 - 11
+
+
+def old_policy(**metadata):
+    found = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": {}}
+    return found | {"metadata": {"name": "c-network-policy", "namespace": "ns", "uid": "n-1", **metadata}}
+
+
+@pytest.mark.parametrize(
+    ("policy", "deleted"),
+    [
+        (old_policy(), ["c-network-policy"]),
+        (old_policy(name="other"), []),
+        (old_policy(deletionTimestamp="2026-01-01T12:00:00Z"), []),
+    ],
+)
+def test_network_policy_of_older_controllers_is_deleted(policy, deleted):
+    observed = ObservedSandboxClaim(
+        sandbox_claim=claim(), pool=None, template=None, now=NOW, own_policies=(policy,)
+    )
+    actions = reconcile_sandbox_claim(observed).actions
+    assert [one.target.name for one in actions if isinstance(one, Delete)] == deleted
