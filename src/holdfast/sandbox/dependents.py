@@ -57,11 +57,19 @@ def reconcile_pvcs(
                 return Outcome(actions=tuple(actions), blocks_pod=True)
             continue
         taken = take_ownership("PVC", pvc, sandbox)
-        actions += taken.actions
+        actions += (*taken.actions, *_tracking_correction(pvc, sandbox))
         error = taken.error or capacity_error(pvc, largest_disk)
         if error or taken.blocks_pod:
             return msgspec.structs.replace(taken, actions=tuple(actions), error=error, blocks_pod=True)
     return Outcome(actions=tuple(actions))
+
+
+def _tracking_correction(pvc: dict[str, Any], sandbox: dict[str, Any]) -> tuple[Action, ...]:
+    """Label an owned PVC: the published controller adopts without the label by which PVCs are watched."""
+    labels = manifests.tracking_labels(sandbox["metadata"]["name"])
+    if not is_controlled_by(pvc, sandbox) or labels.items() <= (pvc["metadata"].get("labels") or {}).items():
+        return ()
+    return (Patch.of(pvc, {"metadata": {"labels": labels}}),)
 
 
 def reconcile_service(sandbox: dict[str, Any], service: dict[str, Any] | None) -> Outcome:

@@ -18,7 +18,7 @@ from tests.support.sandbox_objects import (
 )
 
 from holdfast.sandbox import RejectedWrite, manifests
-from holdfast.sandbox.actions import Adopt, Create, Delete
+from holdfast.sandbox.actions import Adopt, Create, Delete, Patch
 
 WANTED = {"volumeClaimTemplates": [workspace_claim_template()], "service": True}
 
@@ -121,3 +121,16 @@ def test_suspended_pod_is_deleted_before_pvc_creation():
     assert isinstance(first, Delete)
     assert first.target.uid == "p-1"
     assert [each.manifest["kind"] for each in rest] == ["PersistentVolumeClaim", "Service"]
+
+
+def test_owned_pvc_without_label_is_labelled_once():
+    """The published controller adopts a PVC without the label by which PVCs are watched."""
+    box = sandbox(**WANTED)
+    (pvc,) = manifests.pvc_manifests(box)
+    pvc["metadata"] |= {"uid": "v-1", "labels": {"team": "blue"}}
+    (patch,) = [each for each in reconcile(box, pvcs={"workspace-a": pvc}).actions if type(each) is Patch]
+    assert (patch.target.name, patch.patch) == (
+        "workspace-a", {"metadata": {"labels": manifests.tracking_labels("a")}},
+    )  # fmt: skip
+    pvc["metadata"]["labels"] |= manifests.tracking_labels("a")
+    assert Patch not in [type(each) for each in reconcile(box, pvcs={"workspace-a": pvc}).actions]

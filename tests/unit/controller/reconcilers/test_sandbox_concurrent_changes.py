@@ -6,11 +6,11 @@ import asyncio
 import copy
 
 from tests.support.fake_api_server import FakeApiServer
-from tests.support.sandbox_objects import running_pod, sandbox
+from tests.support.sandbox_objects import running_pod, sandbox, workspace_claim_template
 from tests.support.virtual_time import run_virtual, virtual_now
 
 from holdfast.controller.controller import Controller
-from holdfast.sandbox import has_condition
+from holdfast.sandbox import has_condition, manifests
 
 
 def test_change_during_pod_patch_is_reported():
@@ -43,3 +43,26 @@ def test_change_during_pod_patch_is_reported():
     run_virtual(scenario())
     assert len(changes) == 1
     assert not has_condition(server.objects["Sandbox", "a"], "Ready")
+
+
+def test_owned_pvc_that_is_not_watched_is_labelled_instead_of_created_again():
+    server = FakeApiServer(notify_before_response=False)
+    server.controller = controller = Controller(server, clock=virtual_now)
+    box = sandbox(volumeClaimTemplates=[workspace_claim_template()])
+    (pvc,) = manifests.pvc_manifests(box)
+    pvc["metadata"] |= {"uid": "v-1", "labels": {}}
+    pvc["status"] = {"phase": "Bound"}
+    server.store(pvc)
+
+    async def scenario():
+        running = asyncio.create_task(controller.run())
+        server.notify(server.store(box))
+        await asyncio.sleep(60.0)
+        running.cancel()
+
+    run_virtual(scenario())
+    assert server.requests.count(("create", "PersistentVolumeClaim")) == 1
+    assert server.requests.count(("patch", "PersistentVolumeClaim")) == 1
+    labels = server.objects["PersistentVolumeClaim", "workspace-a"]["metadata"]["labels"]
+    assert labels == manifests.tracking_labels("a")
+    assert ("Pod", "a") in server.objects
