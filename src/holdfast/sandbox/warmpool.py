@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.api import (
+    LAUNCH_TYPE_LABEL,
     REPLACEMENT_COUNT_ANNOTATION,
     TEMPLATE_REF_HASH_LABEL,
     WARM_POOL_LABEL,
@@ -21,7 +22,7 @@ from holdfast.api import (
     parse_timestamp,
 )
 from holdfast.retry import exponential
-from holdfast.sandbox.actions import Action, ActionTarget, Adopt, Create, Decision, Delete
+from holdfast.sandbox.actions import Action, ActionTarget, Adopt, Create, Decision, Delete, Patch
 from holdfast.sandbox.from_template import has_template_spec, template_labels, warm_sandbox
 from holdfast.sandbox.lifecycle import number_annotation
 from holdfast.sandbox.manifests import is_controlled_by, name_hash, owner_reference
@@ -35,7 +36,7 @@ from holdfast.sandbox.status import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 # A sandbox that is not ready for this long is replaced.
 READY_GRACE_SECONDS = 300.0
@@ -83,7 +84,11 @@ def reconcile_warm_pool(observed: ObservedWarmPool, generate_name: Callable[[], 
     # Deletions come first, because a quota may count sandboxes. A crash before the creations loses the
     # counts.
     # Only if unchanged: a SandboxClaim may adopt the sandbox before the deletion.
-    actions: list[Action] = [*adopted, *(Delete.if_unchanged(one) for one in (*deleted, *obsolete, *surplus))]
+    actions: list[Action] = [
+        *_label_corrections([one for one in fresh if one not in surplus]),
+        *adopted,
+    ]
+    actions += (Delete.if_unchanged(one) for one in (*deleted, *obsolete, *surplus))
     if observed.template is not None:
         # A sandbox that is being deleted still uses its node: its successor waits for it.
         leaving = sum(map(is_being_deleted, observed.sandboxes))
@@ -225,9 +230,20 @@ def _handle_orphans(observed: ObservedWarmPool) -> tuple[list[Adopt], list[dict[
         change = {
             "resourceVersion": metadata.get("resourceVersion"),
             "ownerReferences": [*(metadata.get("ownerReferences") or ()), owner_reference(observed.pool)],
+            "labels": {LAUNCH_TYPE_LABEL: "warm"},
         }
         adopted.append(Adopt(target=ActionTarget.from_object(one), patch={"metadata": change}))
     return adopted, deleted
+
+
+def _label_corrections(sandboxes: Iterable[dict[str, Any]]) -> list[Patch]:
+    """Add the launch type to members that an older controller created without it."""
+    patch = {"metadata": {"labels": {LAUNCH_TYPE_LABEL: "warm"}}}
+    return [
+        Patch.of(one, patch)
+        for one in sandboxes
+        if LAUNCH_TYPE_LABEL not in (one["metadata"].get("labels") or {})
+    ]
 
 
 def _build_status(

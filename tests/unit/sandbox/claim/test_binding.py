@@ -87,6 +87,24 @@ def test_sandbox_without_controller_is_adopted_or_deleted():
     assert (delete.target.name, delete.resource_version) == ("b", "7")
 
 
+def test_member_without_launch_type_gets_it():
+    members = [warm_sandbox("a"), warm_sandbox("b"), warm_sandbox("c")]
+    for one in members[1:]:
+        del one["metadata"]["labels"]["agents.x-k8s.io/launch-type"]
+    members[2]["metadata"]["ownerReferences"] = []
+    decision = reconcile_warm_pool(
+        ObservedWarmPool(
+            now=NOW, pool=pool(replicas=3), template=template(), sandboxes=members[:2], orphans=members[2:]
+        ),
+        name_sequence(),
+    )
+    labels = {
+        one.target.name: one.patch["metadata"]["labels"]["agents.x-k8s.io/launch-type"]
+        for one in decision.actions
+    }
+    assert labels == {"b": "warm", "c": "warm"}
+
+
 def test_template_change_replaces_sandboxes_only_with_recreate_strategy():
     newer = template()
     newer["spec"]["podTemplate"]["spec"]["containers"][0]["image"] = "app:2"
