@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Lower bounds for requeue-after: clocks that differ must not make the controller spin.
 MIN_EXPIRY_REQUEUE_SECONDS = 2.0
+# The published API expires a SandboxClaim to the second.
+MIN_CLAIM_REQUEUE_SECONDS = 0.1
 MIN_IDLE_REQUEUE_SECONDS = 1.0
 _BACKOFF = exponential(1.0, cap=300.0, jitter=0.0)
 # A pod that ran this long was healthy: its failure counts as the first.
@@ -45,7 +47,7 @@ def is_marked_expired(sandbox: Mapping[str, Any]) -> bool:
 def seconds_until_shutdown(sandbox: Mapping[str, Any], now: datetime) -> float | None:
     """Seconds until the shutdown time; 0 if it has passed, None if there is none."""
     shutdown = sandbox["spec"].get("shutdownTime")
-    return _seconds_left(parse_timestamp(shutdown), now) if shutdown else None
+    return _seconds_left(parse_timestamp(shutdown), now, MIN_EXPIRY_REQUEUE_SECONDS) if shutdown else None
 
 
 def recreates_failed_pods(sandbox: Mapping[str, Any]) -> bool:
@@ -158,9 +160,9 @@ def seconds_until_claim_expiry(sandbox_claim: Mapping[str, Any], now: datetime) 
     if ttl is not None and has_condition(sandbox_claim, ConditionType.FINISHED):
         finished = find_condition(sandbox_claim, ConditionType.FINISHED)["lastTransitionTime"]
         ends.append(parse_timestamp(finished) + timedelta(seconds=min(ttl, _MAX_TTL_SECONDS)))
-    return _seconds_left(min(ends), now) if ends else None
+    return _seconds_left(min(ends), now, MIN_CLAIM_REQUEUE_SECONDS) if ends else None
 
 
-def _seconds_left(end: datetime, now: datetime) -> float:
+def _seconds_left(end: datetime, now: datetime, minimum: float) -> float:
     left = (end - now).total_seconds()
-    return 0.0 if left <= 0 else max(MIN_EXPIRY_REQUEUE_SECONDS, left)
+    return 0.0 if left <= 0 else max(minimum, left)

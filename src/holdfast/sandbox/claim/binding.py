@@ -94,8 +94,8 @@ def reconcile_sandbox_claim(observed: ObservedSandboxClaim) -> Decision:
         decision = _reconcile_expired(observed, sandbox)
     else:
         decision = _reconcile_live(observed, sandbox)
-        if decision.requeue_after is None:
-            decision = msgspec.structs.replace(decision, requeue_after=expires_in)
+        waits = [wait for wait in (decision.requeue_after, expires_in) if wait is not None]
+        decision = msgspec.structs.replace(decision, requeue_after=min(waits, default=None))
     return _with_times(observed, _without_old_policy(observed, decision))
 
 

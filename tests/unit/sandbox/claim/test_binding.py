@@ -488,3 +488,11 @@ def test_network_policy_of_older_controllers_is_deleted(policy, deleted):
     )
     actions = reconcile_sandbox_claim(observed).actions
     assert [one.target.name for one in actions if isinstance(one, Delete)] == deleted
+
+
+@pytest.mark.parametrize("seconds", [5.0, 0.5])
+def test_claim_without_pool_expires_in_time(seconds):
+    asked = claim(lifecycle={"shutdownTime": (NOW + timedelta(seconds=seconds)).isoformat()})
+    missing = ObservedSandboxClaim(sandbox_claim=asked, pool=None, template=None, now=NOW)
+    assert reconcile_sandbox_claim(missing).requeue_after == seconds
+    assert reconcile_claim(asked, warm_sandbox("c", owner=asked)).requeue_after == seconds
