@@ -68,6 +68,7 @@ _SANDBOX_LABELS = (
 _REPORTERS = {"Sandbox": "sandbox-controller", "SandboxClaim": "sandboxclaim-controller"}
 _MAX_QUEUED_EVENTS = 1000
 _MAX_TRACKED = 4096
+_MAX_NAME_LENGTH = 253
 
 
 class PublishedTelemetry:
@@ -90,6 +91,7 @@ class PublishedTelemetry:
         self._cache, self._objects, self._clock = cache, objects, clock
         self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MAX_QUEUED_EVENTS)
         self._measured: set[str] = set()
+        self._failures: set[str] = set()
         labels = ("launch_type", "sandbox_template")
         self._claim_latencies = {
             annotation: Histogram(
@@ -121,9 +123,31 @@ class PublishedTelemetry:
                 await self._objects.create(event)
             except HoldfastError as error:
                 log.info("event %s: %s", event["reason"], error.message)
+            except Exception as error:  # noqa: BLE001 (an event must not end the controller)
+                self._log_failure(error)
 
     def on_action(self, action: Action, reconciled: Mapping[str, Any]) -> None:
-        """Observe an action that the API server accepted."""
+        """Observe an action that the API server accepted. Never raises: the write has happened."""
+        try:
+            self._observe_action(action, reconciled)
+        except Exception as error:  # noqa: BLE001 (metrics must not end a reconciliation)
+            self._log_failure(error)
+
+    def on_status(self, obj: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        """Observe a status that replaces that of an object. Never raises."""
+        try:
+            self._observe_status(obj, status)
+        except Exception as error:  # noqa: BLE001 (metrics must not end a reconciliation)
+            self._log_failure(error)
+
+    def _log_failure(self, error: Exception) -> None:
+        """Log an unexpected error, once with its traceback."""
+        text = repr(error)
+        if text not in self._failures and len(self._failures) < _MAX_TRACKED:
+            self._failures.add(text)
+            log.error("metrics and events: %s", text, exc_info=error)
+
+    def _observe_action(self, action: Action, reconciled: Mapping[str, Any]) -> None:
         if reconciled["kind"] != "SandboxClaim":
             return
         match action:
@@ -146,8 +170,7 @@ class PublishedTelemetry:
                     reconciled, "ClaimExpired", "Deleting", f"Deleting Claim (ShutdownPolicy={policy})"
                 )
 
-    def on_status(self, obj: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """Observe a status that replaces that of an object."""
+    def _observe_status(self, obj: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         old, new = (
             find_condition(obj, ConditionType.READY),
             find_condition({"status": status}, ConditionType.READY),
@@ -208,7 +231,8 @@ class PublishedTelemetry:
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {
-                "name": f"{metadata['name']}.{secrets.token_hex(8)}"[-253:],
+                # The end of a long name may begin with a character that no name begins with.
+                "name": f"{metadata['name']}.{secrets.token_hex(8)}"[-_MAX_NAME_LENGTH:].lstrip(".-"),
                 "namespace": metadata["namespace"],
             },
             "eventTime": self._clock().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),

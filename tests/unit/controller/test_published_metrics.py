@@ -105,3 +105,42 @@ def test_first_readiness_of_sandbox_is_measured_once():
         telemetry.on_status(box, {"conditions": [{"type": "Ready", "status": "True", "reason": "R"}]})
     name = 'agent_sandbox_creation_latency_ms_sum{launch_type="warm",namespace="ns",sandbox_template="t"}'
     assert metrics(registry)[name] == 3000
+
+
+class BrokenRecorder(EventRecorder):
+    """Fails in an unexpected way at the first event."""
+
+    async def create(self, manifest):
+        self.rejects -= 1
+        if self.rejects >= 0:
+            raise KeyError("kind")
+        self.events.append(manifest)
+
+
+def test_unexpected_error_does_not_stop_events_and_is_logged_once(caplog):
+    objects, box = BrokenRecorder(rejects=2), warm_sandbox("w")
+    telemetry, _ = new_telemetry(objects, box)
+    for _ in range(3):
+        telemetry.on_action(adoption(box), claim())
+    assert len(written_events(objects, telemetry)) == 1
+    assert [record.getMessage() for record in caplog.records] == ["metrics and events: KeyError('kind')"]
+
+
+def test_error_in_an_observation_does_not_fail_the_reconciliation(caplog):
+    telemetry, _ = new_telemetry()
+    broken = {"kind": "SandboxClaim", "metadata": {}, "spec": {}}
+    for _ in range(2):
+        telemetry.on_action(adoption(warm_sandbox("w")), broken)
+        telemetry.on_status(broken, {"conditions": [{"type": "Ready", "reason": "ClaimExpired"}]})
+    assert len({record.getMessage() for record in caplog.records}) == len(caplog.records) >= 1
+
+
+def test_event_about_a_long_name_has_a_valid_name():
+    objects, box = EventRecorder(), warm_sandbox("w")
+    telemetry, _ = new_telemetry(objects, box)
+    asked = claim()
+    asked["metadata"]["name"] = "a" * 17 + "." + "b" * 235
+    telemetry.on_action(adoption(box), asked)
+    written_events(objects, telemetry)
+    (event,) = objects.events
+    assert event["metadata"]["name"][0] == "b"
