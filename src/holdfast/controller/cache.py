@@ -7,6 +7,7 @@ controller has just created is known before its watch event arrives.
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.api import NAME_HASH_LABEL, WARM_POOL_LABEL, ConditionType, SandboxClaimReason
@@ -90,6 +91,16 @@ class ObjectCache:
         del self._objects[key]
         return True
 
+    def mark_deleted(self, kind: str, namespace: str, name: str, *, uid: str) -> None:
+        """Mark an object whose deletion the API server has accepted; its next version replaces the mark."""
+        known = self._objects.get((kind, namespace, name))
+        if known is None or known["metadata"]["uid"] != uid or known["metadata"].get("deletionTimestamp"):
+            return
+        # A copy: reconcilers may still use the known object.
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata = {**known["metadata"], "deletionTimestamp": now}
+        self._objects[kind, namespace, name] = {**known, "metadata": metadata}
+
     def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """Return one object."""
         return self._objects.get((kind, namespace, name))
@@ -106,7 +117,7 @@ class ObjectCache:
         return self._sorted(self._by_name_hash.get((kind, namespace, name_hash_label)))
 
     def list_pending_claims(self, namespace: str, pool: str) -> list[dict[str, Any]]:
-        """Return the SandboxClaims that wait for a sandbox of a pool."""
+        """Return the SandboxClaims that wait for a sandbox of a pool; not those that are rejected."""
         return self._sorted(self._pending_claims_by_pool.get((namespace, pool)))
 
     def list_pool_orphans(self, namespace: str, pool: str) -> list[dict[str, Any]]:
@@ -156,15 +167,21 @@ class ObjectCache:
             pool = (obj["metadata"].get("labels") or {}).get(WARM_POOL_LABEL)
             if pool:
                 yield self._orphans_by_pool, (namespace, pool)
-        if kind == "SandboxClaim" and not bound_sandbox_name(obj):
+        reason = find_condition(obj, ConditionType.READY).get("reason") if kind == "SandboxClaim" else None
+        if kind == "SandboxClaim" and not bound_sandbox_name(obj) and reason not in _FINAL_REASONS:
             yield self._pending_claims_by_pool, (namespace, obj["spec"]["warmPoolRef"]["name"])
         if kind == "NetworkPolicy" and is_managed_policy(obj):
             for selected, value in selected_labels(obj).items():
                 yield self._policies_by_label, (namespace, selected, value)
-        if kind == "SandboxClaim" and (reason := find_condition(obj, ConditionType.READY).get("reason")):
+        if reason:
             yield self._claims_by_reason, reason
 
 
+_FINAL_REASONS = frozenset({
+    SandboxClaimReason.INVALID_METADATA, SandboxClaimReason.ENV_VARS_INJECTION_REJECTED,
+    SandboxClaimReason.VOLUME_CLAIM_TEMPLATES_ERROR, SandboxClaimReason.CLAIM_EXPIRED,
+})  # fmt: skip
+"""Reasons of SandboxClaims that no sandbox of their pool helps: an edit of them or of the template does."""
 _MAX_TOMBSTONES = 4096
 """Number of remembered deletions, which keep late responses from restoring a deleted object."""
 

@@ -110,9 +110,11 @@ class ActionExecutor:
                         **asdict(target), propagation=propagation, resource_version=version
                     )
                     # A deleted object can exist until its grace period or its finalizers end: its watch event
-                    # removes it from the cache.
+                    # removes it from the cache. Until then it is marked, so that nothing deletes it again.
                     if result.effect == "absent":
                         changed |= self._record_response(None, target, reconciled)
+                    else:
+                        self._cache.mark_deleted(*target.key, uid=target.uid)
             if self._telemetry is not None:
                 self._telemetry.on_action(action, reconciled)
         return changed

@@ -49,6 +49,30 @@ def test_network_policy_enqueues_rejected_claims(cache):
     assert set(affected_keys(policy, cache)) == {("SandboxClaim", "ns", "a")}
 
 
+def test_members_do_not_wake_rejected_claims(cache):
+    pool = made("SandboxWarmPool", "p", spec={"sandboxTemplateRef": {"name": "t"}})
+    final = ("EnvVarsInjectionRejected", "VolumeClaimTemplatesError", "ClaimExpired", "InvalidMetadata")
+    for reason in (*final, "WarmPoolNotFound", "ReconcilerError"):
+        cache.put(refused(reason.lower(), reason=reason))
+    member = set(affected_keys(made("Sandbox", "p-1", owner=pool), cache))
+    assert {name for kind, _, name in member if kind == "SandboxClaim"} == {
+        "warmpoolnotfound",
+        "reconcilererror",
+    }
+
+
+def test_accepted_deletion_marks_the_object_until_its_next_version(cache):
+    known = made("Pod", "a", version=5)
+    cache.put(known)
+    cache.mark_deleted("Pod", "ns", "a", uid="another")
+    assert "deletionTimestamp" not in cache.get("Pod", "ns", "a")["metadata"]
+    cache.mark_deleted("Pod", "ns", "a", uid="Pod-a")
+    assert "deletionTimestamp" in cache.get("Pod", "ns", "a")["metadata"]
+    assert "deletionTimestamp" not in known["metadata"]
+    assert cache.put(made("Pod", "a", version=6))
+    assert cache.delete(made("Pod", "a", version=7))
+
+
 def test_newest_resource_version_wins(cache):
     assert cache.put(made("Pod", "a", version=5))
     assert not cache.put(made("Pod", "a", version=4))
