@@ -133,6 +133,11 @@ class ActionExecutor:
             self._telemetry.on_status(obj, status)
         return True
 
+    def report_held_sandboxes(self, pool: dict[str, Any], count: int) -> None:
+        """Report how many unschedulable sandboxes a pool holds."""
+        if self._telemetry is not None:
+            self._telemetry.on_held_sandboxes(pool, count)
+
     def _record_response(
         self, response: dict[str, Any] | None, target: ActionTarget, reconciled: dict[str, Any]
     ) -> bool:

@@ -65,7 +65,11 @@ _LATENCIES = {
 _SANDBOX_LABELS = (
     "namespace", "ready_condition", "expired", "launch_type", "sandbox_template", "owned_by", "created_by",
 )  # fmt: skip
-_REPORTERS = {"Sandbox": "sandbox-controller", "SandboxClaim": "sandboxclaim-controller"}
+_REPORTERS = {
+    "Sandbox": "sandbox-controller",
+    "SandboxClaim": "sandboxclaim-controller",
+    "SandboxWarmPool": "sandboxwarmpool-controller",
+}
 _MAX_QUEUED_EVENTS = 1000
 _MAX_TRACKED = 4096
 _MAX_NAME_LENGTH = 253
@@ -92,6 +96,7 @@ class PublishedTelemetry:
         self._events: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MAX_QUEUED_EVENTS)
         self._measured: set[str] = set()
         self._failures: set[str] = set()
+        self._held_pools: set[str] = set()
         labels = ("launch_type", "sandbox_template")
         self._claim_latencies = {
             annotation: Histogram(
@@ -139,6 +144,24 @@ class PublishedTelemetry:
             self._observe_status(obj, status)
         except Exception as error:  # noqa: BLE001 (metrics must not end a reconciliation)
             self._log_failure(error)
+
+    def on_held_sandboxes(self, pool: Mapping[str, Any], count: int) -> None:
+        """Observe how many unschedulable sandboxes a pool holds, and report when this begins and ends."""
+        uid, was_held = pool["metadata"]["uid"], pool["metadata"]["uid"] in self._held_pools
+        if bool(count) == was_held:
+            return
+        if not count:
+            self._held_pools.discard(uid)
+            self._emit(pool, "WarmPoolProgressing", "Reconciling", "Warm pool is progressing again")
+            return
+        if len(self._held_pools) > _MAX_TRACKED:
+            self._held_pools.clear()
+        self._held_pools.add(uid)
+        note = (
+            f"{count}/{pool['spec'].get('replicas', 1)} sandboxes are unschedulable past the 5m0s readiness "
+            "grace period; holding them instead of replacing (replacements would be equally unschedulable)"
+        )
+        self._emit(pool, "WarmPoolNotProgressing", "Reconciling", note, kind="Warning")
 
     def _log_failure(self, error: Exception) -> None:
         """Log an unexpected error, once with its traceback."""

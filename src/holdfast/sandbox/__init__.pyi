@@ -94,6 +94,7 @@ from holdfast.sandbox.validation import (
 )
 from holdfast.sandbox.warmpool import (
     ObservedWarmPool as ObservedWarmPool,
+    count_held as count_held,
     reconcile_warm_pool as reconcile_warm_pool,
     warm_pool_error_status as warm_pool_error_status,
 )

@@ -38,8 +38,12 @@ from holdfast.sandbox.status import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-# A sandbox that is not ready for this long is replaced.
+# A sandbox that is not ready this long after its creation is replaced.
 READY_GRACE_SECONDS = 300.0
+# An unschedulable one is not: a replacement would not find a node either.
+_HELD_RECHECK_SECONDS = 60.0
+# The pool is observed again between so many creations: its spec may have changed meanwhile.
+_MAX_CREATIONS = 300
 _BACKOFF = exponential(2.0, cap=300.0, jitter=0.0)
 # A sandbox that lived this long was healthy: its end counts as the first.
 _BACKOFF_RESET = timedelta(seconds=900)
@@ -80,20 +84,19 @@ def reconcile_warm_pool(observed: ObservedWarmPool, generate_name: Callable[[], 
     # A finished sandbox exists until its replacement is due: it stores the count and the time of the backoff.
     obsolete = [one for one in obsolete if one["metadata"]["uid"] not in delayed]
     surplus = _deletion_order(fresh)[: max(0, len(fresh) - replicas)]
+    leaving_uids = {one["metadata"]["uid"] for one in (*obsolete, *surplus)}
+    staying = [one for one in _members(observed) if one["metadata"]["uid"] not in leaving_uids]
     adopted, deleted = _handle_orphans(observed)
     # Deletions come first, because a quota may count sandboxes. A crash before the creations loses the
     # counts.
     # Only if unchanged: a SandboxClaim may adopt the sandbox before the deletion.
-    actions: list[Action] = [
-        *_label_corrections([one for one in fresh if one not in surplus]),
-        *adopted,
-    ]
+    actions: list[Action] = [*_label_corrections(staying), *adopted]
     actions += (Delete.if_unchanged(one) for one in (*deleted, *obsolete, *surplus))
     if observed.template is not None:
         # A sandbox that is being deleted still uses its node: its successor waits for it.
         leaving = sum(map(is_being_deleted, observed.sandboxes))
         missing = max(0, replicas - len(fresh) - len(delayed) - leaving - len(adopted))
-        for count in [*counts, *[0] * missing][:missing]:
+        for count in [*counts, *[0] * missing][: min(missing, _MAX_CREATIONS)]:
             manifest = warm_sandbox(
                 generate_name(), observed.pool, observed.template, replacement_count=count
             )
@@ -101,7 +104,7 @@ def reconcile_warm_pool(observed: ObservedWarmPool, generate_name: Callable[[], 
     stuck = [left for one in fresh if (left := _seconds_until_stuck(one, observed.now)) is not None]
     return Decision(
         actions=tuple(actions),
-        status=_build_status(observed, fresh),
+        status=_build_status(observed, staying),
         requeue_after=min((*stuck, *delayed.values()), default=None),
     )
 
@@ -110,8 +113,16 @@ def warm_pool_error_status(observed: ObservedWarmPool, message: str) -> dict[str
     """Status of a pool whose actions the API server rejected; None if the pool is being deleted."""
     if is_being_deleted(observed.pool):
         return None
-    fresh, _ = _partition_sandboxes(observed)
-    return _build_status(observed, fresh, not_ready_condition(SandboxReason.RECONCILER_ERROR, message))
+    return _build_status(
+        observed, _members(observed), not_ready_condition(SandboxReason.RECONCILER_ERROR, message)
+    )
+
+
+def count_held(observed: ObservedWarmPool) -> int:
+    """Number of unschedulable sandboxes that the pool would replace otherwise."""
+    held = filter(_is_unschedulable, _members(observed))
+    graces = (_remaining_grace(one, observed.now) for one in held)
+    return sum(left is not None and left <= 0 for left in graces)
 
 
 def needs_replacement(
@@ -136,11 +147,22 @@ def _partition_sandboxes(observed: ObservedWarmPool) -> tuple[list[dict[str, Any
     """The pool's sandboxes to keep, and those to replace."""
     fresh: list[dict[str, Any]] = []
     obsolete: list[dict[str, Any]] = []
-    for one in observed.sandboxes:
-        if is_controlled_by(one, observed.pool) and not is_being_deleted(one):
-            replace = needs_replacement(one, observed.pool, observed.template, observed.now)
-            (obsolete if replace else fresh).append(one)
+    for one in _members(observed):
+        # Without a template, nothing could replace them.
+        replace = observed.template is not None and needs_replacement(
+            one, observed.pool, observed.template, observed.now
+        )
+        (obsolete if replace else fresh).append(one)
     return fresh, obsolete
+
+
+def _members(observed: ObservedWarmPool) -> list[dict[str, Any]]:
+    """The sandboxes that the pool controls and that are not being deleted."""
+    return [
+        one
+        for one in observed.sandboxes
+        if is_controlled_by(one, observed.pool) and not is_being_deleted(one)
+    ]
 
 
 def _delayed_replacements(
@@ -153,7 +175,7 @@ def _delayed_replacements(
     """
     delayed: dict[str, float] = {}
     counts: list[int] = []
-    for one in obsolete if observed.template is not None else ():
+    for one in obsolete:
         if not has_condition(one, ConditionType.FINISHED):
             continue
         count, finished = _replacement_count(one, observed.template or {}), _finished_at(one)
@@ -186,19 +208,22 @@ def _finished_at(sandbox: Mapping[str, Any]) -> datetime | None:
 
 
 def _seconds_until_stuck(sandbox: Mapping[str, Any], now: datetime) -> float | None:
-    """Seconds until a sandbox that is not ready counts as stuck.
+    """Seconds until a sandbox that is not ready counts as stuck, or is checked again; None if it is ready."""
+    left = _remaining_grace(sandbox, now)
+    return _HELD_RECHECK_SECONDS if left is not None and left <= 0 and _is_unschedulable(sandbox) else left
 
-    Returns:
-        None if it is ready or unschedulable: a replacement would not find a node either.
-    """
-    scheduled = find_condition(sandbox, ConditionType.POD_SCHEDULED)
-    ready = find_condition(sandbox, ConditionType.READY)
-    if ready.get("status") == "True" or scheduled.get("status") == "False":
+
+def _remaining_grace(sandbox: Mapping[str, Any], now: datetime) -> float | None:
+    """Seconds that a sandbox still has to become ready; None if it is ready."""
+    created = sandbox["metadata"].get("creationTimestamp")
+    if has_condition(sandbox, ConditionType.READY) or not created:
         return None
-    texts = [sandbox["metadata"].get("creationTimestamp")]
-    texts += [condition.get("lastTransitionTime") for condition in (scheduled, ready)]
-    times = [parse_timestamp(text) for text in texts if text]
-    return READY_GRACE_SECONDS - (now - max(times)).total_seconds() if times else None
+    return READY_GRACE_SECONDS - (now - parse_timestamp(created)).total_seconds()
+
+
+def _is_unschedulable(sandbox: Mapping[str, Any]) -> bool:
+    scheduled = find_condition(sandbox, ConditionType.POD_SCHEDULED)
+    return (scheduled.get("status"), scheduled.get("reason")) == ("False", "Unschedulable")
 
 
 def _deletion_order(sandboxes: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -247,13 +272,13 @@ def _label_corrections(sandboxes: Iterable[dict[str, Any]]) -> list[Patch]:
 
 
 def _build_status(
-    observed: ObservedWarmPool, fresh: list[dict[str, Any]], *errors: ConditionUpdate
+    observed: ObservedWarmPool, members: list[dict[str, Any]], *errors: ConditionUpdate
 ) -> dict[str, Any]:
     metadata = observed.pool["metadata"]
     conditions = updated_conditions(observed.pool, errors, observed.now)
     counts = {
-        "replicas": len(fresh),
-        "readyReplicas": sum(has_condition(one, ConditionType.READY) for one in fresh),
+        "replicas": len(members),
+        "readyReplicas": sum(has_condition(one, ConditionType.READY) for one in members),
     }
     return {
         # The published API leaves out a count of zero.

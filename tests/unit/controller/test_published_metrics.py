@@ -6,7 +6,7 @@ import asyncio
 
 from prometheus_client import CollectorRegistry, generate_latest
 from tests.support.virtual_time import run_virtual
-from tests.support.warm_pool_objects import NOW, claim, warm_sandbox
+from tests.support.warm_pool_objects import NOW, claim, pool, warm_sandbox
 
 from holdfast.controller.cache import ObjectCache
 from holdfast.controller.published_metrics import PublishedTelemetry
@@ -144,3 +144,20 @@ def test_event_about_a_long_name_has_a_valid_name():
     written_events(objects, telemetry)
     (event,) = objects.events
     assert event["metadata"]["name"][0] == "b"
+
+
+def test_held_pool_is_reported_when_it_begins_and_ends():
+    objects, asked = EventRecorder(), pool(replicas=3)
+    telemetry, _ = new_telemetry(objects)
+    for count in (0, 2, 1, 0, 0):
+        telemetry.on_held_sandboxes(asked, count)
+    note = (
+        "2/3 sandboxes are unschedulable past the 5m0s readiness grace period; holding them instead of "
+        "replacing (replacements would be equally unschedulable)"
+    )
+    assert written_events(objects, telemetry) == [
+        ("WarmPoolNotProgressing", "Reconciling", note),
+        ("WarmPoolProgressing", "Reconciling", "Warm pool is progressing again"),
+    ]
+    assert {one["reportingController"] for one in objects.events} == {"sandboxwarmpool-controller"}
+    assert [one["type"] for one in objects.events] == ["Warning", "Normal"]

@@ -21,7 +21,12 @@ from holdfast.sandbox.actions import Create, Delete, Patch
 from holdfast.sandbox.claim.binding import ObservedSandboxClaim, sandbox_claim_error_status
 from holdfast.sandbox.claim.metadata import error_condition
 from holdfast.sandbox.reconcile import ObservedSandbox, reconcile_sandbox
-from holdfast.sandbox.warmpool import ObservedWarmPool, reconcile_warm_pool, warm_pool_error_status
+from holdfast.sandbox.warmpool import (
+    ObservedWarmPool,
+    count_held,
+    reconcile_warm_pool,
+    warm_pool_error_status,
+)
 
 
 def test_claim_reports_server_rejection_and_keeps_sandbox():
@@ -117,10 +122,46 @@ def test_unscheduled_sandbox_is_kept():
     )
     asked = ObservedWarmPool(now=NOW, pool=pool(replicas=1), template=template(), sandboxes=(held,))
     decision = reconcile_warm_pool(asked, name_sequence())
-    assert (decision.actions, decision.requeue_after) == ((), None)
-    found = {"type": "PodScheduled", "status": "True", "lastTransitionTime": NOW.isoformat()}
-    held["status"]["conditions"][-1] = found
-    assert reconcile_warm_pool(asked, name_sequence()).requeue_after == 300.0
+    assert (decision.actions, decision.requeue_after, count_held(asked)) == ((), 60.0, 1)
+    assert decision.status["replicas"] == 1
+    for scheduled in ({"status": "True"}, {"status": "False", "reason": "SchedulingGated"}):
+        held["status"]["conditions"][-1] = {"type": "PodScheduled", **scheduled}
+        decision = reconcile_warm_pool(asked, name_sequence())
+        assert [type(one) for one in decision.actions] == [Delete, Create]
+        assert count_held(asked) == 0
+
+
+def test_grace_counts_from_the_creation():
+    """A pod that becomes unready has no further time."""
+    slow = warm_sandbox("a", ready=False, age=290)
+    slow["status"]["conditions"][0]["lastTransitionTime"] = timestamp(NOW)
+    asked = ObservedWarmPool(now=NOW, pool=pool(replicas=1), template=template(), sandboxes=(slow,))
+    assert reconcile_warm_pool(asked, name_sequence()).requeue_after == 10.0
+    young = warm_sandbox("a", ready=False, age=10)
+    young["status"]["conditions"].append(
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    )
+    asked = ObservedWarmPool(now=NOW, pool=pool(replicas=1), template=template(), sandboxes=(young,))
+    assert (reconcile_warm_pool(asked, name_sequence()).requeue_after, count_held(asked)) == (290.0, 0)
+
+
+def test_pool_without_template_deletes_no_stuck_or_finished_member():
+    stuck, over = warm_sandbox("a", ready=False, age=3000), ended("b", replaced=0)
+    asked = ObservedWarmPool(now=NOW, pool=pool(replicas=2), template=None, sandboxes=(stuck, over))
+    decision = reconcile_warm_pool(asked, name_sequence())
+    assert decision.actions == ()
+    assert decision.status["replicas"] == 2
+
+
+def test_status_counts_finished_members_during_backoff():
+    decision = decided(ended("a", replaced=3), warm_sandbox("b"), replicas=2)
+    assert decision.actions == ()
+    assert (decision.status["replicas"], decision.status["readyReplicas"]) == (2, 1)
+
+
+def test_large_pool_is_created_in_parts():
+    made = decided(replicas=1000).actions
+    assert [type(one) for one in made] == [Create] * 300
 
 
 def test_new_sandbox_is_preferred_to_unready_one_of_old_template():

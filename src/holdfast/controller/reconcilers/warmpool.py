@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.controller.executor import REQUEUE_NOW, REQUEUE_SOON
-from holdfast.errors import ApiRequestRejectedError
+from holdfast.errors import ApiRequestRejectedError, ObjectConflictError
 from holdfast.sandbox import (
+    Create,
     Delete,
     ObservedWarmPool,
+    count_held,
     reconcile_warm_pool,
     warm_pool_error_status,
 )
@@ -58,17 +60,41 @@ class WarmPoolReconciler:
         decision = reconcile_warm_pool(observed, lambda: f"{pool['metadata']['name']}-{secrets.token_hex(3)}")
         try:
             with self._reserve_deleted(decision.actions) as actions:
-                changed = await self._executor.execute(actions, pool)
+                changed, conflict = await self._execute(actions, pool)
         except ApiRequestRejectedError as error:
             # Actions before the rejected one have succeeded: report the sandboxes that exist now.
             sandboxes = tuple(self._cache.list_owned("Sandbox", pool))
             observed = msgspec.structs.replace(observed, sandboxes=sandboxes)
             await self._executor.write_status(pool, warm_pool_error_status(observed, error.message))
             raise
-        if changed or await self._executor.write_status(pool, decision.status):
+        self._executor.report_held_sandboxes(pool, count_held(observed))
+        is_written = not changed and await self._executor.write_status(pool, decision.status)
+        if conflict is not None:
+            raise conflict
+        if changed or is_written:
             # The response may contain an edit of the spec, whose watch event is then ignored.
             return REQUEUE_NOW
         return None if decision.requeue_after is None else max(REQUEUE_SOON, decision.requeue_after)
+
+    async def _execute(
+        self, actions: Sequence[Action], pool: dict[str, Any]
+    ) -> tuple[bool, ObjectConflictError | None]:
+        """Execute actions; a conflict about one sandbox does not prevent the changes of the others.
+
+        Creations wait for the next reconciliation then: they may replace a sandbox that stays.
+
+        Returns:
+            Whether the cache changed, and the last conflict.
+        """
+        changed, conflict = False, None
+        for action in actions:
+            if conflict is not None and isinstance(action, Create):
+                break
+            try:
+                changed |= await self._executor.execute((action,), pool)
+            except ObjectConflictError as error:
+                conflict = error
+        return changed, conflict
 
     @contextmanager
     def _reserve_deleted(self, actions: Sequence[Action]) -> Iterator[list[Action]]:

@@ -145,3 +145,20 @@ def test_claim_reads_unseen_sandbox_and_keeps_it():
     scene.play(act)
     assert scene.bound("c")["metadata"]["name"] == kept[0]
     assert ("read", "Sandbox") in scene.server.requests
+
+
+def test_member_that_changes_all_the_time_does_not_keep_the_others():
+    scene = Scene()
+
+    def change(target):
+        if target.name == "p-7":
+            scene.server.store(scene.server.objects["Sandbox", "p-7"])
+
+    scene.server.before_delete = change
+
+    async def act():
+        scene.shrink()
+
+    scene.play(act)
+    left = [name for kind, name in scene.server.objects if kind == "Sandbox"]
+    assert left == ["p-7"]
