@@ -47,9 +47,11 @@ def install_crds(api) -> None:
 class ControllerProcess:
     """`holdfast controller run`, started, killed and started again."""
 
-    def __init__(self, kubeconfig, namespace, log: Path, *, identity="", all_namespaces=False) -> None:
+    def __init__(
+        self, kubeconfig, namespace, log: Path, *, identity="", all_namespaces=False, options=()
+    ) -> None:
         self.kubeconfig, self.namespace, self._log = kubeconfig, namespace, log
-        self._identity, self._all_namespaces = identity, all_namespaces
+        self._identity, self._all_namespaces, self._options = identity, all_namespaces, options
         self.child: ChildProcess | None = None
         (self.port,) = free_ports(1)
 
@@ -58,7 +60,7 @@ class ControllerProcess:
         words += ["--port", str(self.port), "--lease-namespace", self.namespace]
         words += [] if self._all_namespaces else ["--namespace", self.namespace]
         words += ["--identity", self._identity] if self._identity else []
-        words += ["--network-policies", "ignored"]
+        words += ["--network-policies", "ignored", *self._options]
         self.child = ChildProcess("controller", words, log=self._log, env=dict(os.environ))
         if state is not None:
             self.wait_state(state)

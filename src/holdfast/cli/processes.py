@@ -139,10 +139,18 @@ def controller() -> None:
     default="enforced",
 )
 @_controller_option(
+    "policy-labels",
+    "Whether SandboxClaims may add labels by which a network policy of a template allows connections.",
+    type=ChoiceType(lambda: ("allowed", "rejected"), example="rejected"),
+    default="allowed",
+)
+@_controller_option(
     "host", "Address of the health checks and the metrics.", type=ADDRESS, default=_ALL_ADDRESSES
 )
 @_controller_option("port", "Port of the health checks and the metrics.", type=PORT, default=8082)
-def _run_controller(kubeconfig: Path | None, network_policies: str, **options: Any) -> None:
+def _run_controller(
+    kubeconfig: Path | None, network_policies: str, policy_labels: str, **options: Any
+) -> None:
     """Reconcile until a signal arrives; serve health checks and metrics."""
     from holdfast.controller import ControllerOptions, run_controller
 
@@ -150,6 +158,7 @@ def _run_controller(kubeconfig: Path | None, network_policies: str, **options: A
         ControllerOptions(
             kubeconfig=str(kubeconfig) if kubeconfig else None,
             enforces_policies=network_policies == "enforced",
+            rejects_policy_labels=policy_labels == "rejected",
             **options,
         )
     )

@@ -61,6 +61,7 @@ class Controller:
         workers: int = 64,
         enforces_policies: bool = True,
         label_domains: tuple[str, ...] = DEFAULT_LABEL_DOMAINS,
+        rejects_policy_labels: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         # One event loop runs all callers, and code between two awaits is atomic: the cache, the queue and
@@ -89,7 +90,13 @@ class Controller:
             "SandboxTemplate": self._templates,
             "SandboxWarmPool": WarmPoolReconciler(self.cache, executor, clock, reserved),
             "SandboxClaim": SandboxClaimReconciler(
-                self.cache, executor, clock, reserved, self._defer_events, label_domains
+                self.cache,
+                executor,
+                clock,
+                reserved,
+                self._defer_events,
+                label_domains,
+                rejects_policy_labels,
             ),
         }
         self._queue = WorkQueue(self._reconcile, workers=workers, on_failure=self._on_failure)

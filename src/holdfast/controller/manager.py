@@ -124,6 +124,8 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """concurrent reconciliations, each with its own connection"""
     enforces_policies: bool = True
     """whether the cluster enforces network policies"""
+    rejects_policy_labels: bool = False
+    """whether SandboxClaims may not add labels by which a managed network policy allows connections"""
     label_domains_file: str = "/etc/sandbox-config/allowed-label-domains"
     """domains of labels that SandboxClaims may add to pods; without the file, the published default"""
 
@@ -162,6 +164,7 @@ class Manager:
             self._objects,
             workers=options.workers,
             enforces_policies=options.enforces_policies,
+            rejects_policy_labels=options.rejects_policy_labels,
             label_domains=read_label_domains(options.label_domains_file),
         )
         self._state = "starting"

@@ -18,7 +18,6 @@ from holdfast.sandbox.claim.binding import (
     sandbox_claim_error_status as sandbox_claim_error_status,
 )
 from holdfast.sandbox.claim.metadata import (
-    DEFAULT_LABEL_DOMAINS as DEFAULT_LABEL_DOMAINS,
     additional_pod_metadata as additional_pod_metadata,
     error_condition as error_condition,
 )
@@ -82,6 +81,7 @@ from holdfast.sandbox.secrets import (
 )
 from holdfast.sandbox.status import find_condition as find_condition, has_condition as has_condition
 from holdfast.sandbox.validation import (
+    DEFAULT_LABEL_DOMAINS as DEFAULT_LABEL_DOMAINS,
     build_request as build_request,
     build_update as build_update,
     check_update as check_update,

@@ -30,7 +30,7 @@ from holdfast.sandbox import workspace as workspaces
 from holdfast.sandbox.host_settings import HostSettings
 from holdfast.sandbox.manifests import network_policy_name, tracking_labels
 from holdfast.sandbox.secrets import check_secret_uses, env_sources, secret_mounts, secret_volumes
-from holdfast.sandbox.validation import reject_reserved_labels, require_memory
+from holdfast.sandbox.validation import claim_pod_labels, reject_reserved_labels, require_memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,8 +150,8 @@ def sandbox_claim_manifest(request: SandboxRequest, *, namespace: str, pool: str
         )
     spec: dict[str, Any] = {"warmPoolRef": {"name": pool}}
     labels = _sandbox_labels(request, namespace)
-    if request.labels:
-        spec["additionalPodMetadata"] = {"labels": dict(request.labels)}
+    if pod_labels := claim_pod_labels(request.labels):
+        spec["additionalPodMetadata"] = {"labels": pod_labels}
     if request.env:
         spec["env"] = env_list(request.env)
     if lifecycle := _lifecycle_fields(request):

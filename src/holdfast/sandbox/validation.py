@@ -7,7 +7,7 @@ through a SandboxClaim.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -40,6 +40,8 @@ _RESERVED_DOMAINS = {
 }
 # The published API allows it although its domain is reserved.
 _EXEMPT_ANNOTATIONS = frozenset({"cluster-autoscaler.kubernetes.io/safe-to-evict"})
+DEFAULT_LABEL_DOMAINS = ("sandbox.users.io",)
+"""Domains of labels that SandboxClaims may add to pods"""
 # The default network policy of templates allows ingress from pods with this label.
 ROUTER_LABEL = ("app", "sandbox-router")
 _MAX_SHOWN_LENGTH = 100
@@ -67,6 +69,26 @@ def reserved_annotation_reason(key: str) -> str:
 def is_router_label(key: str, value: str) -> bool:
     """Whether sandboxes of templates allow ingress from pods with this label."""
     return (key.lower(), value.lower()) == ROUTER_LABEL
+
+
+def claim_pod_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels of a sandbox as a SandboxClaim may add them to its pod.
+
+    Labels without a domain get the allowed one. Labels of other domains are only on the sandbox.
+    """
+    allowed: dict[str, str] = {}
+    # Labels with a domain come last: they override a label that gets the domain.
+    for key, value in sorted(labels.items(), key=lambda label: "/" in label[0]):
+        full = key if "/" in key else f"{DEFAULT_LABEL_DOMAINS[0]}/{key}"
+        if is_in_domains(full, DEFAULT_LABEL_DOMAINS):
+            allowed[full] = value
+    return allowed
+
+
+def is_in_domains(key: str, domains: Sequence[str]) -> bool:
+    """Whether the domain of a label is one of these, or below one."""
+    domain, _, _ = key.rpartition("/")
+    return any(f".{domain}".endswith(f".{allowed}") for allowed in domains)
 
 
 def user_labels(labels: Mapping[str, str]) -> dict[str, str]:

@@ -32,7 +32,9 @@ def ns(control_plane, objects):
 @pytest.fixture(scope="module")
 def controller(control_plane, ns, tmp_path_factory):
     """A controller that leads in that namespace."""
-    made = ControllerProcess(control_plane.kubeconfig, ns.namespace, tmp_path_factory.mktemp("c") / "log")
+    log = tmp_path_factory.mktemp("c") / "log"
+    options = ("--policy-labels", "rejected")
+    made = ControllerProcess(control_plane.kubeconfig, ns.namespace, log, options=options)
     made.start()
     yield made
     assert made.stop() == 0, made.log()

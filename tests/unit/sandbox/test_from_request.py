@@ -11,6 +11,7 @@ from holdfast.api import FAILED_PODS_ANNOTATION, SandboxRequest, Workspace
 from holdfast.api.rest_models import NetworkPolicy
 from holdfast.errors import UsageError
 from holdfast.sandbox import build_request, from_request, manifests, network_policy
+from holdfast.sandbox.claim.metadata import find_invalid_metadata
 from holdfast.sandbox.from_request import (
     is_sandbox_image,
     network_policy_manifest,
@@ -315,10 +316,29 @@ def test_template_request_creates_claim():
     assert failed_pods_annotations(found) == {FAILED_PODS_ANNOTATION: "Recreate"}
     assert found["spec"] == {
         "warmPoolRef": {"name": "p"},
-        "additionalPodMetadata": {"labels": {"team": "blue"}},
+        "additionalPodMetadata": {"labels": {"sandbox.users.io/team": "blue"}},
         "env": [{"name": "A", "value": "$$(B)"}],
         "lifecycle": {"shutdownTime": "2027-01-01T00:00:00Z", "shutdownPolicy": "Retain"},
     }
+
+
+def test_labels_of_claims_are_valid_for_the_published_controller():
+    labels = {
+        "team": "blue",
+        "sandbox.users.io/team": "red",
+        "x.sandbox.users.io/a": "1",
+        "example.com/b": "2",
+        "app": "sandbox",
+    }
+    asked = SandboxRequest(name="c", template="t", labels=labels)
+    found = sandbox_claim_manifest(asked, namespace="ns", pool="p")
+    assert find_invalid_metadata(found) is None
+    assert found["spec"]["additionalPodMetadata"]["labels"] == {
+        "sandbox.users.io/team": "red",
+        "x.sandbox.users.io/a": "1",
+        "sandbox.users.io/app": "sandbox",
+    }
+    assert labels.items() <= found["metadata"]["labels"].items()
 
 
 def test_template_fields_cannot_be_overridden():

@@ -116,6 +116,8 @@ class SandboxClaimReconciler:
         reserved: Sandboxes that an adoption or deletion in progress uses.
         defer_events: Defers the events of a sandbox.
         label_domains: Domains of labels that SandboxClaims may add to pods.
+        rejects_policy_labels: Whether they may not add labels by which a managed network policy allows
+            connections.
     """
 
     _cache: ObjectCache
@@ -124,6 +126,7 @@ class SandboxClaimReconciler:
     _reserved: set[ObjectKey]
     _defer_events: Callable[[ObjectKey], AbstractContextManager[None]]
     _label_domains: tuple[str, ...] = DEFAULT_LABEL_DOMAINS
+    _rejects_policy_labels: bool = False
     _revert_backoff: RevertBackoff = field(default_factory=RevertBackoff, init=False)
 
     async def reconcile(self, claim: dict[str, Any]) -> float | None:
@@ -248,7 +251,7 @@ class SandboxClaimReconciler:
             template=template,
             sandboxes=tuple(found.values()),
             network_policies=tuple(filter(is_managed_policy, self._cache.iter_kind("NetworkPolicy")))
-            if additional_pod_metadata(claim, "labels")
+            if self._rejects_policy_labels and additional_pod_metadata(claim, "labels")
             else (),
             own_policies=tuple(self._cache.list_owned("NetworkPolicy", claim)),
             now=self._clock(),

@@ -30,7 +30,6 @@ from holdfast.sandbox.claim.edits import (
     ignored_edits_condition,
 )
 from holdfast.sandbox.claim.metadata import (
-    DEFAULT_LABEL_DOMAINS,
     error_condition,
     find_invalid_metadata,
     has_additional_metadata,
@@ -47,6 +46,7 @@ from holdfast.sandbox.lifecycle import seconds_until_claim_expiry
 from holdfast.sandbox.manifests import is_controlled_by
 from holdfast.sandbox.network_policy import policy_name
 from holdfast.sandbox.status import find_condition, is_being_deleted, not_ready_condition
+from holdfast.sandbox.validation import DEFAULT_LABEL_DOMAINS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

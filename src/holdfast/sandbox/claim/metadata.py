@@ -1,8 +1,8 @@
 """Labels and annotations that a SandboxClaim adds to its pod, and the published rules for them.
 
 Labels select pods: by network policies, by Services and by controllers. So a SandboxClaim may add labels of
-allowed domains only. Claims that holdfast's API creates may have plain labels: the API has checked them, and
-its users can create sandboxes with the same labels.
+allowed domains only. That includes those that holdfast's API creates: everyone who may create a SandboxClaim
+can give it the labels of one from the API.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ from holdfast.api import (
 from holdfast.sandbox.manifests import merge_patch
 from holdfast.sandbox.network_policy import MANAGED_LABELS, find_allowing_label
 from holdfast.sandbox.status import not_ready_condition
-from holdfast.sandbox.validation import is_router_label, reserved_annotation_reason, reserved_label_reason
+from holdfast.sandbox.validation import (
+    DEFAULT_LABEL_DOMAINS,
+    is_in_domains,
+    is_router_label,
+    reserved_annotation_reason,
+    reserved_label_reason,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast.sandbox.status import ConditionUpdate
 
-DEFAULT_LABEL_DOMAINS = ("sandbox.users.io",)
 METADATA_FIELDS = ("labels", "annotations")
 _KINDS = {"labels": "label", "annotations": "annotation"}
 _VALUE_PATTERN = r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
@@ -49,7 +54,7 @@ def has_additional_metadata(sandbox_claim: Mapping[str, Any]) -> bool:
 
 
 def is_from_holdfast(sandbox_claim: Mapping[str, Any]) -> bool:
-    """Whether holdfast's API created the SandboxClaim."""
+    """Whether a SandboxClaim has the label of holdfast's API. It is no proof: every client can set labels."""
     return MANAGED_LABELS.items() <= (sandbox_claim["metadata"].get("labels") or {}).items()
 
 
@@ -100,8 +105,6 @@ def find_invalid_metadata(
         domains: domains of labels that it may add.
         current: metadata that the pod has already: rules that came later do not apply to it.
     """
-    if is_from_holdfast(sandbox_claim):
-        domains = ()
     for field in METADATA_FIELDS:
         present = (current or {}).get(field) or {}
         for key, value in sorted(additional_pod_metadata(sandbox_claim, field).items()):
@@ -181,7 +184,7 @@ def _domain_error(key: str, domains: Sequence[str]) -> str:
             f"label \"{key}\" must have a domain prefix (e.g. 'sandbox.users.io/my-label') to prevent opting "
             "into unintended policy domains"
         )
-    if domains and not any(f".{domain}".endswith(f".{allowed}") for allowed in domains):
+    if domains and not is_in_domains(key, domains):
         return f'label domain "{domain}" is not in the allowlist'
     return ""
 
