@@ -27,6 +27,9 @@ _NAME = matching(
 _NODE = matching(
     "[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", "not a valid name", "the name of a node", example="main"
 )
+_DOMAIN = matching(
+    "[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", "not a domain", "a domain such as cluster.local", example="main"
+)
 _URL = matching("https?://[!-~]{1,2000}", "not a URL", "a URL such as https://host:1", example="https://host")
 _RATE_PATTERN = "[1-9][0-9]{0,8}([.][0-9]{1,6})?|0[.][1-9][0-9]{0,5}"
 _RATE = matching(_RATE_PATTERN, "not a rate", "a number of at least 0.1", example="50")
@@ -137,6 +140,9 @@ def controller() -> None:
     "Whether the cluster network enforces network policies; if not, sandboxes report it.",
     type=ChoiceType(lambda: ("enforced", "ignored"), example="enforced"),
     default="enforced",
+)
+@_controller_option(
+    "cluster-domain", "Domain of the cluster's Services.", type=_DOMAIN, default="cluster.local"
 )
 @_controller_option(
     "policy-labels",

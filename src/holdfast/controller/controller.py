@@ -29,7 +29,7 @@ from holdfast.controller.reconcilers import (
 from holdfast.controller.workqueue import WorkQueue
 from holdfast.errors import HoldfastError, ObjectConflictError
 from holdfast.retry import exponential, random_fraction
-from holdfast.sandbox import DEFAULT_LABEL_DOMAINS, controller_of, has_condition, largest_disk
+from holdfast.sandbox import CLUSTER_DOMAIN, DEFAULT_LABEL_DOMAINS, controller_of, has_condition, largest_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -62,6 +62,7 @@ class Controller:
         enforces_policies: bool = True,
         label_domains: tuple[str, ...] = DEFAULT_LABEL_DOMAINS,
         rejects_policy_labels: bool = False,
+        cluster_domain: str = CLUSTER_DOMAIN,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         # One event loop runs all callers, and code between two awaits is atomic: the cache, the queue and
@@ -83,6 +84,7 @@ class Controller:
             executor,
             clock,
             enforces_policies=enforces_policies,
+            cluster_domain=cluster_domain,
             unprotected_templates=self._templates.unprotected_templates,
         )
         self._reconcilers: dict[str, Reconciler] = {

@@ -28,7 +28,7 @@ from holdfast.controller.informer import CRD_NAMES, WATCHED_RESOURCES, Informer
 from holdfast.controller.leader_election import LEASE_NAME, LEASE_NAMESPACE, LeaderElector
 from holdfast.errors import HoldfastError, PortInUseError, TemporaryError
 from holdfast.kube import AsyncObjects, async_api_client, condition, in_cluster_async_client
-from holdfast.sandbox import DEFAULT_LABEL_DOMAINS
+from holdfast.sandbox import CLUSTER_DOMAIN, DEFAULT_LABEL_DOMAINS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
@@ -124,6 +124,8 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """concurrent reconciliations, each with its own connection"""
     enforces_policies: bool = True
     """whether the cluster enforces network policies"""
+    cluster_domain: str = CLUSTER_DOMAIN
+    """domain of the cluster's Services"""
     rejects_policy_labels: bool = False
     """whether SandboxClaims may not add labels by which a managed network policy allows connections"""
     label_domains_file: str = "/etc/sandbox-config/allowed-label-domains"
@@ -164,6 +166,7 @@ class Manager:
             self._objects,
             workers=options.workers,
             enforces_policies=options.enforces_policies,
+            cluster_domain=options.cluster_domain,
             rejects_policy_labels=options.rejects_policy_labels,
             label_domains=read_label_domains(options.label_domains_file),
         )

@@ -65,6 +65,7 @@ from holdfast.sandbox.pool_requests import (
     template_manifest as template_manifest,
 )
 from holdfast.sandbox.reconcile import (
+    CLUSTER_DOMAIN as CLUSTER_DOMAIN,
     ObservedSandbox as ObservedSandbox,
     RejectedWrite as RejectedWrite,
     reconcile_sandbox as reconcile_sandbox,

@@ -12,6 +12,7 @@ from holdfast.controller.executor import REQUEUE_NOW, REQUEUE_SOON, is_deferrabl
 from holdfast.errors import ApiRequestRejectedError
 from holdfast.kube import http_status, parse_status
 from holdfast.sandbox import (
+    CLUSTER_DOMAIN,
     Adopt,
     Create,
     Delete,
@@ -56,6 +57,7 @@ class SandboxReconciler:
     _clock: Callable[[], datetime]
     _: KW_ONLY
     enforces_policies: bool
+    cluster_domain: str = CLUSTER_DOMAIN
     unprotected_templates: Collection[ObjectKey] = ()
     largest_disk: Decimal | None = None
     """size of the largest disk in the cluster in bytes, if known"""
@@ -168,6 +170,7 @@ class SandboxReconciler:
             pods=tuple(pods.values()),
             pvcs=pvcs,
             service=self._cache.get("Service", namespace, name),
+            cluster_domain=self.cluster_domain,
             unenforced_policies=() if self.enforces_policies else self._network_policies(sandbox),
             unprotected_template=self._unprotected_template(sandbox),
             now=self._clock(),

@@ -66,3 +66,17 @@ def test_owned_pvc_that_is_not_watched_is_labelled_instead_of_created_again():
     labels = server.objects["PersistentVolumeClaim", "workspace-a"]["metadata"]["labels"]
     assert labels == manifests.tracking_labels("a")
     assert ("Pod", "a") in server.objects
+
+
+def test_service_name_has_the_domain_of_the_cluster():
+    server = FakeApiServer(notify_before_response=False)
+    server.controller = Controller(server, clock=virtual_now, cluster_domain="example.org")
+
+    async def scenario():
+        running = asyncio.create_task(server.controller.run())
+        server.notify(server.store(sandbox(service=True)))
+        await asyncio.sleep(3.0)
+        running.cancel()
+
+    run_virtual(scenario())
+    assert server.objects["Sandbox", "a"]["status"]["serviceFQDN"] == "a.ns.svc.example.org"
