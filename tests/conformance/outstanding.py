@@ -6,11 +6,9 @@ MISSING: dict[str, str] = {}
 """Rows that the suite runs, and that must not pass: the list becomes only shorter."""
 
 UNTESTED: dict[str, str] = {
-    "8 one pass: status is written with resourceVersion": "the status is written without one",
     "7 replacement: doubling batches": "members are created one after the other, up to the first error",
     "3 Ready: Service does not exist": "the Service is created before the status is written",
     "11 tracing: OTLP export": "spans are not exported",
-    "12 flags: --cluster-domain": "the cluster domain is fixed",
     "12 flags: of the published binary": "holdfast has options of its own",
     "13 router: X-Sandbox-UID": "Go router only: the router has no cache of pods",
     "13 router: X-Forwarded headers, Origin of upgrades": "Go router only: kept as the client sends them",
@@ -31,6 +29,8 @@ NODE_ROWS: dict[str, str] = {
     "7 member: unschedulable is held": "scheduler; unit test of the warm pool",
     "7 replacement: at most 300 members at a time": "a large pool; unit test of the warm pool",
     "8 one pass: old NetworkPolicy of a claim is deleted": "objects of an older version; exchange test",
+    "8 one pass: status is written with resourceVersion": "a race; unit test of the claim",
+    "12 flags: --cluster-domain": "one controller for all rows; unit test of the controller",
     "9 events: WarmPoolNotProgressing": "five minutes; unit test of the events",
     "9 events: WarmPoolProgressing": "five minutes; unit test of the events",
     "8 one pass: DeleteForeground waits for the pod": "kubelet",

@@ -112,7 +112,8 @@ class FakeApiServer:
         if wanted not in (None, found["metadata"]["resourceVersion"]):
             raise ObjectConflictError("another version")
         # With a uid, a patch of a subresource replaces its fields (see `AsyncObjects.patch`).
-        patched = {**found, **patch} if verb == "status" else apply_merge_patch(found, patch)
+        fields = {key: value for key, value in patch.items() if key != "metadata"}
+        patched = {**found, **fields} if verb == "status" else apply_merge_patch(found, patch)
         return await self._respond(self.store(patched))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from holdfast.api import API_VERSION, ConditionType, SandboxReason
+from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION, ConditionType, SandboxReason
 from holdfast.controller.cache import object_key, resource_version
 from holdfast.sandbox import ActionTarget, Adopt, Create, Delete, Patch, merge_patch
 
@@ -54,6 +54,11 @@ def _without_messages(status: Mapping[str, Any], excluded: frozenset[str] = froz
     return {**{key: value for key, value in status.items() if key not in excluded}, "conditions": rows}
 
 
+_API_VERSIONS = {
+    "Sandbox": API_VERSION,
+    "SandboxTemplate": EXTENSIONS_API_VERSION,
+    "SandboxWarmPool": EXTENSIONS_API_VERSION,
+}
 REQUEUE_NOW = 0.0
 """Reconcile again immediately: the result is in the cache, and more actions follow from it."""
 REQUEUE_SOON = 0.05
@@ -85,7 +90,7 @@ class ActionExecutor:
 
     async def read(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """Read an object from the API server."""
-        api_version = API_VERSION if kind == "Sandbox" else None
+        api_version = _API_VERSIONS.get(kind)
         return await self._objects.get(kind, name, namespace=namespace, api_version=api_version)
 
     async def execute(self, actions: Sequence[Action], reconciled: dict[str, Any]) -> bool:
@@ -124,10 +129,12 @@ class ActionExecutor:
         if status is None or not merge_patch(obj.get("status") or {}, status):
             return False
         self._count_write("status")
-        # Without a resourceVersion: a concurrent change of the spec must not cause a conflict. The uid
-        # protects a successor of the same name.
-        target = ActionTarget.from_object(obj)
-        response = await self._objects.patch(patch={"status": status}, subresource="status", **asdict(target))
+        # The uid protects a successor of the same name. As published, only the status of a SandboxClaim also
+        # requires the version: that of other kinds must not conflict with a change of the spec.
+        target, patch = ActionTarget.from_object(obj), {"status": status}
+        if obj["kind"] == "SandboxClaim":
+            patch["metadata"] = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+        response = await self._objects.patch(patch=patch, subresource="status", **asdict(target))
         self._record_response(response, target, obj)
         if self._telemetry is not None:
             self._telemetry.on_status(obj, status)

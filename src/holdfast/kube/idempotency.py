@@ -17,7 +17,7 @@ from holdfast.errors import ObjectConflictError, UnreadableResponseError
 from holdfast.kube.failures import FailureClass, classify, http_status, is_already_exists, parse_status
 from holdfast.kube.manifest_diff import OPERATION_ID_ANNOTATION, OWNER_ANNOTATION, differences, is_identical
 from holdfast.kube.rest_client import ApiRequest
-from holdfast.kube.retry_table import NO_METADATA, UID_PATH, Verb, metadata_field
+from holdfast.kube.retry_table import NO_METADATA, UID_PATH, VERSION_PATH, Verb, metadata_field
 from holdfast.kube.transport import OperationResult
 
 if TYPE_CHECKING:
@@ -308,9 +308,15 @@ def patch_with_uid(patch: dict[str, Any], uid: str, subresource: str | None) -> 
     if not subresource:
         return {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
     # For a custom resource, the server ignores metadata in a request to a subresource, and with it the uid. A
-    # JSON patch tests the stored object. A resourceVersion would conflict with clients that change the spec.
-    fields = [{"op": "add", "path": f"/{key}", "value": value} for key, value in patch.items()]
-    return [{"op": "test", "path": UID_PATH, "value": uid}, *fields]
+    # JSON patch tests the stored object. Without a resourceVersion in the patch, it does not conflict with
+    # clients that change the spec.
+    tests = [{"op": "test", "path": UID_PATH, "value": uid}]
+    if version := patch.get("metadata", {}).get("resourceVersion"):
+        tests.append({"op": "test", "path": VERSION_PATH, "value": version})
+    fields = [
+        {"op": "add", "path": f"/{key}", "value": value} for key, value in patch.items() if key != "metadata"
+    ]
+    return [*tests, *fields]
 
 
 async def patch_object(
@@ -332,7 +338,9 @@ async def patch_object(
         is_test_failure = isinstance(request.body, list) and not fields
         if status != HTTPStatus.UNPROCESSABLE_ENTITY or not (is_test_failure or "metadata.uid" in fields):
             raise
-        raise ObjectConflictError(f"{reference}: the uid has changed", cause=error) from error
+        has_version = is_test_failure and any(one["path"] == VERSION_PATH for one in request.body)
+        what = "uid or version" if has_version else "uid"
+        raise ObjectConflictError(f"{reference}: the {what} has changed", cause=error) from error
     return patched
 
 

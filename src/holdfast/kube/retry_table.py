@@ -111,6 +111,7 @@ def _is_idempotent_patch(body: Any) -> bool:
 
 
 UID_PATH = "/metadata/uid"
+VERSION_PATH = "/metadata/resourceVersion"
 
 
 def _is_idempotent_operation(operation: Any) -> bool:

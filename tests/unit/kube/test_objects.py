@@ -419,3 +419,17 @@ def test_status_patch_tests_uid(cluster, server, responses, clock):
     ]
     with pytest.raises(ObjectConflictError, match="the uid has changed"):
         cluster.objects("patch", *patch, **options)
+
+
+def test_status_patch_of_a_version_tests_it(cluster, server, responses, clock):
+    server.answers += [(200, pod()), responses.status(422, "Invalid")]
+    patch = {"metadata": {"resourceVersion": "7"}, "status": {"phase": "Running"}}
+    options = {"namespace": "n", "uid": "u", "subresource": "status"}
+    cluster.objects("patch", "Pod", "p", patch, **options)
+    assert server.requests[0][2] == [
+        {"op": "test", "path": "/metadata/uid", "value": "u"},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+        {"op": "add", "path": "/status", "value": {"phase": "Running"}},
+    ]
+    with pytest.raises(ObjectConflictError, match="the uid or version has changed"):
+        cluster.objects("patch", "Pod", "p", patch, **options)

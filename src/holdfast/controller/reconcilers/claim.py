@@ -132,6 +132,7 @@ class SandboxClaimReconciler:
     async def reconcile(self, claim: dict[str, Any]) -> float | None:
         """Reconcile once; a rejection by the API server is written to the status."""
         await self._fetch_unknown_sandboxes(claim)
+        await self._fetch_missing_template(claim)
         decision = reconcile_sandbox_claim(self._observe(claim))
         adoption = next((action for action in decision.actions if isinstance(action, Adopt)), None)
         creates = any(isinstance(action, Create) for action in decision.actions)
@@ -153,7 +154,10 @@ class SandboxClaimReconciler:
         due, delay = self._revert_backoff.split_due(decision.actions)
         changed = await self._executor.execute(due, claim)
         self._revert_backoff.record_applied(due)
-        status_written = await self._executor.write_status(claim, decision.status)
+        # The response to a patch of the SandboxClaim is its newest version.
+        own = [one for one in due if isinstance(one, Patch) and one.target.uid == claim["metadata"]["uid"]]
+        current = (self._live(claim) or claim) if own else claim
+        status_written = await self._executor.write_status(current, decision.status)
         later, later_delay = self._revert_backoff.split_due(decision.after_status)
         # The status first: users wait for it, and the annotation only tells when it was written.
         await self._executor.execute(later, claim)
@@ -226,6 +230,26 @@ class SandboxClaimReconciler:
                 sandbox = await self._executor.read("Sandbox", namespace, name)
                 if sandbox is not None and not self._executor.on_write(sandbox, object_key(claim)):
                     self._cache.put(sandbox, read_by_name=True)
+
+    async def _fetch_missing_template(self, claim: dict[str, Any]) -> None:
+        """Read a pool and a template that are not cached: clients give up when these are reported missing.
+
+        The watches of the kinds are independent, so that a SandboxClaim can arrive before its pool.
+        """
+        if bound_sandbox_name(claim) and not claim["spec"].get("additionalPodMetadata"):
+            return
+        pool = await self._fetch("SandboxWarmPool", claim["spec"]["warmPoolRef"]["name"], claim)
+        if pool is not None:
+            await self._fetch("SandboxTemplate", pool["spec"]["sandboxTemplateRef"]["name"], claim)
+
+    async def _fetch(self, kind: str, name: str, claim: dict[str, Any]) -> dict[str, Any] | None:
+        """Return an object of the namespace from the cache, else from the API server."""
+        namespace = claim["metadata"]["namespace"]
+        known = self._cache.get(kind, namespace, name)
+        if known is None and (found := await self._executor.read(kind, namespace, name)) is not None:
+            self._executor.on_write(found, object_key(claim))
+            known = self._cache.get(kind, namespace, name)
+        return known
 
     def _observe(self, claim: dict[str, Any]) -> ObservedSandboxClaim:
         namespace = claim["metadata"]["namespace"]

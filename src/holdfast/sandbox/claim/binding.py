@@ -177,8 +177,11 @@ def _with_times(observed: ObservedSandboxClaim, decision: Decision) -> Decision:
 
 def _bound_sandbox(observed: ObservedSandboxClaim) -> dict[str, Any] | None:
     # The owner reference binds, not the status: a crash between adoption and status does not lose the
-    # sandbox.
-    return next((one for one in observed.sandboxes if is_controlled_by(one, observed.sandbox_claim)), None)
+    # sandbox. The status decides between several.
+    claim = observed.sandbox_claim
+    owned = {one["metadata"]["name"]: one for one in observed.sandboxes if is_controlled_by(one, claim)}
+    names = (bound_sandbox_name(claim), recorded_sandbox_name(claim), claim["metadata"]["name"])
+    return next((owned[name] for name in (*names, *owned) if name in owned), None)
 
 
 def _find_sandbox(observed: ObservedSandboxClaim, name: str) -> dict[str, Any] | None:
@@ -207,15 +210,14 @@ def _unbound_decision(observed: ObservedSandboxClaim, ready: ConditionUpdate) ->
 
 def _reconcile_unbound(observed: ObservedSandboxClaim) -> Decision:
     sandbox_claim, now = observed.sandbox_claim, observed.now
-    if observed.pool is None or observed.template is None:
-        status = unbound_status(sandbox_claim, _missing_condition(observed), now)
-        return Decision(status=status, requeue_after=_MISSING_REQUEUE)
     template, recorded = observed.template, _find_sandbox(observed, recorded_sandbox_name(sandbox_claim))
+    rejection = _name_rejection(observed)
+    if observed.pool is None or template is None:
+        status = unbound_status(sandbox_claim, rejection or _missing_condition(observed), now)
+        return Decision(status=status, requeue_after=None if rejection else _MISSING_REQUEUE)
     if recorded is not None and is_controlled_by(recorded, observed.pool) and not is_being_deleted(recorded):
         return _adopt(observed, recorded, template)
-    rejection = _name_rejection(observed) or overrides.find_rejection(
-        sandbox_claim, template, observed.network_policies
-    )
+    rejection = rejection or overrides.find_rejection(sandbox_claim, template, observed.network_policies)
     if rejection is not None:
         return _unbound_decision(observed, rejection)
     if not overrides.needs_cold_sandbox(sandbox_claim):

@@ -496,3 +496,18 @@ def test_claim_without_pool_expires_in_time(seconds):
     missing = ObservedSandboxClaim(sandbox_claim=asked, pool=None, template=None, now=NOW)
     assert reconcile_sandbox_claim(missing).requeue_after == seconds
     assert reconcile_claim(asked, warm_sandbox("c", owner=asked)).requeue_after == seconds
+
+
+def test_sandbox_of_the_status_is_the_bound_one_of_several():
+    asked = claim()
+    owned = (warm_sandbox("a", owner=asked), warm_sandbox("b", owner=asked))
+    assert reconcile_claim(asked, *owned).status["sandbox"]["name"] == "a"
+    asked["status"] = {"sandbox": {"name": "b"}}
+    assert reconcile_claim(asked, *owned).status["sandbox"]["name"] == "b"
+
+
+def test_name_of_another_sandbox_is_reported_before_a_missing_pool():
+    observed = ObservedSandboxClaim(
+        sandbox_claim=claim(), pool=None, template=None, now=NOW, sandboxes=(warm_sandbox("c"),)
+    )
+    assert ready_condition(reconcile_sandbox_claim(observed)) == ("False", "ReconcilerError")
