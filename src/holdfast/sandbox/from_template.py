@@ -62,7 +62,7 @@ def has_template_spec(sandbox: Mapping[str, Any], template: Mapping[str, Any]) -
     return _sandbox_fields(sandbox) == _template_fields(template)
 
 
-def _memoized(function: Callable[[Mapping[str, Any]], str]) -> Callable[[Mapping[str, Any]], str]:
+def _memoize(function: Callable[[Mapping[str, Any]], str]) -> Callable[[Mapping[str, Any]], str]:
     """Remember results by object: the cache replaces an object when it changes, and never modifies it.
 
     A pool compares all its members with its template in each reconciliation.
@@ -82,22 +82,22 @@ def _memoized(function: Callable[[Mapping[str, Any]], str]) -> Callable[[Mapping
     return call
 
 
-@_memoized
+@_memoize
 def _sandbox_fields(sandbox: Mapping[str, Any]) -> str:
     return _effective_fields(sandbox["spec"])
 
 
-@_memoized
+@_memoize
 def _template_fields(template: Mapping[str, Any]) -> str:
     return _effective_fields(sandbox_spec(template))
 
 
-@_memoized
+@_memoize
 def _fields_hash(template: Mapping[str, Any]) -> str:
     return _json_hash(_shared_fields(template))
 
 
-@_memoized
+@_memoize
 def _pod_template_hash(template: Mapping[str, Any]) -> str:
     return _json_hash(template["spec"]["podTemplate"])
 
@@ -108,24 +108,24 @@ def _effective_fields(spec: Mapping[str, Any]) -> str:
     As JSON in a form that does not depend on which client wrote them.
     """
     volumes = [
-        ((one.get("metadata") or {}).get("name"), _normalized(one.get("spec")))
+        ((one.get("metadata") or {}).get("name"), _normal_form(one.get("spec")))
         for one in spec.get("volumeClaimTemplates") or ()
     ]
-    pod = _normalized(spec["podTemplate"]["spec"])
+    pod = _normal_form(spec["podTemplate"]["spec"])
     return json.dumps([pod, volumes, spec.get("service")], sort_keys=True)
 
 
-def _normalized(value: Any, parent: str = "") -> Any:
+def _normal_form(value: Any, parent: str = "") -> Any:
     """A value without what clients written in Go add or omit, and with quantities by their amount."""
     if isinstance(value, list):
-        return [_normalized(item) for item in value]
+        return [_normal_form(item) for item in value]
     if not isinstance(value, dict):
         return value
     kept: dict[str, Any] = {}
     for key, given in value.items():
         is_quantity = parent in _QUANTITY_MAPS or key in _QUANTITY_FIELDS
         quantity = parse_quantity(given) if is_quantity else None
-        entry = _normalized(given, key) if quantity is None else str(quantity.normalize())
+        entry = _normal_form(given, key) if quantity is None else str(quantity.normalize())
         if parent in _USER_KEYED_MAPS or not _is_omitted(key, entry):
             kept[key] = entry
     return kept
