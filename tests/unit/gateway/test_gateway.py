@@ -73,8 +73,11 @@ def test_runs_are_those_of_the_gateway_newest_first():
     assert [run.id for run in Gateway("dev").runs()] == [ids[1], ids[0]]
 
 
-def test_merge_kubeconfig_needs_one():
-    with pytest.raises(GatewayNotFoundError, match="gateway dev: no kubeconfig"):
+@pytest.mark.parametrize(("recorded", "problem"), [(True, "no kubeconfig"), (False, "not found")])
+def test_merge_kubeconfig_needs_one(recorded, problem):
+    if recorded:
+        write_metadata(GatewayMetadata(name="dev", image="i", port=1))
+    with pytest.raises(GatewayNotFoundError, match=f"gateway dev: {problem}"):
         Gateway("dev").merge_kubeconfig()
 
 
