@@ -48,7 +48,6 @@ from holdfast.sandbox.manifests import (
     pvc_name as pvc_name,
 )
 from holdfast.sandbox.network_policy import (
-    MANAGED_LABELS as MANAGED_LABELS,
     ObservedTemplate as ObservedTemplate,
     has_name_conflict as has_name_conflict,
     is_managed_policy as is_managed_policy,

@@ -81,20 +81,22 @@ class WarmPoolReconciler:
     ) -> tuple[bool, ObjectConflictError | None]:
         """Execute actions; a conflict about one sandbox does not prevent the changes of the others.
 
-        Creations wait for the next reconciliation then: they may replace a sandbox that stays.
-
         Returns:
             Whether the cache changed, and the last conflict.
         """
-        changed, conflict = False, None
+        changed, conflicts = False, list[ObjectConflictError]()
+        creations = [action for action in actions if isinstance(action, Create)]
         for action in actions:
-            if conflict is not None and isinstance(action, Create):
-                break
+            if isinstance(action, Create):
+                continue
             try:
                 changed |= await self._executor.execute((action,), pool)
             except ObjectConflictError as error:
-                conflict = error
-        return changed, conflict
+                conflicts.append(error)
+        # Each sandbox that stays may be one that a new one would have replaced.
+        kept = creations[: max(0, len(creations) - len(conflicts))]
+        changed |= await self._executor.execute(kept, pool)
+        return changed, conflicts[-1] if conflicts else None
 
     @contextmanager
     def _reserve_deleted(self, actions: Sequence[Action]) -> Iterator[list[Action]]:
