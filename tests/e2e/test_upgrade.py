@@ -128,7 +128,7 @@ def test_hint_of_refused_destroy_finishes_the_upgrade(gateway, images):
     status = gateway.holdfast.run("status", gateway.name).stdout
     assert finish in status
     diagnosis = gateway.holdfast.run("doctor", gateway.name).stdout
-    execute_hint(gateway.holdfast, diagnosis, "Run `holdfast upgrade {}` to finish it or to roll it back.")
+    assert hint_commands(diagnosis, "Run `holdfast upgrade {}` to finish it or to roll it back.") == [finish]
     execute_hint(gateway.holdfast, status, "an upgrade is unfinished; run `holdfast upgrade {}` to finish it")
     assert image_of(gateway) == images.id_of(image)
     assert_data_intact(gateway)

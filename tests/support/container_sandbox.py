@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager, suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from holdfast.api import Channel, encode_frame
@@ -78,7 +79,7 @@ class _ContainerRunner(ScriptRunner):
     """
 
     def __init__(self, container: UserlandContainer, user: str) -> None:
-        super().__init__(None, "box")
+        super().__init__(SimpleNamespace(gateway="local"), "box")
         self._prefix = ["docker", "exec", "--interactive", f"--user={user}", f"--env=PATH={container.path}"]
         self._container = container
         self.cuts: list[int | None] = []

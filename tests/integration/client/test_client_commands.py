@@ -94,7 +94,7 @@ def test_json_error_has_code_hint_and_exit_code(sandbox):
         3,
         "sandbox none: not found on gateway source",
     )
-    assert "`holdfast sandbox list`" in said["hint"]
+    assert "`holdfast sandbox list --gateway source`" in said["hint"]
 
 
 @pytest.mark.parametrize("by", ["option", "variable"])

@@ -199,7 +199,7 @@ def test_commands_create_show_scale_and_delete(source, pools, name):
     assert again == f"Template {name} exists with the same options.\n"
     ready = holdfast("pool", "create", name, "--template", name, "--size", "2")
     assert ready.splitlines()[0] == f"Pool {name} is ready: 2 of 2 sandboxes are ready."
-    assert f"holdfast sandbox create NAME --template {name}" in ready
+    assert f"holdfast sandbox create work --template {name}" in ready
     assert holdfast("pool", "list").splitlines()[1].split()[:4] == [name, name, "2/2", "2"]
     assert holdfast("template", "list").splitlines()[1].split()[:2] == [name, "app:1"]
     assert "s3cr3t" not in holdfast("template", "get", name) + holdfast("template", "get", name, "--json")
