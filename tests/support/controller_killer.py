@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from tests.support.background_thread import BackgroundThread
 from tests.support.controller_process import status_of
 
+from holdfast.api import PUBLISHED_NAMESPACE
 from holdfast.containers import run_in_container
-from holdfast.controller.leader_election import LEASE_NAME, LEASE_NAMESPACE
+from holdfast.controller.leader_election import LEASE_NAME
 from holdfast.kube import Objects, WaitResult, api_client
 from holdfast.remote import connect
 
@@ -148,11 +149,11 @@ def wait_lease_acquired(objects, pod, *, not_at):
         done = spec.get("holderIdentity") == pod["metadata"]["uid"] and spec.get("acquireTime") != not_at
         return WaitResult(done=done, observed=str(spec))
 
-    objects.wait("Lease", LEASE_NAME, held, namespace=LEASE_NAMESPACE, deadline=WAIT_SECONDS)
+    objects.wait("Lease", LEASE_NAME, held, namespace=PUBLISHED_NAMESPACE, deadline=WAIT_SECONDS)
 
 
 def lease_spec(objects):
-    return (objects.get("Lease", LEASE_NAME, namespace=LEASE_NAMESPACE) or {}).get("spec") or {}
+    return (objects.get("Lease", LEASE_NAME, namespace=PUBLISHED_NAMESPACE) or {}).get("spec") or {}
 
 
 def container_status(pod):

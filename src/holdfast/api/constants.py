@@ -12,6 +12,8 @@ EXTENSIONS_GROUP = "extensions.agents.x-k8s.io"
 VERSION = "v1beta1"
 API_VERSION = f"{GROUP}/{VERSION}"
 EXTENSIONS_API_VERSION = f"{EXTENSIONS_GROUP}/{VERSION}"
+# Namespace of the published installation: its Lease and its routers.
+PUBLISHED_NAMESPACE = "agent-sandbox-system"
 
 # Labels and annotations of the published API.
 

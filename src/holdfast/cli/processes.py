@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.api import PUBLISHED_NAMESPACE
 from holdfast.cli.checked_type import CheckedType, ChoiceType, InvalidValueError, integer, matching
 from holdfast.cli.parameters import ADDRESS, FILE, OBJECT, PORT
 
@@ -132,7 +133,7 @@ def controller() -> None:
     "lease-namespace",
     "Namespace of the Lease for leader election; by default that of the published controller.",
     type=OBJECT,
-    default="agent-sandbox-system",
+    default=PUBLISHED_NAMESPACE,
 )
 @_controller_option("identity", "Holder identity in the Lease; default: a random name.", type=OBJECT)
 @_controller_option(

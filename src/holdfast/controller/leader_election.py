@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.controller")
 
 LEASE_NAME = "a3317529.agent-sandbox.x-k8s.io"
-LEASE_NAMESPACE = "agent-sandbox-system"
 """The Lease of the published controller: the two must never work at the same time."""
 
 LEASE_DURATION = 15.0

@@ -23,9 +23,10 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from holdfast.api import PUBLISHED_NAMESPACE
 from holdfast.controller.controller import Controller
 from holdfast.controller.informer import CRD_NAMES, WATCHED_RESOURCES, Informer
-from holdfast.controller.leader_election import LEASE_NAME, LEASE_NAMESPACE, LeaderElector
+from holdfast.controller.leader_election import LEASE_NAME, LeaderElector
 from holdfast.errors import HoldfastError, PortInUseError, TemporaryError
 from holdfast.kube import AsyncObjects, async_api_client, condition, in_cluster_async_client
 from holdfast.sandbox import CLUSTER_DOMAIN, DEFAULT_LABEL_DOMAINS
@@ -116,7 +117,7 @@ class ControllerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """None: the ServiceAccount of the pod"""
     namespaces: tuple[str, ...] = ()
     """namespaces to watch; all if empty"""
-    lease_namespace: str = LEASE_NAMESPACE
+    lease_namespace: str = PUBLISHED_NAMESPACE
     identity: str = ""
     host: str = "0.0.0.0"  # noqa: S104 (the kubelet probes from outside the pod)
     port: int = 8082

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.api import EXTENSIONS_GROUP, MANAGED_BY_LABEL, ConditionType, HoldfastReason
+from holdfast.api import (
+    EXTENSIONS_GROUP,
+    MANAGED_BY_LABEL,
+    PUBLISHED_NAMESPACE,
+    ConditionType,
+    HoldfastReason,
+)
 from holdfast.kube import differences
 from holdfast.sandbox.actions import Action, Create, Delete, Patch
 from holdfast.sandbox.from_template import template_labels
@@ -23,8 +29,7 @@ if TYPE_CHECKING:
 
 MANAGED_LABELS = {MANAGED_BY_LABEL: "holdfast"}
 _NAME_SUFFIX = "-network-policy"
-# Where the published installation runs its routers.
-_ROUTER_NAMESPACE = {"kubernetes.io/metadata.name": "agent-sandbox-system"}
+_ROUTER_NAMESPACE = {"kubernetes.io/metadata.name": PUBLISHED_NAMESPACE}
 # Link-local 169.254.0.0/16 contains the metadata services of clouds, which give out credentials.
 _PRIVATE_RANGES = {
     "0.0.0.0/0": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"],

@@ -10,6 +10,7 @@ from tests.support.background_thread import BackgroundThread
 from tests.support.hints import execute_hint
 from tests.support.holdfast_cli import HoldfastCli
 
+from holdfast.api import PUBLISHED_NAMESPACE
 from holdfast.containers import ImageView
 from holdfast.errors import WaitFailedError, WaitTimeoutError
 from holdfast.gateway import resolve_settings
@@ -212,8 +213,10 @@ def test_rollout_timeout_reports_last_state(rollout_steps):
     assert "holdfast-api" in described
 
 
-def test_terminating_namespace_is_awaited_and_recreated(rollout_steps):
-    path = f"/api/v1/namespaces/{rollout_steps.namespace}"
+@pytest.mark.parametrize("of_lease", [False, True], ids=["of the workloads", "of the Lease"])
+def test_terminating_namespace_is_awaited_and_recreated(rollout_steps, of_lease):
+    path = f"/api/v1/namespaces/{PUBLISHED_NAMESPACE if of_lease else rollout_steps.namespace}"
+    rollout_steps.run(EnsureNamespace)
     uid = rollout_steps.server.request("GET", path)[1]["metadata"]["uid"]
     assert rollout_steps.run(EnsureNamespace).changed == ()
     rollout_steps.server.request("DELETE", path)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api import build_crds
+from holdfast.api import PUBLISHED_NAMESPACE, build_crds
 from holdfast.errors import DeadlineExceededError, WaitFailedError
 from holdfast.gateway.base_steps import ClusterStep, remaining_seconds
 from holdfast.gateway.cluster.manifests import (
@@ -45,26 +45,40 @@ _MAX_CONCURRENT_READS = 6
 
 
 class EnsureNamespace(ClusterStep):
-    """Create the namespace of the workloads; wait for one that is being deleted, then recreate it."""
+    """Create the namespaces of the workloads and of the controller's Lease.
+
+    A namespace that is being deleted is awaited and created again.
+    """
 
     name = "ensure-namespace"
-    title = "Namespace"
+    title = "Namespaces"
     needs = ("wait-api-ready",)
 
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.gateway.settings.namespace, PUBLISHED_NAMESPACE)))
+
     def probe(self, ctx: StepContext) -> ProbeResult:
-        name = self.gateway.settings.namespace
         if not self.has_cluster:
             return absent("no cluster yet")
-        live = self.objects(ctx).get("Namespace", name)
-        if live is None:
-            return absent(f"no namespace {name} yet")
-        if not namespace_active(live).done:
-            return partial(f"{name} is {(live.get('status') or {}).get('phase') or 'without a phase yet'}")
-        return done(f"{name} is Active")
+        objects = self.objects(ctx)
+        for name in self._names:
+            live = objects.get("Namespace", name)
+            if live is None:
+                return absent(f"no namespace {name} yet")
+            if not namespace_active(live).done:
+                return partial(
+                    f"{name} is {(live.get('status') or {}).get('phase') or 'without a phase yet'}"
+                )
+        return done(f"{', '.join(self._names)}: Active")
 
     def run(self, ctx: StepContext) -> None:
-        name, seconds = self.gateway.settings.namespace, self.gateway.settings.timeouts.namespace
-        objects = self.objects(ctx)
+        for name in self._names:
+            self._ensure(ctx, name)
+        ctx.note(f"{', '.join(self._names)}: Active")
+
+    def _ensure(self, ctx: StepContext, name: str) -> None:
+        objects, seconds = self.objects(ctx), self.gateway.settings.timeouts.namespace
         live = objects.get("Namespace", name)
         if live is not None and live["metadata"].get("deletionTimestamp"):
             # A terminating namespace accepts no new objects and cannot be restored. The uid excludes a
@@ -76,7 +90,6 @@ class EnsureNamespace(ClusterStep):
             metadata = {"name": name, "labels": MANAGED_LABELS}
             objects.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         objects.wait("Namespace", name, namespace_active, deadline=seconds)
-        ctx.note(f"{name} is Active")
 
 
 class _WorkloadStep(ClusterStep):

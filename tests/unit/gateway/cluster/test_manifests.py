@@ -11,8 +11,9 @@ from tests.support.workload_manifests import (
     manifest_context,
 )
 
+from holdfast.api import PUBLISHED_NAMESPACE
 from holdfast.controller.informer import CRD_NAMES
-from holdfast.controller.leader_election import LEASE_NAME, LEASE_NAMESPACE
+from holdfast.controller.leader_election import LEASE_NAME
 from holdfast.gateway.cluster.manifests import (
     TEMPLATE_ANNOTATION,
     build_workloads,
@@ -48,9 +49,9 @@ def test_every_object_has_namespace_and_managed_by_label():
         if each["kind"] in ("Role", "RoleBinding") and each["metadata"]["name"] == API:
             assert each["metadata"]["namespace"] == "default"  # where the sandboxes are
         elif each["kind"] in ("Role", "RoleBinding"):
-            assert each["metadata"]["namespace"] == LEASE_NAMESPACE
+            assert each["metadata"]["namespace"] == PUBLISHED_NAMESPACE
         elif each["kind"] == "Namespace":
-            assert each["metadata"]["name"] == LEASE_NAMESPACE
+            assert each["metadata"]["name"] == PUBLISHED_NAMESPACE
         elif not each["kind"].startswith("ClusterRole"):
             assert each["metadata"]["namespace"] == "elsewhere"
         assert each["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "holdfast"
@@ -106,10 +107,10 @@ def test_controller_may_use_the_lease_of_the_published_controller_only():
 @pytest.mark.parametrize(
     ("namespace", "sandboxes", "created"),
     [
-        ("holdfast", "default", [LEASE_NAMESPACE]),
-        ("holdfast", "team", ["team", LEASE_NAMESPACE]),
-        ("holdfast", LEASE_NAMESPACE, [LEASE_NAMESPACE]),
-        (LEASE_NAMESPACE, "default", []),
+        ("holdfast", "default", [PUBLISHED_NAMESPACE]),
+        ("holdfast", "team", ["team", PUBLISHED_NAMESPACE]),
+        ("holdfast", PUBLISHED_NAMESPACE, [PUBLISHED_NAMESPACE]),
+        (PUBLISHED_NAMESPACE, "default", []),
     ],
 )
 def test_missing_namespaces_are_created_once_and_before_their_objects(namespace, sandboxes, created):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.workload_manifests import API_SERVER, api_server_rules, manifest_context
 
-from holdfast.controller.leader_election import LEASE_NAMESPACE
+from holdfast.api import PUBLISHED_NAMESPACE
 from holdfast.gateway.cluster.manifests import build_workloads
 
 
@@ -13,7 +13,7 @@ def api_server_rbac(**changes):
     return [
         each
         for each in build_workloads(manifest_context(**changes))
-        if (each["kind"] == "Namespace" and each["metadata"]["name"] != LEASE_NAMESPACE)
+        if (each["kind"] == "Namespace" and each["metadata"]["name"] != PUBLISHED_NAMESPACE)
         or (each["kind"] in ("Role", "RoleBinding") and each["metadata"]["name"] == API_SERVER)
     ]
 
