@@ -61,6 +61,7 @@ from holdfast.api.pool_models import (
 )
 from holdfast.api.rest_models import (
     CONNECTION_LOST as CONNECTION_LOST,
+    FAILURE_MARKER_HEADER as FAILURE_MARKER_HEADER,
     NAME_PATTERN as NAME_PATTERN,
     Channel as Channel,
     Condition as Condition,

@@ -363,6 +363,8 @@ class Channel(IntEnum):
 
 # Reason of the Status frame if the connection to the command was lost, so that its exit code is unknown.
 CONNECTION_LOST = "ConnectionLost"
+# Header of a download: text before the Problem that ends the response if `tar` fails.
+FAILURE_MARKER_HEADER = "Holdfast-Failure-Marker"
 
 
 def encode_frame(channel: Channel, data: bytes = b"") -> bytes:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import msgspec
 
-from holdfast.api import UploadResult
+from holdfast.api import FAILURE_MARKER_HEADER, UploadResult
 from holdfast.client.archive import pack
 from holdfast.client.errors import packing_error
 from holdfast.client.extraction import UnpackResult, unpack
@@ -219,11 +219,13 @@ async def _download_stream(
     transport: Transport, name: str, path: str, marker: str
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     """Open a download. If it is interrupted, the error names the copy and the cause."""
-    query = {"path": path, "failure_marker": marker}
+    # In a header, which older servers ignore: they reject unknown query parameters.
+    headers = {FAILURE_MARKER_HEADER: marker}
     subject = f"download of {path} from sandbox {name}"
     started = False
     try:
-        async with transport.stream("GET", f"/v1/sandboxes/{name}/files", query=query) as response:
+        files = f"/v1/sandboxes/{name}/files"
+        async with transport.stream("GET", files, query={"path": path}, headers=headers) as response:
             started = True
             yield response
     except ResponseLostError as error:

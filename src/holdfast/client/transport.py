@@ -153,7 +153,13 @@ class Transport:
 
     @asynccontextmanager
     async def stream(
-        self, method: str, path: str, *, query: Any = None, body: Callable[[], Any] | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Any = None,
+        headers: dict[str, str] | None = None,
+        body: Callable[[], Any] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request with a streamed body or response.
 
@@ -161,9 +167,11 @@ class Transport:
             method: HTTP method.
             path: path below the base URL.
             query: query parameters.
-            body: returns an iterator over the chunks of the request body.
+            headers: request headers.
+            body: returns an iterator over the chunks of the request body, a tar archive.
         """
-        headers = {"Content-Type": "application/x-tar"} if body is not None else None
+        if body is not None:
+            headers = {"Content-Type": "application/x-tar", **(headers or {})}
 
         async def once(endpoint: GatewayEndpoint) -> aiohttp.ClientResponse:
             data = body() if body is not None else None

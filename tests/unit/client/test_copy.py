@@ -10,7 +10,7 @@ from aiohttp import web
 from tests.support.hints import execute_hint
 from tests.support.holdfast_cli import HoldfastCli
 
-from holdfast.api import Problem
+from holdfast.api import FAILURE_MARKER_HEADER, Problem
 from holdfast.client import Sandbox
 from holdfast.client.archive import pack
 from holdfast.client.copy import LocalTarget, base_name, resolve_local_target
@@ -152,7 +152,7 @@ def test_failed_tar_is_the_only_cause_and_leaves_nothing(fake_server, sandbox, t
         await response.prepare(request)
         for chunk in list(pack(source, "x", print))[:sent]:
             await response.write(chunk)
-        await response.write(request.query["failure_marker"].encode() + msgspec.json.encode(problem))
+        await response.write(request.headers[FAILURE_MARKER_HEADER].encode() + msgspec.json.encode(problem))
         return response
 
     fake_server.answers[FILES] = fail

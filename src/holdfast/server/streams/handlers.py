@@ -11,7 +11,7 @@ from litestar import Controller, Request, WebSocket, get, put, websocket
 from litestar.params import Parameter
 from litestar.response import Stream
 
-from holdfast.api import UploadResult
+from holdfast.api import FAILURE_MARKER_HEADER, UploadResult
 from holdfast.server.access_middleware import send_problem
 from holdfast.server.errors import bad_request
 from holdfast.server.requests import SandboxName, Selector, problem_responses, response_spec
@@ -42,6 +42,7 @@ _Path = Annotated[
 _FailureMarker = Annotated[
     str,
     Parameter(
+        header=FAILURE_MARKER_HEADER,
         pattern=r"^([0-9a-f]{32})?$",
         description="Random text. If `tar` in the sandbox fails after the response has started, the response "
         "ends with this text and a Problem as JSON. Without it, the response is cut off.",
