@@ -29,7 +29,15 @@ from holdfast.controller.reconcilers import (
 from holdfast.controller.workqueue import WorkQueue
 from holdfast.errors import HoldfastError, ObjectConflictError
 from holdfast.retry import exponential, random_fraction
-from holdfast.sandbox import CLUSTER_DOMAIN, DEFAULT_LABEL_DOMAINS, controller_of, has_condition, largest_disk
+from holdfast.sandbox import (
+    CLUSTER_DOMAIN,
+    DEFAULT_LABEL_DOMAINS,
+    controller_of,
+    has_condition,
+    largest_disk,
+    seconds_until_claim_expiry,
+    seconds_until_shutdown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -39,7 +47,10 @@ if TYPE_CHECKING:
 
 _MAX_TRACKED_CONFLICTS = 4096
 _CONFLICT_BACKOFF = exponential(REQUEUE_SOON, cap=REQUEUE_UNWATCHED, jitter=0.0)
-
+_SECONDS_UNTIL_EXPIRY = {
+    "Sandbox": seconds_until_shutdown,
+    "SandboxClaim": seconds_until_claim_expiry,
+}
 
 log = logging.getLogger("holdfast.controller")
 
@@ -67,7 +78,7 @@ class Controller:
     ) -> None:
         # One event loop runs all callers, and code between two awaits is atomic: the cache, the queue and
         # `reserved` need no lock.
-        self.cache, self.metrics = ObjectCache(), ControllerMetrics()
+        self.cache, self.metrics, self._clock = ObjectCache(), ControllerMetrics(), clock
         self._telemetry = PublishedTelemetry(self.cache, objects, self.metrics.registry, clock)
         executor = ActionExecutor(
             self.cache,
@@ -242,13 +253,24 @@ class Controller:
             if len(self._conflicts) > _MAX_TRACKED_CONFLICTS:
                 self._conflicts.clear()
             conflicts = self._conflicts[key] = self._conflicts.get(key, 0) + 1
+            self._enqueue_at_expiry(key)
             return _CONFLICT_BACKOFF.delay(conflicts, 0.0, random_fraction)
         self._conflicts.pop(key, None)
         return requeue_after
 
+    def _enqueue_at_expiry(self, key: ObjectKey) -> None:
+        """Enqueue an object for the moment when it expires: a backoff must not delay the expiry."""
+        obj = self.cache.get(*key)
+        until_expiry = _SECONDS_UNTIL_EXPIRY.get(key[0])
+        if obj is None or until_expiry is None:
+            return
+        if seconds := until_expiry(obj, self._clock()):
+            self._queue.add(key, delay=seconds)
+
     def _on_failure(self, key: Any, error: Exception) -> None:
         kind, namespace, name = key
         self.metrics.reconciles.labels(kind, "failed").inc()
+        self._enqueue_at_expiry(key)
         if isinstance(error, HoldfastError):
             log.warning("%s %s/%s: %s", kind, namespace, name, error.message)
             return

@@ -56,6 +56,7 @@ def _without_messages(status: Mapping[str, Any], excluded: frozenset[str] = froz
 
 _API_VERSIONS = {
     "Sandbox": API_VERSION,
+    "SandboxClaim": EXTENSIONS_API_VERSION,
     "SandboxTemplate": EXTENSIONS_API_VERSION,
     "SandboxWarmPool": EXTENSIONS_API_VERSION,
 }

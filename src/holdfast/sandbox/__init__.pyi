@@ -8,13 +8,15 @@ from holdfast.sandbox.actions import (
     Delete as Delete,
     Patch as Patch,
 )
-from holdfast.sandbox.claim.binding import (
-    ObservedSandboxClaim as ObservedSandboxClaim,
+from holdfast.sandbox.claim.adoption import (
     adoption_conflict as adoption_conflict,
     bound_sandbox_name as bound_sandbox_name,
+    recorded_sandbox_name as recorded_sandbox_name,
+)
+from holdfast.sandbox.claim.binding import (
+    ObservedSandboxClaim as ObservedSandboxClaim,
     creation_conflict as creation_conflict,
     reconcile_sandbox_claim as reconcile_sandbox_claim,
-    recorded_sandbox_name as recorded_sandbox_name,
     sandbox_claim_error_status as sandbox_claim_error_status,
 )
 from holdfast.sandbox.claim.metadata import (
@@ -35,6 +37,8 @@ from holdfast.sandbox.host_settings import (
 from holdfast.sandbox.lifecycle import (
     idle_timeout as idle_timeout,
     recreates_failed_pods as recreates_failed_pods,
+    seconds_until_claim_expiry as seconds_until_claim_expiry,
+    seconds_until_shutdown as seconds_until_shutdown,
 )
 from holdfast.sandbox.manifests import (
     controller_of as controller_of,

@@ -69,6 +69,15 @@ def test_rejected_write_is_retried_and_succeeds_once_allowed():
     assert "conditions" not in server.objects["SandboxWarmPool", "p"]["status"]
 
 
+def test_expiry_is_reported_in_time_while_writes_are_rejected():
+    """The next attempt after a rejection would come later than the expiry."""
+    claim = claim_manifest("c")
+    claim["spec"]["lifecycle"] = {"shutdownTime": "2026-01-01T12:01:40Z"}
+    server = run_scenario(nothing, TEMPLATE, pool_manifest(0), claim, prepare=over_quota, seconds=101.0)
+    (row,) = server.objects["SandboxClaim", "c"]["status"]["conditions"]
+    assert (row["reason"], row["lastTransitionTime"]) == ("ClaimExpired", "2026-01-01T12:00:00Z")
+
+
 def test_child_without_label_is_found_and_not_recreated():
     """A watch by label reports it as deleted, in the version in which it continues to exist."""
     volume = {"metadata": {"name": "workspace"}, "spec": {"accessModes": ["ReadWriteOnce"]}}

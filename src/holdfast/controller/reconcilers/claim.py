@@ -30,7 +30,7 @@ from holdfast.sandbox import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime
 
@@ -182,16 +182,17 @@ class SandboxClaimReconciler:
             with self._defer_events(sandbox):
                 record = [action for action in decision.actions if action is not adoption]
                 # If the controller crashes after this write, the next leader completes the adoption.
-                await self._executor.execute(record, claim)
+                await self._execute_or_report(record, adoption, claim)
                 live = self._live(claim)
                 if live is None:
                     return REQUEUE_NOW
                 # After this write, the owner reference binds the sandbox, and the next leader writes the
                 # status.
-                await self._execute_adoption(adoption, live)
+                await self._execute_or_report((adoption,), adoption, live)
                 follow = reconcile_sandbox_claim(self._observe(live))
                 if any(isinstance(action, Adopt | Create) for action in follow.actions):
                     # The sandbox was deleted during the adoption: try another one.
+                    await self._report_conflict(claim, adoption)
                     return REQUEUE_NOW
                 await self._executor.write_status(live, follow.status)
         finally:
@@ -199,15 +200,34 @@ class SandboxClaimReconciler:
         await self._executor.execute((*follow.actions, *follow.after_status), live)
         return REQUEUE_NOW
 
-    async def _execute_adoption(self, adoption: Adopt, claim: dict[str, Any]) -> None:
+    async def _execute_or_report(
+        self, actions: Sequence[Action], adoption: Adopt, claim: dict[str, Any]
+    ) -> None:
         try:
-            await self._executor.execute((adoption,), claim)
-        except ObjectConflictError as error:
-            names = adoption.target.name, claim["metadata"]["name"]
-            detail = "sandbox {} is no longer adoptable by claim {}: {}".format(*names, error.message)
-            status = sandbox_claim_error_status(self._observe(claim), adoption_conflict(detail))
-            await self._executor.write_status(claim, status)
+            await self._executor.execute(actions, claim)
+        except ObjectConflictError:
+            await self._report_conflict(claim, adoption)
             raise
+
+    async def _report_conflict(self, claim: dict[str, Any], adoption: Adopt) -> None:
+        """Report why an adoption failed. Both objects are read: the cache may be older than the conflict."""
+        live = await self._read_again(object_key(claim), claim)
+        sandbox = await self._read_again(adoption.target.key, claim)
+        if live is None or live["metadata"].get("deletionTimestamp"):
+            return
+        observed, name = self._observe(live), adoption.target.name
+        ready = adoption_conflict(claim, name, current=live, sandbox=sandbox, pool=observed.pool)
+        if ready is not None:
+            await self._executor.write_status(live, sandbox_claim_error_status(observed, ready))
+
+    async def _read_again(self, key: ObjectKey, claim: dict[str, Any]) -> dict[str, Any] | None:
+        """Replace an object in the cache by that of the API server."""
+        known, found = self._cache.get(*key), await self._executor.read(*key)
+        if found is not None:
+            self._executor.on_write(found, object_key(claim))
+        elif known is not None:
+            self._cache.evict(known)
+        return found
 
     async def _write_error(self, claim: dict[str, Any], message: str) -> None:
         live = self._cache.get(*object_key(claim))

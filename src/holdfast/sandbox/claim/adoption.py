@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api import (
+    BOUND_SANDBOX_ANNOTATION,
     CREATED_BY_LABEL,
     LAUNCH_TYPE_LABEL,
     SANDBOX_CLAIM_UID_LABEL,
@@ -16,6 +17,7 @@ from holdfast.api import (
     TRACE_CONTEXT_ANNOTATION,
     WARM_POOL_LABEL,
     ConditionType,
+    SandboxClaimReason,
 )
 from holdfast.sandbox import from_template
 from holdfast.sandbox.actions import ActionTarget, Adopt
@@ -29,14 +31,28 @@ from holdfast.sandbox.claim.metadata import (
 )
 from holdfast.sandbox.from_template import SAFE_TO_EVICT_ANNOTATION
 from holdfast.sandbox.manifests import is_controlled_by, owner_reference
-from holdfast.sandbox.status import has_condition, is_being_deleted
+from holdfast.sandbox.status import has_condition, is_being_deleted, not_ready_condition
 from holdfast.sandbox.warmpool import matches_template, needs_replacement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from holdfast.sandbox.status import ConditionUpdate
+
 _POOL_LABELS = (WARM_POOL_LABEL, TEMPLATE_HASH_LABEL, TEMPLATE_FIELDS_HASH_LABEL, CREATED_BY_LABEL)
+_CANDIDATE_LABELS = (WARM_POOL_LABEL, TEMPLATE_REF_HASH_LABEL)
+
+
+def bound_sandbox_name(sandbox_claim: Mapping[str, Any]) -> str:
+    """Name of the sandbox that a SandboxClaim is bound to, according to its status; empty if none."""
+    return str(((sandbox_claim.get("status") or {}).get("sandbox") or {}).get("name") or "")
+
+
+def recorded_sandbox_name(sandbox_claim: Mapping[str, Any]) -> str:
+    """Name of the warm sandbox that a SandboxClaim records; older controllers used a label."""
+    fields = (sandbox_claim["metadata"].get(field) or {} for field in ("annotations", "labels"))
+    return next((str(name) for entries in fields if (name := entries.get(BOUND_SANDBOX_ANNOTATION))), "")
 
 
 def warm_candidates(
@@ -55,7 +71,7 @@ def warm_candidates(
         for one in sandboxes
         if is_controlled_by(one, pool)
         and not is_being_deleted(one)
-        and {WARM_POOL_LABEL, TEMPLATE_REF_HASH_LABEL} <= (one["metadata"].get("labels") or {}).keys()
+        and not _missing_label(one)
         and not needs_replacement(one, pool, template, now)
         and (has_condition(one, ConditionType.READY) or matches_template(one, template))
     ]
@@ -142,3 +158,57 @@ def trace_context(sandbox_claim: Mapping[str, Any]) -> dict[str, str]:
     """The trace context that the sandbox of a SandboxClaim continues."""
     value = (sandbox_claim["metadata"].get("annotations") or {}).get(TRACE_CONTEXT_ANNOTATION)
     return {} if value is None else {TRACE_CONTEXT_ANNOTATION: value}
+
+
+def adoption_conflict(
+    sandbox_claim: Mapping[str, Any],
+    name: str,
+    *,
+    current: Mapping[str, Any],
+    sandbox: Mapping[str, Any] | None,
+    pool: Mapping[str, Any] | None,
+) -> ConditionUpdate | None:
+    """The Ready condition of a SandboxClaim that lost the race for a sandbox.
+
+    None if the SandboxClaim does not record the sandbox: it was edited, and nothing is lost.
+
+    Args:
+        sandbox_claim: the SandboxClaim as it was when the adoption was decided.
+        name: name of the sandbox.
+        current: the SandboxClaim as it is now.
+        sandbox: the sandbox as it is now; None if it is gone.
+        pool: the pool of the SandboxClaim.
+    """
+    detail = _describe_conflict(sandbox_claim, name, current, sandbox, pool)
+    if not detail:
+        return None
+    message = f"adoption write conflict: {detail}; the next pass retries from a converged view"
+    return not_ready_condition(SandboxClaimReason.ADOPTION_CONFLICT, message)
+
+
+def _describe_conflict(
+    sandbox_claim: Mapping[str, Any],
+    name: str,
+    current: Mapping[str, Any],
+    sandbox: Mapping[str, Any] | None,
+    pool: Mapping[str, Any] | None,
+) -> str:
+    claim, other = sandbox_claim["metadata"]["name"], recorded_sandbox_name(current)
+    if current["metadata"]["uid"] != sandbox_claim["metadata"]["uid"]:
+        return f"claim {claim} was deleted and recreated during adoption"
+    if other != name:
+        return f"claim {claim} already assigned sandbox {other}" if other else ""
+    if sandbox is None or is_being_deleted(sandbox):
+        return f"sandbox {name} deleted before adoption completed"
+    is_ours = is_controlled_by(sandbox, current)
+    if not is_ours and (pool is None or not is_controlled_by(sandbox, pool)):
+        return f"sandbox {name} is no longer pool-owned and not controlled by claim {claim}"
+    if not is_ours and (label := _missing_label(sandbox)):
+        return f"sandbox {name} is no longer adoptable by claim {claim}: it has no label {label}"
+    return f"completing adoption of {name} for claim {claim} (conflicting concurrent write)"
+
+
+def _missing_label(sandbox: Mapping[str, Any]) -> str:
+    """The first label that a waiting sandbox has and this one has not; empty if it has all."""
+    labels = sandbox["metadata"].get("labels") or {}
+    return next((label for label in _CANDIDATE_LABELS if label not in labels), "")

@@ -24,6 +24,7 @@ from holdfast.api import (
 from holdfast.sandbox import from_template
 from holdfast.sandbox.actions import Action, Create, Decision, Delete, Patch
 from holdfast.sandbox.claim import adoption, overrides
+from holdfast.sandbox.claim.adoption import bound_sandbox_name, recorded_sandbox_name
 from holdfast.sandbox.claim.edits import (
     applied_sandbox_claim_annotations,
     find_edits,
@@ -136,23 +137,6 @@ def creation_conflict(observed: ObservedSandboxClaim) -> dict[str, Any] | None:
     ready = not_ready_condition(SandboxClaimReason.SANDBOX_CREATE_PENDING, message)
     is_bound = bound_sandbox_name(observed.sandbox_claim) or _bound_sandbox(observed) is not None
     return None if is_bound else sandbox_claim_error_status(observed, ready)
-
-
-def adoption_conflict(detail: str) -> ConditionUpdate:
-    """The Ready condition of a SandboxClaim that lost the race for a sandbox."""
-    message = f"adoption write conflict: {detail}; the next pass retries from a converged view"
-    return not_ready_condition(SandboxClaimReason.ADOPTION_CONFLICT, message)
-
-
-def bound_sandbox_name(sandbox_claim: Mapping[str, Any]) -> str:
-    """Name of the sandbox that a SandboxClaim is bound to, according to its status; empty if none."""
-    return str(((sandbox_claim.get("status") or {}).get("sandbox") or {}).get("name") or "")
-
-
-def recorded_sandbox_name(sandbox_claim: Mapping[str, Any]) -> str:
-    """Name of the warm sandbox that a SandboxClaim records; older controllers used a label."""
-    fields = (sandbox_claim["metadata"].get(field) or {} for field in ("annotations", "labels"))
-    return next((str(name) for entries in fields if (name := entries.get(BOUND_SANDBOX_ANNOTATION))), "")
 
 
 def _with_times(observed: ObservedSandboxClaim, decision: Decision) -> Decision:

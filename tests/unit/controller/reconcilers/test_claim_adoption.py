@@ -11,6 +11,8 @@ from tests.support.virtual_time import run_virtual, virtual_now
 
 from holdfast.controller.controller import Controller
 
+POOL = "agents.x-k8s.io/warm-pool-sandbox"
+NAME = "agents.x-k8s.io/sandbox-name"
 EARLY, LATE = True, False
 """whether the watch event of a write arrives before its response"""
 
@@ -106,3 +108,60 @@ def test_changed_candidate_is_adopted_on_retry():
     server = adopt(claim_manifest("c"), sandboxes=1, before_patch=touched)
     assert changed == ["p-0"]
     assert ready(server, "c") == ("True", "p-0")
+
+
+def assign_other(found):
+    found["metadata"].setdefault("annotations", {})[NAME] = "p-1"
+
+
+def recreate(found):
+    found["metadata"]["uid"] = "uid-successor"
+
+
+def give_away(found):
+    found["metadata"]["ownerReferences"][0] |= {"kind": "SandboxClaim", "name": "other", "uid": "uid-other"}
+
+
+def drop_label(found):
+    del found["metadata"]["labels"][POOL]
+
+
+def touch(found):
+    found["metadata"].setdefault("annotations", {})["note"] = "x"
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "detail"),
+    [
+        ("SandboxClaim", assign_other, "claim c already assigned sandbox p-1"),
+        ("SandboxClaim", recreate, "claim c was deleted and recreated during adoption"),
+        ("Sandbox", None, "sandbox p-0 deleted before adoption completed"),
+        ("Sandbox", give_away, "sandbox p-0 is no longer pool-owned and not controlled by claim c"),
+        ("Sandbox", drop_label, f"sandbox p-0 is no longer adoptable by claim c: it has no label {POOL}"),
+        ("Sandbox", touch, "completing adoption of p-0 for claim c (conflicting concurrent write)"),
+        ("SandboxClaim", touch, None),
+    ],
+    ids=["assigned", "recreated", "deleted", "given-away", "not-adoptable", "touched", "edited"],
+)
+def test_lost_race_is_reported_with_its_cause(kind, change, detail):
+    """Another client changes one of the two objects right before the controller writes it."""
+    messages, changed = [], []
+
+    def interfere(server, target):
+        rows = (server.objects["SandboxClaim", "c"].get("status") or {}).get("conditions") or ()
+        messages.extend(row["message"] for row in rows if row["reason"] == "AdoptionConflict")
+        if target.kind != kind or changed:
+            return
+        changed.append(target.name)
+        found = server.objects.pop((kind, target.name))
+        if change is not None:
+            change(found)
+            notified = server.store(found)
+            asyncio.get_running_loop().call_later(0.2, server.notify, notified)
+
+    server = adopt(claim_manifest("c"), before_patch=interfere)
+    expected = f"adoption write conflict: {detail}; the next pass retries from a converged view"
+    assert dict.fromkeys(messages) == dict.fromkeys([expected] if detail else [])
+    assert ready(server, "c")[0] == "True"
+    (owner,) = server.objects["Sandbox", ready(server, "c")[1]]["metadata"]["ownerReferences"]
+    assert owner["uid"] == server.objects["SandboxClaim", "c"]["metadata"]["uid"]
