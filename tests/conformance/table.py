@@ -1,14 +1,15 @@
 """The published sandbox API as a table: one entry per row of the contract, and what shows that it holds.
 
-A row observes what a scenario leaves behind on a real API server, with holdfast's controller at work. A row
-of `NODE_ROWS` needs a kubelet or a network. A row of `TESTS_OF_ROWS` is about another program, and names the
-tests that show it. A row of `MISSING` is not implemented: the suite runs it where it can, and fails as soon
-as it passes, so that the list only becomes shorter.
+A `Row` observes what a scenario leaves behind on a real API server, with holdfast's controller at work. A
+`TestedRow` needs more than that, or another situation, and names the tests that show it. An `UntestedRow` is
+not implemented, or nothing can show it here. A row of `MISSING` is not implemented, but has a scenario: the
+suite fails as soon as it passes, so that the list only becomes shorter.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +17,69 @@ if TYPE_CHECKING:
 
 Seen = dict[str, Any]
 """What a scenario has observed, by a name"""
+
+
+SECTIONS = (
+    "1 kinds", "1 validation", "2 hash", "2 annotations",
+    "3 status", "3 Ready", "3 Suspended", "3 PodScheduled", "3 Finished", "3 fields", "3 errors",
+    "4 PVC", "4 pod", "4 Service", "5 life cycle", "6 template", "7 member", "7 replacement", "7 status",
+    "8 one pass", "8 adoption", "8 cold start", "8 additionalPodMetadata", "8 Ready",
+    "9 events", "10 metrics", "11 tracing", "12 Lease", "12 flags", "13 router", "14 runtime", "14 sandboxd",
+    "15 clients",
+)  # fmt: skip
+"""The sections of the contract, by number and subject"""
+
+
+class Need(Enum):
+    """What a row needs that the controller on an API server does not have."""
+
+    NODE = "a node"
+    RACE = "two writers"
+    TIME = "minutes"
+    SITUATION = "another situation"
+    PROGRAM = "another program"
+
+
+@dataclass(frozen=True)
+class TestedRow:
+    """A row that other tests show.
+
+    Attributes:
+        section: section of the contract.
+        subject: what the row is about; unique within the section.
+        need: what the tests have.
+        tests: node ids of the tests.
+    """
+
+    __test__ = False  # for pytest
+
+    section: str
+    subject: str
+    need: Need
+    tests: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.section}: {self.subject}"
+
+
+@dataclass(frozen=True)
+class UntestedRow:
+    """A row that no test shows.
+
+    Attributes:
+        section: section of the contract.
+        subject: what the row is about; unique within the section.
+        reason: why no test shows it.
+    """
+
+    section: str
+    subject: str
+    reason: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.section}: {self.subject}"
 
 
 @dataclass(frozen=True)

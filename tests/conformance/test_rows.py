@@ -1,4 +1,4 @@
-"""Each row of the published sandbox API holds, is listed as missing, or needs a node."""
+"""Each row of the published sandbox API holds, is listed as missing, or is shown by another test."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import ast
 from pathlib import Path
 
 import pytest
-from tests.conformance.outstanding import MISSING, NODE_ROWS, TESTS_OF_ROWS, UNTESTED
+from tests.conformance.outstanding import MISSING, TESTED_ELSEWHERE, UNTESTED
 from tests.conformance.rows_claims import CLAIM_ROWS
 from tests.conformance.rows_pools import POOL_ROWS
 from tests.conformance.rows_sandboxes import SANDBOX_ROWS
+from tests.conformance.table import SECTIONS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROWS = [*SANDBOX_ROWS, *CLAIM_ROWS, *POOL_ROWS]
@@ -32,16 +33,17 @@ def test_missing_row_is_still_missing(world, row):
     assert found != row.expected, f"{row.name} holds: remove it from MISSING"
 
 
-def test_every_row_is_in_one_list():
-    """The counts of the table: `len(ROWS) - len(MISSING)` rows hold."""
-    names = [row.name for row in ROWS]
-    listed = [*names, *UNTESTED, *NODE_ROWS, *TESTS_OF_ROWS]
-    assert len(set(listed)) == len(listed)
-    assert MISSING.keys() <= set(names)
+def test_every_row_is_in_one_list_and_every_section_has_rows():
+    rows = [*ROWS, *TESTED_ELSEWHERE, *UNTESTED]
+    names = [row.name for row in rows]
+    assert sorted(set(names)) == sorted(names)
+    assert {row.section for row in rows} == set(SECTIONS)
+    assert {int(section.split()[0]) for section in SECTIONS} == set(range(1, 16))
+    assert MISSING.keys() <= {row.name for row in ROWS}
 
 
 @pytest.mark.parametrize(
-    "test", sorted({test for tests in TESTS_OF_ROWS.values() for test in tests}), ids=lambda test: test
+    "test", sorted({test for row in TESTED_ELSEWHERE for test in row.tests}), ids=lambda test: test
 )
 def test_test_of_row_exists(test):
     path, _, name = test.partition("::")

@@ -110,3 +110,6 @@ def test_name_taken_by_invisible_object_is_retried_with_backoff():
 
     server = run_scenario(nothing, TEMPLATE, pool_manifest(0), claim_manifest("c"), prepare=hide, seconds=1.5)
     assert 3 <= server.requests.count(("create", "Sandbox")) <= 6
+    (row,) = server.objects["SandboxClaim", "c"]["status"]["conditions"]
+    message = "Sandbox already created; waiting for cache to converge"
+    assert (row["status"], row["reason"], row["message"]) == ("False", "SandboxCreatePending", message)
