@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from tests.conformance import scenarios_claims, scenarios_pools, scenarios_sandboxes  # noqa: F401 (register)
+from tests.conformance import (  # noqa: F401 (register)
+    scenarios_claims,
+    scenarios_errors,
+    scenarios_pools,
+    scenarios_sandboxes,
+)
 from tests.conformance.table import SECTIONS, Row
 from tests.conformance.world import ImpatientNamespace, World
 from tests.support.controller_process import ControllerProcess, FakeKubelet, install_crds

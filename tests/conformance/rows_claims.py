@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from tests.conformance.rows_sandboxes import conditions_of
+from tests.conformance.rows_sandboxes import REFUSAL, conditions_of
 from tests.conformance.scenarios_claims import ALLOWED, FIRST_OBSERVED, FIRST_READY, TRACE
 from tests.conformance.table import Row, annotation, label, owner, said, value
 
@@ -76,6 +76,13 @@ CLAIM_ROWS = [
         lambda seen: annotation("ready", NAME)(seen) == seen["ready"]["status"]["sandbox"]["name"],
         True,
     ),
+    Row(
+        ANNOTATIONS,
+        "claim-first-ready-at where the write was missed",
+        "missed-annotation",
+        annotation("claim", FIRST_READY),
+        "unknown",
+    ),
     Row(ANNOTATIONS, "no sandbox-name for cold starts", "cold-claim", annotation("claim", NAME), None),
     Row(ANNOTATIONS, "sandbox-name label is moved", "begun-adoption", label("forgets", NAME), None),
     Row(
@@ -141,6 +148,35 @@ CLAIM_ROWS = [
     Row(PASS, "Retain clears status.sandbox", "expired-claims", value("retained", "status", "sandbox"), None),
     Row(PASS, "Retain deletes the sandbox", "expired-claims", lambda seen: seen["sandbox"], None),
     Row(PASS, "Delete deletes the claim", "expired-claims", lambda seen: seen["deleted"], None),
+    Row(
+        PASS,
+        "ttl after Finished",
+        "finished-claims",
+        said("retained", "Ready"),
+        "False ClaimExpired: Claim expired. Sandbox cleanup initiated.",
+    ),
+    Row(
+        PASS,
+        "Finished stays while expired",
+        "finished-claims",
+        said("retained", "Finished"),
+        "True PodSucceeded: Pod completed successfully",
+    ),
+    Row(PASS, "ttl with Delete", "finished-claims", lambda seen: seen["deleted"], None),
+    Row(
+        PASS,
+        "DeleteForeground waits for sandbox and pod",
+        "foreground-expiry",
+        lambda seen: seen["during"],
+        [True, True],
+    ),
+    Row(
+        PASS,
+        "a sandbox of another owner is not deleted",
+        "foreign-expiry",
+        lambda seen: seen["sandbox"] is not None,
+        True,
+    ),
     Row(ADOPTION, "owner", "warm-claim", owner("sandbox"), ("SandboxClaim", "warm-claim", True, True)),
     Row(
         ADOPTION,
@@ -459,6 +495,34 @@ CLAIM_ROWS = [
         "replaced-sandbox",
         same_condition("Ready", "lastTransitionTime", "reason", "message"),
         [True] * 3,
+    ),
+    Row(
+        READY,
+        "sandbox missing",
+        "passing-reasons",
+        lambda seen: "False SandboxMissing: Sandbox does not exist" in seen["texts"],
+        True,
+    ),
+    Row(
+        READY,
+        "sandbox without Ready",
+        "passing-reasons",
+        lambda seen: "False SandboxNotReady: Sandbox is not ready" in seen["texts"],
+        True,
+    ),
+    Row(
+        READY,
+        "expired, sandbox of another owner",
+        "foreign-expiry",
+        said("claim", "Ready"),
+        'False ClaimExpired: Claim expired. sandbox not owned by this claim: sandbox "not-mine" is not owned by claim "not-owner"; deletion skipped.',
+    ),
+    Row(
+        READY,
+        "sandbox create error",
+        "refused-writes",
+        said("claim", "Ready"),
+        f'{ERROR}sandbox create error: sandboxes.agents.x-k8s.io "refused-claim" is forbidden: {REFUSAL}',
     ),
     Row(READY, "only published conditions", "warm-claim", conditions_of("ready"), {"Ready"}),
 ]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from tests.conformance.scenarios_errors import POLICY
 from tests.conformance.table import Row, annotation, label, owner, said, value
 
 from holdfast.sandbox import name_hash
@@ -42,8 +43,7 @@ def foreign_error(word, name, sandbox):
         text = said(sandbox, "Ready")(seen)
         return text.replace(seen["uid"], "<uid>") if text else text
 
-    expected = f'False ReconcilerError: Error seen: {word} "{name}" is owned by ConfigMap/conformance-owner (UID: <uid>), not by sandbox "{sandbox}"'
-    return observe, expected
+    return observe, f"{ERROR}{owned_error(word, name, sandbox)}"
 
 
 def unowned_error(word, name):
@@ -54,11 +54,31 @@ def unowned_error(word, name):
     )
 
 
+def uid_hidden(what):
+    """The Ready condition, without the random UID of the other owner."""
+    return lambda seen: said(what, "Ready")(seen).replace(seen["uid"], "<uid>")
+
+
+def owned_error(word, name, sandbox):
+    return f'{word} "{name}" is owned by ConfigMap/conformance-owner (UID: <uid>), not by sandbox "{sandbox}"'
+
+
 def address_error(seen):
     text = said("address", "Ready")(seen)
     return text.replace(seen["address-ip"], "<ip>")
 
 
+ERROR = "False ReconcilerError: Error seen: "
+REFUSAL = f"ValidatingAdmissionPolicy '{POLICY}' with binding '{POLICY}' denied request: refused"
+REFUSED_WRITES = {
+    "no-delete-pod": 'failed to delete pod: pods "no-delete-pod"',
+    "no-patch-pod": 'failed to patch pod: pods "no-patch-pod"',
+    "no-adopt-pod": 'failed to patch pod: pods "no-adopt-pod"',
+    "no-delete-service": 'failed to delete service: services "no-delete-service"',
+    "no-patch-service": 'failed to patch owned service: services "no-patch-service"',
+    "no-adopt-service": 'failed to update service with owner reference: services "no-adopt-service"',
+    "no-adopt-pvc": 'failed to patch PVC with owner reference: persistentvolumeclaims "data-no-adopt-pvc"',
+}
 READY = "3 Ready"
 SUSPENDED = "3 Suspended"
 SCHEDULED = "3 PodScheduled"
@@ -137,6 +157,34 @@ SANDBOX_ROWS = [
         "whole",
         said("no-ips", "Ready"),
         "False DependenciesNotReady: Pod is Ready but has no podIPs yet; Service Exists",
+    ),
+    Row(
+        READY, "no pod", "no-pod", said("sandbox", "Ready"), "False DependenciesNotReady: Pod does not exist"
+    ),
+    Row(
+        READY,
+        "several errors",
+        "several-errors",
+        uid_hidden("sandbox"),
+        ERROR
+        + "\n".join(
+            owned_error(word, name, "errors")
+            for word, name in (("PVC", "data-errors"), ("pod", "errors"), ("service", "errors"))
+        ),
+    ),
+    Row(
+        READY,
+        "error while suspended",
+        "several-errors",
+        uid_hidden("suspended"),
+        ERROR + owned_error("PVC", "data-stopped", "stopped"),
+    ),
+    Row(
+        READY,
+        "Service without owner is ignored if unset",
+        "unrequested-services",
+        said("free", "Ready"),
+        "False DependenciesNotReady: Pod exists with phase: Pending",
     ),
     Row(
         READY,
@@ -249,6 +297,20 @@ SANDBOX_ROWS = [
         ),
         True,
     ),
+    Row(
+        "3 status",
+        "transition time stays while the status is the same",
+        "transitions",
+        lambda seen: seen["times"][0] == seen["times"][1],
+        True,
+    ),
+    Row(
+        "3 status",
+        "transition time changes with the status",
+        "transitions",
+        lambda seen: seen["times"][1] < seen["times"][2],
+        True,
+    ),
     Row(FIELDS, "selector", "whole", value("ready", "status", "selector"), f"{HASH}={name_hash('whole')}"),
     Row(
         FIELDS,
@@ -319,6 +381,11 @@ SANDBOX_ROWS = [
         address_error,
         'False ReconcilerError: Error seen: cannot adopt service "address": ClusterIP is "<ip>" (expected "None", field is immutable)',
     ),
+    *(
+        Row(ERRORS, name, "refused-writes", said(name, "Ready"), f"{ERROR}{text} is forbidden: {REFUSAL}")
+        for name, text in REFUSED_WRITES.items()
+    ),
+    Row(PVC, "stops at the first bad one", "several-errors", lambda seen: seen["later-pvc"], None),
     Row(PVC, "name and hash label", "whole", label("pvc", HASH), name_hash("whole")),
     Row(PVC, "labels of the template", "whole", label("pvc", "a"), "b"),
     Row(PVC, "annotations of the template", "whole", annotation("pvc", "c"), "d"),
@@ -397,6 +464,34 @@ SANDBOX_ROWS = [
     ),
     Row(POD, "deleted by others", "recreated-pod", owner("pod"), ("Sandbox", "again", True, True)),
     Row(POD, "failed is left alone", "ended", value("failed-pod", "status", "phase"), "Failed"),
+    Row(
+        POD,
+        "reserved propagated label is scrubbed",
+        "forged-keys",
+        label("pod", "agents.x-k8s.io/forged"),
+        None,
+    ),
+    Row(
+        POD,
+        "reserved propagated annotation is scrubbed",
+        "forged-keys",
+        annotation("pod", "agents.x-k8s.io/forged"),
+        None,
+    ),
+    Row(
+        SERVICE,
+        "of another owner is an error if unset",
+        "unrequested-services",
+        uid_hidden("owned"),
+        ERROR + owned_error("service", "unset-owned", "unset-owned"),
+    ),
+    Row(
+        SERVICE,
+        "without owner is ignored if unset",
+        "unrequested-services",
+        value("service", "metadata", "ownerReferences"),
+        None,
+    ),
     Row(SERVICE, "headless", "whole", value("service", "spec", "clusterIP"), "None"),
     Row(SERVICE, "selector", "whole", value("service", "spec", "selector"), {HASH: name_hash("whole")}),
     Row(
@@ -532,6 +627,17 @@ SANDBOX_ROWS = [
         "templates",
         lambda seen: [seen["closed"]["spec"].get(key) or [] for key in ("ingress", "egress")],
         [[], []],
+    ),
+    Row(TEMPLATE, "Unmanaged deletes the policy", "templates", lambda seen: seen["unmanaged"], None),
+    *(
+        Row(
+            TEMPLATE,
+            f"no DNS default: {name}",
+            "own-rules",
+            lambda seen, name=name: [seen[name]["spec"].get(key) for key in ("dnsPolicy", "dnsConfig")],
+            ["ClusterFirst", None],
+        )
+        for name in ("own-rules", "no-policy")
     ),
     Row(TEMPLATE, "policy of others", "templates", value("taken", "spec", "podSelector"), {}),
 ]

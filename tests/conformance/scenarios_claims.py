@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tests.conformance.scenarios_sandboxes import VOLUME, create_template
+from tests.conformance.table import said
 from tests.conformance.world import World, scenario, seconds_from_now, wait_events
 from tests.support.controller_process import default_pod_spec, status_of, terminated_pod_status
 
@@ -361,3 +364,92 @@ def unready_members(world: World) -> Seen:
     ns.wait("Sandbox", "unready", bool)
     box = ns.get("Sandbox", "unready")
     return {"claim": made, "sandbox": box}
+
+
+def ready_texts(ns, name, change):
+    """Each Ready condition that a SandboxClaim has, from before a change until it is True after it."""
+    texts, began = [], threading.Event()
+
+    def until(found):
+        texts.append(said("claim", "Ready")({"claim": found}))
+        began.set()
+        return texts[-1].startswith("True ") and not all(text.startswith("True ") for text in texts)
+
+    with ThreadPoolExecutor(1) as beside:
+        waited = beside.submit(ns.wait, "SandboxClaim", name, until)
+        assert began.wait(20)
+        change()
+        waited.result()
+    return set(texts)
+
+
+@scenario
+def passing_reasons(world: World) -> Seen:
+    """The sandbox of a SandboxClaim is deleted, and another one created."""
+    ns = world.running
+    create_ready_pool(ns, "passing", 0)
+    create_claim(ns, "passing", "passing")
+    ns.wait_conditions("SandboxClaim", "passing", Ready=READY)
+    return {"texts": ready_texts(ns, "passing", lambda: ns.delete("Sandbox", "passing"))}
+
+
+@scenario
+def finished_claims(world: World) -> Seen:
+    """SandboxClaims end some time after their sandboxes have finished."""
+    ns = world.running
+    create_ready_pool(ns, "ttl", 0)
+    for name, policy in (("ttl-retain", "Retain"), ("ttl-delete", "Delete")):
+        lifecycle = {"ttlSecondsAfterFinished": 1, "shutdownPolicy": policy}
+        create_claim(ns, name, "ttl", lifecycle=lifecycle)
+        ns.wait_conditions("SandboxClaim", name, Ready=READY)
+        ns.patch("Pod", name, {"status": terminated_pod_status("Succeeded", 0)}, subresource="status")
+    retained = ns.wait_conditions("SandboxClaim", "ttl-retain", Ready="False ClaimExpired")
+    ns.wait_gone("Sandbox", "ttl-retain")
+    ns.wait_gone("SandboxClaim", "ttl-delete")
+    return {"retained": retained, "deleted": ns.get("SandboxClaim", "ttl-delete")}
+
+
+@scenario
+def foreign_expiry(world: World) -> Seen:
+    """An expired SandboxClaim names a sandbox of another owner."""
+    ns = world.running
+    ns.create_sandbox("not-mine")
+    create_claim(ns, "not-owner", "no-such-pool", lifecycle={"shutdownTime": seconds_from_now(-1)})
+    ns.wait_conditions("SandboxClaim", "not-owner", Ready="False ClaimExpired")
+    ns.patch("SandboxClaim", "not-owner", {"status": {"sandbox": {"name": "not-mine"}}}, subresource="status")
+    claim = wait_reason(ns, "not-owner", "ClaimExpired", "not owned")
+    box = ns.get("Sandbox", "not-mine")
+    return {"claim": claim, "sandbox": box}
+
+
+@scenario
+def missed_annotation(world: World) -> Seen:
+    """A controller stopped between the status and the time of the first readiness."""
+    ns = world.running
+    create_ready_pool(ns, "missed", 0)
+    create_claim(ns, "missed", "missed")
+    ns.wait("SandboxClaim", "missed", lambda found: annotation_of(found, FIRST_READY))
+    ns.patch("SandboxClaim", "missed", {"metadata": {"annotations": {FIRST_READY: None}}})
+    return {"claim": ns.wait("SandboxClaim", "missed", lambda found: annotation_of(found, FIRST_READY))}
+
+
+def annotation_of(found, key):
+    return (found["metadata"].get("annotations") or {}).get(key)
+
+
+@scenario
+def foreground_expiry(world: World) -> Seen:
+    """A SandboxClaim with DeleteForeground expires while its pod takes time to end."""
+    ns = world.plain
+    pod = {**default_pod_spec(), "terminationGracePeriodSeconds": 30, "nodeName": "far"}
+    create_ready_pool(ns, "foreground", 0, podTemplate={"spec": pod})
+    create_claim(ns, "foreground", "foreground", lifecycle={"shutdownPolicy": "DeleteForeground"})
+    ns.wait("Pod", "foreground", bool)
+    ns.mark_pod_running("foreground")
+    ns.wait_conditions("SandboxClaim", "foreground", Ready=READY)
+    ns.patch("SandboxClaim", "foreground", {"spec": {"lifecycle": {"shutdownTime": seconds_from_now(-1)}}})
+    ns.wait("Pod", "foreground", lambda pod: pod["metadata"].get("deletionTimestamp"))
+    during = [ns.get(kind, "foreground") is not None for kind in ("SandboxClaim", "Sandbox")]
+    ns.delete("Pod", "foreground", grace_seconds=0)
+    ns.wait_gone("SandboxClaim", "foreground")
+    return {"during": during}

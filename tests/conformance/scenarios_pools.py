@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.conformance.scenarios_claims import READY, create_claim, create_pool, create_ready_pool, members
 from tests.conformance.scenarios_sandboxes import VOLUME, create_template
-from tests.conformance.world import World, published_events, scenario
+from tests.conformance.world import World, published_events, scenario, seconds_from_now
 from tests.support.controller_process import EVENTUALLY, default_pod_spec, status_of
 
 from holdfast.sandbox import name_hash
@@ -178,8 +178,13 @@ def events(world: World) -> Seen:
     return {"name": warm["status"]["sandbox"]["name"], **EVENTUALLY.call(until)}
 
 
+LATENCIES = ("claim_startup", "claim_controller_startup", "client_claim_startup")
+
+
 def has_samples(world):
-    assert "\nagent_sandbox_claim_controller_startup_latency_ms_count" in world.metrics()
+    labels = 'launch_type="warm",sandbox_template="exported"'
+    found = world.metrics()
+    assert all(f"\nagent_sandbox_{name}_latency_ms_count{{{labels}}} 1.0" in found for name in LATENCIES)
 
 
 @scenario
@@ -191,10 +196,64 @@ def exported(world: World) -> Seen:
         f"agents.x-k8s.io/{key}": "2026-01-01T12:00:00.5Z"
         for key in ("webhook-first-observed-at", "client-first-requested-at")
     }
-    create_claim(ns, "exported", "exported", {"annotations": times})
+    creator = {"agents.x-k8s.io/created-by": "python-client"}
+    create_claim(ns, "exported", "exported", {"annotations": times, "labels": creator})
+    ns.create_sandbox("exported-own", shutdownTime=seconds_from_now(-1))
+    ns.wait_conditions("Sandbox", "exported-own", Ready="False SandboxExpired")
     ns.wait_conditions("SandboxClaim", "exported", Ready=READY)
     EVENTUALLY.call(lambda: has_samples(world))
     lease = "a3317529.agent-sandbox.x-k8s.io"
     found = ns.objects.list("Lease").items
     leases = {one["metadata"]["name"] for one in found}
-    return {"metrics": world.metrics(), "lease": lease in leases}
+    return {"metrics": world.metrics(), "lease": lease in leases, "namespace": ns.namespace}
+
+
+@scenario
+def stale_member(world: World) -> Seen:
+    """A SandboxClaim comes after the template of a pool with OnReplenish has changed."""
+    ns = world.running
+    create_ready_pool(ns, "stale", 1)
+    (box,) = members(ns, "stale")
+    image = {"containers": [{"name": "main", "image": "app:2"}]}
+    ns.patch("SandboxTemplate", "stale", {"spec": {"podTemplate": {"spec": image}}})
+    create_template(ns, "stale-marker")
+    ns.wait("SandboxTemplate", "stale-marker", lambda found: found["metadata"].get("labels"))
+    create_claim(ns, "stale", "stale")
+    bound = ns.wait_conditions("SandboxClaim", "stale", Ready=READY)
+    return {"member": box, "sandbox": ns.get("Sandbox", bound["status"]["sandbox"]["name"])}
+
+
+@scenario
+def unready_surplus(world: World) -> Seen:
+    """Only the newest of two members is ready, and one is too many."""
+    ns = world.plain
+    create_template(ns, "unready-surplus")
+    create_pool(ns, "unready-surplus", 2)
+    ns.wait("SandboxWarmPool", "unready-surplus", lambda found: status_of(found).get("replicas") == 2)
+    newest = max(
+        (box["metadata"]["creationTimestamp"], box["metadata"]["name"])
+        for box in members(ns, "unready-surplus")
+    )[1]
+    ns.wait("Pod", newest, bool)
+    ns.mark_pod_running(newest)
+    ns.wait_conditions("Sandbox", newest, Ready=READY)
+    ns.wait("SandboxWarmPool", "unready-surplus", lambda found: status_of(found).get("readyReplicas") == 1)
+    ns.patch("SandboxWarmPool", "unready-surplus", {"spec": {"replicas": 1}})
+    ns.wait("SandboxWarmPool", "unready-surplus", lambda found: status_of(found).get("replicas") == 1)
+    kept = [box for box in members(ns, "unready-surplus") if "deletionTimestamp" not in box["metadata"]]
+    return {"kept": names(kept), "ready": {newest}}
+
+
+@scenario
+def own_rules(world: World) -> Seen:
+    """Pods of a template with rules of its own, and of one without a policy."""
+    ns = world.plain
+    for name, spec in (
+        ("own-rules", {"networkPolicy": {"egress": [{}]}}),
+        ("no-policy", {"networkPolicyManagement": "Unmanaged"}),
+    ):
+        create_template(ns, name, **spec)
+        create_pool(ns, name, 1)
+        ns.wait("SandboxWarmPool", name, lambda found: status_of(found).get("replicas") == 1)
+    pods = {name: members(ns, name)[0]["metadata"]["name"] for name in ("own-rules", "no-policy")}
+    return {name: ns.wait("Pod", pod, bool) for name, pod in pods.items()}

@@ -369,10 +369,18 @@ def templates(world: World) -> Seen:
     closed = ns.wait(kind, "closed-network-policy", bool)
     ns.patch("SandboxTemplate", "closed", {"spec": {"networkPolicyManagement": "Unmanaged"}})
     ns.wait_gone(kind, "closed-network-policy")
+    unmanaged = ns.get(kind, "closed-network-policy")
     foreign = {"apiVersion": "networking.k8s.io/v1", "kind": kind, "spec": {"podSelector": {}}}
     ns.objects.create({**foreign, "metadata": {"name": "taken-network-policy", "namespace": ns.namespace}})
     create_template(ns, "taken")
     create_template(ns, "policy-later")
     ns.wait(kind, "policy-later-network-policy", bool)
     taken = ns.get(kind, "taken-network-policy")
-    return {"template": labelled, "default": default, "repaired": repaired, "closed": closed, "taken": taken}
+    return {
+        "template": labelled,
+        "default": default,
+        "repaired": repaired,
+        "closed": closed,
+        "unmanaged": unmanaged,
+        "taken": taken,
+    }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SCENARIOS: dict[str, Callable[[World], Seen]] = {}
 _CONCURRENT = 6
+REPORTERS = {"Sandbox": "sandbox-controller", "SandboxClaim": "sandboxclaim-controller"}
 
 
 class ImpatientNamespace(SandboxNamespace):
@@ -88,12 +89,19 @@ def finish_pod(ns: SandboxNamespace, name: str, phase: str, code: int) -> dict[s
 
 
 def published_events(ns, about):
-    """Kind, type, reason, action and note of the events about an object."""
+    """Reporter, kind, type, reason, action and note of the events about an object."""
     items = ns.objects.list("Event", namespace=ns.namespace, api_version="events.k8s.io/v1").items
     return {
-        (one["regarding"]["kind"], one["type"], one["reason"], one.get("action"), one.get("note"))
+        (
+            one.get("reportingController"),
+            one["regarding"]["kind"],
+            one["type"],
+            one["reason"],
+            one.get("action"),
+            one.get("note"),
+        )
         for one in items
-        if one["regarding"]["name"] == about and one.get("reportingController", "").startswith("sandbox")
+        if one["regarding"]["name"] == about and one["regarding"]["kind"] in REPORTERS
     }
 
 

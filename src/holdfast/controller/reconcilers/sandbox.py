@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api import NAME_HASH_LABEL, TEMPLATE_REF_ANNOTATION, ConditionType
+from holdfast.api import NAME_HASH_LABEL, TEMPLATE_REF_ANNOTATION, ConditionType, SandboxReason
 from holdfast.controller.executor import REQUEUE_NOW, REQUEUE_SOON, is_deferrable
 from holdfast.errors import ApiRequestRejectedError
 from holdfast.kube import http_status, parse_status
@@ -19,6 +19,7 @@ from holdfast.sandbox import (
     ObservedSandbox,
     Patch,
     RejectedWrite,
+    find_condition,
     has_condition,
     is_bound,
     name_hash,
@@ -66,6 +67,8 @@ class SandboxReconciler:
 
     async def reconcile(self, sandbox: dict[str, Any]) -> float | None:
         """Reconcile once; returns the seconds until the next reconciliation, or None."""
+        if _has_error(sandbox):
+            await self._refresh_unrequested_service(sandbox)
         decision = reconcile_sandbox(self._observe(sandbox))
         # Only labelled pods are watched. Read the pod by name before reporting the suspension: an unlabelled
         # one may exist.
@@ -83,6 +86,8 @@ class SandboxReconciler:
                     raise error
             return failed.requeue_after
         creates_pod = "Pod" in [one.manifest["kind"] for one in decision.actions if isinstance(one, Create)]
+        if creates_pod and await self._refresh_unrequested_service(sandbox):
+            return REQUEUE_NOW
         if _patches_spec(decision.actions, sandbox):
             # Continue immediately: the watch event only repeats the response.
             return REQUEUE_NOW
@@ -139,6 +144,21 @@ class SandboxReconciler:
                 # Directly into the cache: the caller reconciles or requeues this sandbox itself.
                 changed |= self._cache.put(obj, read_by_name=True)
         return changed
+
+    async def _refresh_unrequested_service(self, sandbox: dict[str, Any]) -> bool:
+        """Read the Service of a sandbox that requests none: no creation fails if another owner has the name.
+
+        It is read with each new pod and while an error is reported, because unlabelled ones are not watched.
+
+        Returns:
+            Whether the cache changed.
+        """
+        metadata = sandbox["metadata"]
+        if sandbox["spec"].get("service") is not None:
+            return False
+        if self._cache.get("Service", metadata["namespace"], metadata["name"]) is not None:
+            return False
+        return await self.refresh_dependents(sandbox, "Service")
 
     def _defer_seconds(self, sandbox: dict[str, Any], status: dict[str, Any] | None) -> float | None:
         """Return how long a status write can still wait; None if it is due."""
@@ -261,6 +281,11 @@ def _patches_spec(actions: Sequence[Action], sandbox: dict[str, Any]) -> bool:
         isinstance(action, Patch) and action.target.uid == uid and "spec" in action.patch
         for action in actions
     )
+
+
+def _has_error(sandbox: dict[str, Any]) -> bool:
+    ready = find_condition(sandbox, ConditionType.READY)
+    return bool(ready.get("reason") == SandboxReason.RECONCILER_ERROR)
 
 
 def _becomes_suspended(sandbox: dict[str, Any], status: dict[str, Any] | None) -> bool:
