@@ -73,15 +73,18 @@ TESTED_ELSEWHERE = (
     ),
     TestedRow(
         "1 validation",
-        "fields of a Sandbox",
+        "fields of the specs",
         Need.SITUATION,
-        (f"{_CRDS}::test_invalid_sandbox_field_is_rejected_by_name",),
+        (
+            f"{_CRDS}::test_published_validation_has_its_exact_message",
+            f"{_CRDS}::test_spec_is_required",
+        ),
     ),
     TestedRow(
         "1 validation",
-        "fields of the extensions",
+        "conditions",
         Need.SITUATION,
-        (f"{_CRDS}::test_invalid_extension_field_is_rejected_by_name",),
+        (f"{_CRDS}::test_condition_is_validated",),
     ),
     TestedRow(
         "1 validation",
