@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from tests.conformance.scenarios_errors import POLICY
 from tests.conformance.table import Row, annotation, label, owner, said, value
+from tests.support.admission_policies import REFUSALS
 
 from holdfast.sandbox import name_hash
 
@@ -69,7 +69,7 @@ def address_error(seen):
 
 
 ERROR = "False ReconcilerError: Error seen: "
-REFUSAL = f"ValidatingAdmissionPolicy '{POLICY}' with binding '{POLICY}' denied request: refused"
+REFUSAL = f"ValidatingAdmissionPolicy '{REFUSALS}' with binding '{REFUSALS}' denied request: refused"
 REFUSED_WRITES = {
     "no-delete-pod": 'failed to delete pod: pods "no-delete-pod"',
     "no-patch-pod": 'failed to patch pod: pods "no-patch-pod"',

@@ -16,16 +16,14 @@ from tests.conformance.scenarios_sandboxes import (
     wait_message,
 )
 from tests.conformance.world import World, create_ready_sandbox, scenario, set_pod_status
+from tests.support.admission_policies import REFUSED, refuse_writes
 from tests.support.controller_process import EVENTUALLY, running_pod_status
 
-from holdfast.errors import ApiRequestRejectedError
 from holdfast.sandbox import name_hash
 
 if TYPE_CHECKING:
     from tests.conformance.table import Seen
 
-POLICY = "conformance-refusals"
-REFUSED = "example.com/refused"
 ADOPTABLE = {"agents.x-k8s.io/adoptable": "true"}
 
 
@@ -108,38 +106,6 @@ def ready_time(found):
 
 def assert_past(time):
     assert (datetime.now(UTC) - datetime.fromisoformat(time)).total_seconds() > 1
-
-
-def refuse_writes(ns):
-    """Let the API server refuse sandboxes by name, and other writes by a label of the object."""
-    rules = [
-        {"apiGroups": [""], "operations": ["UPDATE", "DELETE"],
-         "resources": ["pods", "services", "persistentvolumeclaims"]},
-        {"apiGroups": ["agents.x-k8s.io"], "operations": ["CREATE"], "resources": ["sandboxes"]},
-    ]  # fmt: skip
-    expression = (
-        "request.operation == 'CREATE' ? !object.metadata.name.startsWith('refused') : "
-        f"!(has(oldObject.metadata.labels) && '{REFUSED}' in oldObject.metadata.labels && "
-        f"oldObject.metadata.labels['{REFUSED}'] == request.operation)"
-    )
-    api = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": POLICY}}
-    spec = {
-        "matchConstraints": {"resourceRules": [{**rule, "apiVersions": ["*"]} for rule in rules]},
-        "validations": [{"expression": expression, "message": "refused", "reason": "Forbidden"}],
-    }
-    ns.objects.create({**api, "kind": "ValidatingAdmissionPolicy", "spec": spec})
-    binding = {"policyName": POLICY, "validationActions": ["Deny"]}
-    ns.objects.create({**api, "kind": "ValidatingAdmissionPolicyBinding", "spec": binding})
-    create_service(ns, "refused-probe", labels={REFUSED: "UPDATE"})
-    EVENTUALLY.call(lambda: assert_refused(ns))
-
-
-def assert_refused(ns):
-    try:
-        ns.patch("Service", "refused-probe", {"metadata": {"annotations": {"probe": str(datetime.now(UTC))}}})
-    except ApiRequestRejectedError:
-        return
-    raise AssertionError("the policy is not active yet")
 
 
 def label(ns, kind, name, operation, spec=None):

@@ -65,11 +65,13 @@ def warm_candidates(
 
     A sandbox that has ended is not used, nor a starting one of an outdated template: it may never become
     ready. The node with the most waiting sandboxes is first, so that the others stay spread over the nodes.
+    The garbage collector deletes those of a pool that is being deleted, also right after their adoption.
     """
     free = [
         one
         for one in sandboxes
-        if is_controlled_by(one, pool)
+        if not is_being_deleted(pool)
+        and is_controlled_by(one, pool)
         and not is_being_deleted(one)
         and not _missing_label(one)
         and not needs_replacement(one, pool, template, now)

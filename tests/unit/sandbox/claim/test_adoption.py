@@ -5,8 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.support.warm_pool_objects import NOW, claim, ready_condition, reconcile_claim, warm_sandbox
+from tests.support.warm_pool_objects import (
+    NOW,
+    claim,
+    pool,
+    ready_condition,
+    reconcile_claim,
+    template,
+    warm_sandbox,
+)
 
+from holdfast.sandbox import ObservedSandboxClaim, reconcile_sandbox_claim
 from holdfast.sandbox.actions import Create
 
 NAME = "agents.x-k8s.io/sandbox-name"
@@ -51,6 +60,15 @@ def test_claim_waits_two_seconds_for_an_address():
     assert (waiting.actions, waiting.status, waiting.requeue_after) == ((), None, 0.5)
     assert isinstance(reconcile_claim(young_claim(2), starting("a")).actions[-1], Create)
     assert isinstance(reconcile_claim(young_claim(0)).actions[-1], Create)
+
+
+def test_sandbox_of_a_pool_that_is_being_deleted_is_not_adopted():
+    leaving = pool()
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
+    observed = ObservedSandboxClaim(
+        sandbox_claim=claim(), pool=leaving, template=template(), now=NOW, sandboxes=(warm_sandbox("a"),)
+    )
+    assert isinstance(reconcile_sandbox_claim(observed).actions[-1], Create)
 
 
 def test_begun_adoption_is_completed_without_another_record():
