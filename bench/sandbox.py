@@ -1,5 +1,8 @@
 """Time from the create call to Ready: a sandbox compared with a bare pod of the same spec, alternating.
 
+The overhead of the controller is the time that the API server reports between the sandbox and its pod, and
+between the readiness of both: neither the scheduler nor the kubelet is part of it.
+
 Brings up a gateway with the controller, or uses an existing one (--kubeconfig, for development). Pods run the
 node's pause image, so that the container's start is negligible; with a workspace they are those of
 `sandbox create`. Reports medians and cleans up. Growth: sandbox_growth.py.
@@ -22,8 +25,9 @@ from pathlib import Path
 
 import measured
 
-from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION, SandboxRequest
+from holdfast.api import API_VERSION, EXTENSIONS_API_VERSION, NAME_HASH_LABEL, SandboxRequest
 from holdfast.kube import Objects, api_client
+from holdfast.sandbox import name_hash
 from holdfast.sandbox.from_request import DEFAULT_IMAGE, sandbox_manifest as created
 
 NAME = f"bench-{uuid.uuid4().hex[:6]}"
@@ -87,6 +91,7 @@ class Bench:
     def claims(self, *, quick, only):
         few, some = (3, 5) if quick else (7, 11)
         plans = [
+            ("controller overhead", lambda: self.overheads(some)),
             ("single sandbox", lambda: self.against_pods("single sandbox", 1, some, 1.4)),
             ("burst of 20", lambda: self.against_pods("burst of 20", 20, BURSTS, 1.25)),
             ("burst of 50", lambda: self.against_pods("burst of 50", 50, BURSTS, 1.25)),
@@ -97,6 +102,25 @@ class Bench:
         for name, plan in plans:
             if only in name and not (quick and name == "burst of 50"):
                 yield plan()
+
+    def overheads(self, rounds):
+        times = [self.overhead(name) * 1000 for name in self.names("o", rounds)]
+        return measured.claim(
+            "controller overhead by API server times, single", statistics.median(times), "ms", at_most=25,
+            spread=[round(min(times), 1), round(max(times), 1)],
+        )  # fmt: skip
+
+    def overhead(self, name):
+        """Seconds from the sandbox to its pod, and from the ready pod to the ready sandbox."""
+        sandboxes = Watch(self, "Sandbox", API_VERSION, [name], is_ready)
+        pods = Watch(self, "Pod", "v1", [name], pod_is_ready, f"{NAME_HASH_LABEL}={name_hash(name)}")
+        self.objects.create(self.sandbox(name))
+        for watch in (sandboxes, pods):
+            watch.wait()
+        self.remove("Sandbox", API_VERSION, [name])
+        self.until_gone("Pod", "v1", [name])
+        until_pod = pods.seen[name] - sandboxes.seen[name]
+        return until_pod + sandboxes.done[name] - pods.done[name]
 
     def against_pods(self, name, size, rounds, at_most):
         ours, bare = in_turns(rounds, lambda: self.sandboxes(size), lambda: self.pods(size))
@@ -183,7 +207,7 @@ class Bench:
         for kind in ("SandboxWarmPool", "SandboxTemplate"):
             self.remove(kind, EXTENSIONS_API_VERSION, [pool])
         return measured.claim(
-            "warm claim: create to Ready", statistics.median(times) * 1000, "ms", at_most=60,
+            "warm claim: create to Ready", statistics.median(times) * 1000, "ms", at_most=40,
             spread=[round(min(times) * 1000, 1), round(max(times) * 1000, 1)],
         )  # fmt: skip
 
@@ -217,31 +241,14 @@ class Bench:
 
     def timed(self, kind, api_version, names, make, is_done):
         """Seconds from the first call until the last one is as wanted; a watch is there before the calls."""
-        done, waiting, listening = threading.Event(), set(names), threading.Event()
-
-        def until(found):
-            listening.set()
-            waiting.difference_update(one["metadata"]["name"] for one in found if is_done(one))
-            return not waiting
-
-        def watch():
-            self.objects.wait_many(
-                kind, until, label_selector="bench=yes", namespace=self.namespace, api_version=api_version,
-                deadline=LONGEST,
-            )  # fmt: skip
-            done.set()
-
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        listening.wait(10)
+        watch = Watch(self, kind, api_version, names, is_done)
         # Closing the last watch closed a connection: reconnect outside of the measured time.
         self.objects.get("Namespace", self.namespace)
         began = time.perf_counter()
         for name in names:
             make(name)
-        if not done.wait(LONGEST):
-            raise SystemExit(f"{kind} not ready in time: {sorted(waiting)}")
-        return time.perf_counter() - began
+        watch.wait()
+        return max(watch.done[name] for name in names) - began
 
     def until(self, kind, name, is_done):
         version = API_VERSION if kind == "Sandbox" else EXTENSIONS_API_VERSION
@@ -306,6 +313,36 @@ class Bench:
     def clear(self):
         if "BENCH_NAMESPACE" not in os.environ:
             self.objects.delete("Namespace", self.namespace, wait=LONGEST)
+
+
+class Watch:
+    """When the API server reports that objects exist, and that they are as wanted."""
+
+    def __init__(self, bench, kind, api_version, names, is_done, selector="bench=yes"):
+        self.seen, self.done = {}, {}
+        self._kind, self._names, self._is_done = kind, set(names), is_done
+        self._listening, self._finished = threading.Event(), threading.Event()
+        options = {"namespace": bench.namespace, "api_version": api_version, "label_selector": selector}
+
+        def watch():
+            bench.objects.wait_many(kind, self._note, deadline=LONGEST, **options)
+            self._finished.set()
+
+        threading.Thread(target=watch, daemon=True).start()
+        self._listening.wait(10)
+
+    def _note(self, found):
+        now = time.perf_counter()
+        for one in found:
+            self.seen.setdefault(one["metadata"]["name"], now)
+            if self._is_done(one):
+                self.done.setdefault(one["metadata"]["name"], now)
+        self._listening.set()
+        return self._names <= self.done.keys()
+
+    def wait(self):
+        if not self._finished.wait(LONGEST):
+            raise SystemExit(f"{self._kind} not ready in time: {sorted(self._names - self.done.keys())}")
 
 
 def in_turns(rounds, ours, bare):

@@ -35,6 +35,8 @@ PROPAGATIONS = ("Background", "Foreground", "Orphan")
 @pytest.fixture(autouse=True)
 def _running_controller(ns, controller, kubelet):
     yield
+    refused = [box for box in ns.list("Sandbox") if REFUSED in (box["metadata"].get("labels") or {})]
+    label_members(ns, refused, None)
     for kind in ("SandboxClaim", "SandboxWarmPool", "Sandbox"):
         for each in ns.list(kind):
             ns.delete(kind, each["metadata"]["name"])
