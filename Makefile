@@ -49,6 +49,10 @@ images: env ## Build the node, gateway and sandbox images
 env: ## Create the locked Python environment in .venv
 	@scripts/setup
 
+.PHONY: docs
+docs: env ## Build the documentation site in build/site
+	@scripts/build-site
+
 .PHONY: lock
 lock: env ## Compile requirements/*.in to hashed locks
 	@scripts/lock
