@@ -25,6 +25,7 @@ SLOWEST_FILES = (
     "e2e/test_two_gateways.py",
     "test_up_matrix.py",
     SHARED_GATEWAY_DIRECTORY,
+    "e2e/test_documentation.py",
     "e2e/test_sandbox_cli.py",
     "e2e/test_recreate.py",
     "e2e/test_upgrade.py",
