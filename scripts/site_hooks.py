@@ -2,7 +2,7 @@
 from another host.
 
 The pages in docs/ are complete without them. The hooks add what the code knows better: the facts about each
-error code, the list of decisions, and the two pages that are in the root directory for GitHub.
+error code, the list of decisions, and the pages that are outside of docs/ for GitHub.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOT_PAGES = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+ROOT_PAGES = {
+    "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md", "examples.md": "examples/README.md",
+}  # fmt: skip
 TROUBLESHOOTING = "guides/troubleshooting.md"
 MAX_HINTS = 9
 _CODE_HEADING = re.compile(r"^### `([a-z-]+)`$", re.MULTILINE)
@@ -45,11 +47,13 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages of the root directory."""
+    """Add the pages that are outside of docs/."""
     from mkdocs.structure.files import File
 
     for target, source in ROOT_PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
+        # Programs are not part of the site.
+        text = re.sub(r"\[([^\]]+)\]\([^)]+\.py\)", r"`\1`", text)
         files.append(File.generated(config, target, content=text))
     return files
 

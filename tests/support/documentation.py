@@ -62,12 +62,12 @@ EXECUTED_ELSEWHERE = {
         "tests/integration/kube/test_outcomes_match_server.py"
     ),
     "guides/fault-injection: from kubernetes import client, config": (
-        "tests/integration/kube/test_fault_proxy.py"
+        "tests/integration/kube/test_ambiguous_outcomes.py"
     ),
-    "guides/fault-injection: faulty_kube.outage(20)": "tests/integration/kube/test_fault_proxy.py",
-    "guides/fault-injection: log.faults()": ("tests/integration/kube/test_fault_proxy.py"),
+    "guides/fault-injection: faulty_kube.outage(20)": "tests/integration/kube/test_api_server_outage.py",
+    "guides/fault-injection: log.faults()": "tests/integration/kube/test_api_server_outage.py",
     "guides/fault-injection: python -m holdfast.testing.faults --kubeconfig ~/.": (
-        "tests/integration/kube/test_fault_proxy.py"
+        "tests/unit/testing/faults/test_proxy.py"
     ),
     "reference/cli/image: holdfast image save images.tar.gz": "tests/e2e/test_wheel_installation.py",
 }
