@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
+from pathlib import Path
 
 import pytest
+import record_terminal
 from tests.support.documentation import blocks_for_gateway, run_block
 from tests.support.holdfast_cli import HoldfastCli
 
@@ -47,15 +51,28 @@ def clean_gateway(gateway, monkeypatch):
     gateway.kubectl("delete", "pod", "web-0", "--ignore-not-found", "--wait=false")
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-def test_block_succeeds(clean_gateway, name, tmp_path):
-    environment = {
-        **clean_gateway.holdfast.environment,
-        "HOLDFAST_GATEWAY": clean_gateway.name,
-        "KUBECONFIG": str(
-            clean_gateway.holdfast.home / "config" / "gateways" / clean_gateway.name / "kubeconfig"
-        ),
-        "PATH": os.environ["PATH"],
+@pytest.fixture
+def environment(gateway):
+    kubeconfig = gateway.holdfast.home / "config" / "gateways" / gateway.name / "kubeconfig"
+    return {
+        **gateway.holdfast.environment,
+        "HOLDFAST_GATEWAY": gateway.name,
+        "KUBECONFIG": str(kubeconfig),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_block_succeeds(clean_gateway, environment, name, tmp_path):
     ended = run_block(BLOCKS[name], tmp_path, environment, clean_gateway.name)
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+
+
+def without_durations(text):
+    return re.sub(r" \(\d+\.\d s\)$", "", text, flags=re.MULTILINE)
+
+
+def test_terminal_picture_shows_what_the_commands_print(clean_gateway, environment):
+    recorded = record_terminal.TEXT.read_text()
+    printed = record_terminal.record(record_terminal.commands_of(recorded), environment)
+    assert without_durations(printed) == without_durations(recorded), "run scripts/record_terminal.py"
