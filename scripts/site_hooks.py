@@ -52,10 +52,24 @@ def on_files(files: Any, config: Any) -> Any:
 
     for target, source in ROOT_PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
-        # Programs are not part of the site.
-        text = re.sub(r"\[([^\]]+)\]\([^)]+\.py\)", r"`\1`", text)
+        if source.startswith("examples/"):
+            text = add_programs(text, ROOT / "examples")
         files.append(File.generated(config, target, content=text))
     return files
+
+
+def add_programs(text: str, folder: Path) -> str:
+    """Append the programs that a page links to, and link to these sections instead."""
+    link = re.compile(r"\[([^\]]+)\]\(([^)]+\.py)\)")
+    sections = [
+        f"\n## {name} {{ #{_anchor(path)} }}\n\n```python\n{(folder / path).read_text(encoding='utf-8')}```\n"
+        for name, path in link.findall(text)
+    ]
+    return link.sub(lambda found: f"[{found[1]}](#{_anchor(found[2])})", text) + "".join(sections)
+
+
+def _anchor(path: str) -> str:
+    return re.sub(r"\W+", "-", path)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from site_hooks import add_error_facts, error_classes, external_resources, hints_by_class
+from site_hooks import add_error_facts, add_programs, error_classes, external_resources, hints_by_class
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "guides" / "troubleshooting.md").read_text()
 
@@ -46,6 +46,15 @@ def test_hints_are_read_from_calls_and_classes():
     hints = hints_by_class()
     assert "Free disk space, then run the same command again to continue." in hints["DiskFullError"]
     assert any("…" in each for each in hints["ImageNotFoundError"])
+
+
+def test_programs_that_a_page_links_to_are_appended(tmp_path):
+    (tmp_path / "loop.py").write_text("print(1)\n")
+    text = add_programs("See [the loop](loop.py) and [a page](page.md).\n", tmp_path)
+    assert text == (
+        "See [the loop](#loop-py) and [a page](page.md).\n"
+        "\n## the loop { #loop-py }\n\n```python\nprint(1)\n```\n"
+    )
 
 
 def test_resources_of_other_hosts_are_found(tmp_path):
