@@ -35,6 +35,7 @@ class ObjectCache:
         self._by_kind: dict[str, set[ObjectKey]] = defaultdict(set)
         self._by_owner: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)
         self._by_name_hash: dict[tuple[str, str, str], set[ObjectKey]] = defaultdict(set)
+        self._unbound_claims_by_pool: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)
         self._pending_claims_by_pool: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)
         self._orphans_by_pool: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)
         self._claims_by_reason: dict[str, set[ObjectKey]] = defaultdict(set)
@@ -116,6 +117,10 @@ class ObjectCache:
         """
         return self._sorted(self._by_name_hash.get((kind, namespace, name_hash_label)))
 
+    def list_unbound_claims(self, namespace: str, pool: str) -> list[dict[str, Any]]:
+        """Return the SandboxClaims of a pool that have no sandbox, rejected ones too."""
+        return self._sorted(self._unbound_claims_by_pool.get((namespace, pool)))
+
     def list_pending_claims(self, namespace: str, pool: str) -> list[dict[str, Any]]:
         """Return the SandboxClaims that wait for a sandbox of a pool; not those that are rejected."""
         return self._sorted(self._pending_claims_by_pool.get((namespace, pool)))
@@ -168,8 +173,11 @@ class ObjectCache:
             if pool:
                 yield self._orphans_by_pool, (namespace, pool)
         reason = find_condition(obj, ConditionType.READY).get("reason") if kind == "SandboxClaim" else None
-        if kind == "SandboxClaim" and not bound_sandbox_name(obj) and reason not in _FINAL_REASONS:
-            yield self._pending_claims_by_pool, (namespace, obj["spec"]["warmPoolRef"]["name"])
+        if kind == "SandboxClaim" and not bound_sandbox_name(obj):
+            pool_key = namespace, obj["spec"]["warmPoolRef"]["name"]
+            yield self._unbound_claims_by_pool, pool_key
+            if reason not in _FINAL_REASONS:
+                yield self._pending_claims_by_pool, pool_key
         if kind == "NetworkPolicy" and is_managed_policy(obj):
             for selected, value in selected_labels(obj).items():
                 yield self._policies_by_label, (namespace, selected, value)
@@ -181,7 +189,7 @@ _FINAL_REASONS = frozenset({
     SandboxClaimReason.INVALID_METADATA, SandboxClaimReason.ENV_VARS_INJECTION_REJECTED,
     SandboxClaimReason.VOLUME_CLAIM_TEMPLATES_ERROR, SandboxClaimReason.CLAIM_EXPIRED,
 })  # fmt: skip
-"""Reasons of SandboxClaims that no sandbox of their pool helps: an edit of them or of the template does."""
+"""Reasons of SandboxClaims that need an edit of them, of their pool or of its template, and not a sandbox."""
 _MAX_TOMBSTONES = 4096
 """Number of remembered deletions, which keep late responses from restoring a deleted object."""
 

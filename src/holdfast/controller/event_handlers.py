@@ -25,7 +25,7 @@ def affected_keys(obj: Mapping[str, Any], cache: ObjectCache) -> Iterator[Object
     if owner is not None and owner.get("kind") in RECONCILED_KINDS:
         yield owner["kind"], namespace, owner["name"]
         if owner["kind"] == "SandboxWarmPool":
-            yield from _pending_claims_of_pool(namespace, owner["name"], cache)
+            yield from map(object_key, cache.list_pending_claims(namespace, owner["name"]))
     label = (obj["metadata"].get("labels") or {}).get(NAME_HASH_LABEL)
     # By label too: a sandbox may adopt a labelled object that has no controller yet.
     if label and kind != "Sandbox":
@@ -33,7 +33,8 @@ def affected_keys(obj: Mapping[str, Any], cache: ObjectCache) -> Iterator[Object
     if kind == "Sandbox":
         yield from _affected_by_sandbox(obj, cache)
     if kind == "SandboxWarmPool":
-        yield from _pending_claims_of_pool(namespace, name, cache)
+        # Rejected SandboxClaims too: the pool may have another template, which accepts them.
+        yield from map(object_key, cache.list_unbound_claims(namespace, name))
     if kind == "NetworkPolicy":
         yield from _affected_by_network_policy(namespace, name, cache)
         if owner is not None and owner.get("kind") == "SandboxTemplate":
@@ -87,8 +88,3 @@ def _affected_by_sandbox(sandbox: Mapping[str, Any], cache: ObjectCache) -> Iter
     for pool in cache.iter_kind("SandboxWarmPool") if label else ():
         if pool["metadata"]["namespace"] == namespace and name_hash(pool["metadata"]["name"]) == label:
             yield object_key(pool)
-
-
-def _pending_claims_of_pool(namespace: str, pool: str, cache: ObjectCache) -> Iterator[ObjectKey]:
-    for claim in cache.list_pending_claims(namespace, pool):
-        yield object_key(claim)

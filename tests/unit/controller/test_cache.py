@@ -61,6 +61,17 @@ def test_members_do_not_wake_rejected_claims(cache):
     }
 
 
+@pytest.mark.parametrize("reason", ["EnvVarsInjectionRejected", "VolumeClaimTemplatesError"])
+def test_pool_wakes_rejected_claims(cache, reason):
+    """It may have another template, or was deleted and created again."""
+    cache.put(refused("rejected", reason=reason))
+    cache.put(refused("bound", reason=reason, sandbox={"name": "s"}))
+    pool = made("SandboxWarmPool", "p", spec={"sandboxTemplateRef": {"name": "other"}})
+    woken = {("SandboxWarmPool", "ns", "p"), ("SandboxClaim", "ns", "rejected")}
+    assert set(affected_keys(pool, cache)) == woken
+    assert set(affected_keys(made("SandboxWarmPool", "q"), cache)) == {("SandboxWarmPool", "ns", "q")}
+
+
 def test_accepted_deletion_marks_the_object_until_its_next_version(cache):
     known = made("Pod", "a", version=5)
     cache.put(known)
