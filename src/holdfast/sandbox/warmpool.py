@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 # A sandbox that is not ready this long after its creation is replaced.
 READY_GRACE_SECONDS = 300.0
-# An unschedulable one is not: a replacement would not find a node either.
+# One that was ready has at least this long: when the node restarts, all members are not ready for a moment.
+_RECOVERY_SECONDS = 60.0
+# An unschedulable one is not replaced: a replacement would not find a node either.
 _HELD_RECHECK_SECONDS = 60.0
 # The pool is observed again between so many creations: its spec may have changed meanwhile.
 _MAX_CREATIONS = 300
@@ -218,7 +220,12 @@ def _remaining_grace(sandbox: Mapping[str, Any], now: datetime) -> float | None:
     created = sandbox["metadata"].get("creationTimestamp")
     if has_condition(sandbox, ConditionType.READY) or not created:
         return None
-    return READY_GRACE_SECONDS - (now - parse_timestamp(created)).total_seconds()
+    left = READY_GRACE_SECONDS - (now - parse_timestamp(created)).total_seconds()
+    # Of a sandbox that was never ready, this is the time of its first status.
+    changed = find_condition(sandbox, ConditionType.READY).get("lastTransitionTime")
+    if not changed:
+        return left
+    return max(left, _RECOVERY_SECONDS - (now - parse_timestamp(changed)).total_seconds())
 
 
 def _is_unschedulable(sandbox: Mapping[str, Any]) -> bool:

@@ -132,9 +132,8 @@ def test_unscheduled_sandbox_is_kept():
 
 
 def test_grace_counts_from_the_creation():
-    """A pod that becomes unready has no further time."""
-    slow = warm_sandbox("a", ready=False, age=290)
-    slow["status"]["conditions"][0]["lastTransitionTime"] = timestamp(NOW)
+    """Not from the time when the sandbox became unready."""
+    slow = no_longer_ready("a", age=290, seconds=100)
     asked = ObservedWarmPool(now=NOW, pool=pool(replicas=1), template=template(), sandboxes=(slow,))
     assert reconcile_warm_pool(asked, name_sequence()).requeue_after == 10.0
     young = warm_sandbox("a", ready=False, age=10)
@@ -143,6 +142,28 @@ def test_grace_counts_from_the_creation():
     )
     asked = ObservedWarmPool(now=NOW, pool=pool(replicas=1), template=template(), sandboxes=(young,))
     assert (reconcile_warm_pool(asked, name_sequence()).requeue_after, count_held(asked)) == (290.0, 0)
+
+
+def test_member_that_was_ready_has_time_to_recover():
+    """When the node restarts, all members are not ready for a moment and older than the grace period."""
+    restarted = [no_longer_ready(name, age=3000, seconds=10) for name in ("a", "b")]
+    asked = ObservedWarmPool(now=NOW, pool=pool(), template=template(), sandboxes=tuple(restarted))
+    decision = reconcile_warm_pool(asked, name_sequence())
+    assert (decision.actions, decision.requeue_after) == ((), 50.0)
+    (_, take) = reconcile_claim(claim(), *restarted).actions
+    assert take.target.name == "a"
+    late = ObservedWarmPool(
+        now=NOW + timedelta(seconds=51), pool=pool(), template=template(), sandboxes=tuple(restarted)
+    )
+    actions = reconcile_warm_pool(late, name_sequence()).actions
+    assert [type(one) for one in actions] == [Delete, Delete, Create, Create]
+
+
+def no_longer_ready(name, *, age, seconds):
+    """A sandbox of this age that became unready so many seconds ago."""
+    box = warm_sandbox(name, ready=False, age=age)
+    box["status"]["conditions"][0]["lastTransitionTime"] = timestamp(NOW - timedelta(seconds=seconds))
+    return box
 
 
 def test_pool_without_template_deletes_no_stuck_or_finished_member():
