@@ -14,6 +14,7 @@ from holdfast.errors import ObjectConflictError
 from holdfast.sandbox import SEED_CONTAINER, network_policy_name, used_secrets
 from holdfast.server.errors import ApiError, conflict
 from holdfast.server.sandboxes.presenters import present_sandbox, present_sandbox_claim
+from holdfast.server.sandboxes.sandbox_objects import owner_uids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +30,8 @@ REQUEST_DIGESTS_ANNOTATION = "holdfast.dev/request"
 _DIGEST_LENGTH = 12
 _WORKSPACES = (Workspace, WorkspaceView)
 _NOT_SET = "not set"
+_MAX_VALUE_LENGTH = 200
+_MAX_DETAILS = 20
 _FIELDS_WITH_DEFAULT = ("cpu", "image", "memory")
 """Fields whose default value a request may also name: that request is the same."""
 _SHOWN_FIELDS = {
@@ -102,15 +105,18 @@ async def create_once(
         fields = differing_fields(before, digests)
         if fields is None:
             raise name_taken(kind, name, "was created by another client") from error
-        has_own_policy = kind == "SandboxTemplate"
-        live_policy = (
-            live if has_own_policy else await cluster.get("NetworkPolicy", network_policy_name(name))
-        )
+        live_policy = live if kind == "SandboxTemplate" else await _find_network_policy(cluster, live)
         policies = (network_rules(live_policy), network_rules(policy or manifest))
         if differences := describe_differences(fields, live, manifest, present, policies=policies):
             raise name_taken(kind, name, differences) from error
         return False, live
     return result.effect == "created", result.object
+
+
+async def _find_network_policy(cluster: NamespaceClient, sandbox: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the network policy of a sandbox; one of that name that belongs to something else is not its."""
+    policy = await cluster.get("NetworkPolicy", network_policy_name(sandbox["metadata"]["name"]))
+    return policy if policy is not None and sandbox["metadata"]["uid"] in owner_uids(policy) else None
 
 
 def request_digests(request: SandboxRequest | TemplateRequest) -> str:
@@ -173,7 +179,8 @@ def describe_differences(
 ) -> str:
     """Describe how a sandbox or template differs from a request; empty if it does not.
 
-    Values of environment variables are not described, because they may be secret.
+    Values of environment variables are not described, because they may be secret. Long values and many
+    differences are shortened: a request can have a mebibyte.
 
     Args:
         fields: the fields with different digests.
@@ -195,14 +202,20 @@ def describe_differences(
         for obj, view, rules in zip((live, requested), (before, after), policies, strict=True)
     )
     details = [
-        f"{key} is {old.get(key, _NOT_SET)}, requested is {new.get(key, _NOT_SET)}"
+        f"{key} is {_shorten(old.get(key, _NOT_SET))}, requested is {_shorten(new.get(key, _NOT_SET))}"
         for key in dict.fromkeys([*old, *new])
         if old.get(key) != new.get(key)
         and (not key.startswith("workspace.") or "workspace" in old.keys() & new.keys())
     ]
     if "env" in differing and (names := _differing_keys(_env(live), _env(requested))):
-        details.append(f"env differs in {names}")
+        details.append(f"env differs in {_shorten(names)}")
+    if len(details) > _MAX_DETAILS:
+        details[_MAX_DETAILS:] = [f"{len(details) - _MAX_DETAILS} more"]
     return ": ".join(["differs in " + ", ".join(differing), *(["; ".join(details)] if details else [])])
+
+
+def _shorten(value: str) -> str:
+    return value if len(value) <= _MAX_VALUE_LENGTH else f"{value[:_MAX_VALUE_LENGTH]}…"
 
 
 def network_rules(obj: Mapping[str, Any] | None) -> NetworkRules:

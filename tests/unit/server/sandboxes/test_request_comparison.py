@@ -3,6 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta, timezone
 
+import msgspec
 import pytest
 from tests.support.sandbox_objects import sandbox
 
@@ -187,11 +188,35 @@ def test_values_of_environment_variables_are_not_described():
     assert differences(one, other) == "differs in env: env differs in A, B"
 
 
+def test_long_values_are_shortened():
+    rules = [{"ports": [{"port": port}]} for port in range(1000)]
+    described = differences(request(network_policy=NetworkPolicy(egress=rules)), request(image="x" * 300))
+    start = network_rules({"kind": "NetworkPolicy", "spec": {"egress": rules}})
+    encoded = msgspec.json.encode(start, order="deterministic").decode()
+    assert f"network_policy is {encoded[:200]}…, requested is not set" in described
+    assert f"requested is {'x' * 200}…" in described
+    assert len(described) < 700
+
+
+def test_values_that_differ_after_the_shown_part_differ():
+    one, other = (request(image="x" * 300 + end) for end in "ab")
+    assert differences(one, other).startswith("differs in image: image is xxx")
+
+
+def test_many_differences_are_shortened():
+    labels = {f"key-{number:03}": "x" for number in range(500)}
+    described = differences(request(labels=labels), request())
+    assert described.endswith("label key-019 is x, requested is not set; 480 more")
+    names = {f"VARIABLE_{number}": "1" for number in range(500)}
+    assert len(differences(request(env=names), request())) < 300
+
+
 class TakenCluster:
     """A namespace in which the name of every object is taken by one object."""
 
-    def __init__(self, **metadata):
+    def __init__(self, policy=None, **metadata):
         self.objects = self
+        self.policy = policy
         self.sandbox = sandbox()
         self.sandbox["metadata"] |= metadata
 
@@ -199,6 +224,8 @@ class TakenCluster:
         raise ObjectConflictError(f"{manifest['kind']} a: exists")
 
     async def get(self, kind, name):
+        if kind == "NetworkPolicy":
+            return self.policy
         return None if self.sandbox["metadata"]["uid"] is None else self.sandbox
 
 
@@ -228,3 +255,17 @@ def test_object_that_is_gone_again_is_the_original_conflict():
     manifest = {"kind": "Sandbox", "metadata": {"name": "a"}}
     with pytest.raises(ObjectConflictError):
         asyncio.run(create_once(TakenCluster(uid=None), manifest, request_digests(request())))
+
+
+@pytest.mark.parametrize(("uid", "shown"), [("s-1", '{"egress":[]}'), ("other", "not set")])
+def test_only_the_network_policy_of_the_sandbox_is_described(uid, shown):
+    metadata = {"name": "a", "ownerReferences": [{"kind": "Sandbox", "name": "a", "uid": uid}]}
+    policy = {"kind": "NetworkPolicy", "metadata": metadata, "spec": {"egress": []}}
+    before = request_digests(request(network_policy=NetworkPolicy(egress=[])))
+    cluster = TakenCluster(policy, annotations={REQUEST_DIGESTS_ANNOTATION: before})
+    requested = request(network_policy=NetworkPolicy(ingress=[]))
+    asked = from_request.network_policy_manifest(requested, namespace="ns")
+    with pytest.raises(ApiError) as caught:
+        asyncio.run(create_once(cluster, sandbox(), request_digests(requested), policy=asked))
+    expected = f'network_policy is {shown}, requested is {{"ingress":[]}}'
+    assert caught.value.problem.message == f"sandbox a: exists, and differs in network_policy: {expected}"
