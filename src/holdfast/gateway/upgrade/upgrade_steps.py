@@ -21,7 +21,7 @@ from holdfast.containers import (
 from holdfast.errors import DiskFullError, GatewayNotFoundError, ImageNotFoundError, TemporaryError
 from holdfast.gateway.base_steps import GatewayStep, progress_reporter
 from holdfast.gateway.node import RESTART_NEVER
-from holdfast.gateway.registry import unknown_gateway_error
+from holdfast.gateway.registry import check_recorded
 from holdfast.gateway.upgrade import datastore
 from holdfast.gateway.upgrade.datastore import is_at_target, new_record, read_record
 from holdfast.gateway.versions import (
@@ -178,9 +178,16 @@ def stop_permanently(gateway: GatewayContext, grace_seconds: int | None = None) 
 
 
 def no_container_error(gateway: GatewayContext) -> GatewayNotFoundError:
-    """Why a gateway without a container cannot be upgraded."""
+    """Why a gateway without a container cannot be upgraded.
+
+    Raises:
+        GatewayNotFoundError: The gateway has no data either, and this machine has no record of it.
+    """
     if find_volume(gateway.engine, gateway.object_name) is None:
-        return unknown_gateway_error(gateway.name)
+        check_recorded(gateway.name)
+        return GatewayNotFoundError(
+            f"gateway {gateway.name}: no container and no data", hint=f"Run `holdfast up {gateway.name}`."
+        )
     return GatewayNotFoundError(
         f"gateway {gateway.name}: it has data but no container, so a rollback would not be possible",
         hint=f"Run `holdfast up {gateway.name}` first.",

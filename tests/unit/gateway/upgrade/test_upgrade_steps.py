@@ -1,15 +1,17 @@
-"""The old container is parked only if its snapshot is still current."""
+"""What an upgrade needs: a container, and a snapshot that is current when the old container is parked."""
 
 import msgspec
 import pytest
+from tests.support.hints import hint_commands
 from tests.support.inspected_containers import engine_with, inspected
 from tests.support.upgrade_record import UPGRADE_RECORD
 
-from holdfast.errors import TemporaryError
+from holdfast.errors import GatewayNotFoundError, TemporaryError
 from holdfast.gateway.context import GatewayContext
+from holdfast.gateway.registry import GatewayMetadata, write_metadata
 from holdfast.gateway.settings import resolve_settings
 from holdfast.gateway.spec import GatewaySpec
-from holdfast.gateway.upgrade import ParkOldContainer, upgrade_steps
+from holdfast.gateway.upgrade import ParkOldContainer, state_machine, upgrade_steps
 from holdfast.workflow import Workflow
 
 SPEC = GatewaySpec(name="dev", image=UPGRADE_RECORD.image, port=26443, gateway_port=26444)
@@ -48,3 +50,27 @@ def test_stopped_container_with_current_snapshot_is_parked(monkeypatch):
 def test_container_without_current_snapshot_is_not_parked(monkeypatch, record, state):
     with pytest.raises(TemporaryError, match="gateway dev: its node was started after the snapshot"):
         park(monkeypatch, record, **state)
+
+
+@pytest.fixture
+def missing_gateway(tmp_path, monkeypatch):
+    """A gateway without container and volume, beside a recorded one with a similar name."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    write_metadata(GatewayMetadata(name="dev1", image="i", port=1))
+    gateway = GatewayContext("dev", resolve_settings({}, environ={}))
+    gateway.engine = engine_with()
+    return gateway
+
+
+def test_recorded_gateway_without_container_and_data_cannot_be_upgraded(missing_gateway):
+    write_metadata(GatewayMetadata(name="dev", image="i", port=2))
+    with pytest.raises(GatewayNotFoundError) as caught:
+        state_machine.resolve_direction(missing_gateway)
+    assert caught.value.message == "gateway dev: no container and no data"
+    assert hint_commands(caught.value.hint, "Run `holdfast up {}`.") == ["holdfast up dev"]
+
+
+def test_upgrade_of_an_unknown_gateway_suggests_a_similar_name(missing_gateway):
+    with pytest.raises(GatewayNotFoundError, match="gateway dev: not found") as caught:
+        state_machine.resolve_direction(missing_gateway)
+    assert caught.value.hint == "Did you mean 'dev1'? Run `holdfast list` to see all gateways."
