@@ -1,11 +1,12 @@
 """The commands in hints of the command line work as printed."""
 
+import json
 import shutil
 import sqlite3
 from contextlib import closing
 
 import pytest
-from tests.support.hints import execute_hint
+from tests.support.hints import execute_hint, hint_commands
 from tests.support.holdfast_cli import HoldfastCli
 from tests.support.stubs import stub
 
@@ -87,10 +88,23 @@ def no_engine(holdfast, tmp_path):
 
 
 def test_doctor_names_command_that_rewrites_the_active_gateway(no_engine, two_gateways, tmp_path):
+    registry.remove_local_files("b")
     (tmp_path / "config" / "active").write_bytes(b"\xff\xfe")
     printed = no_engine.run("doctor").stdout
     used = execute_hint(no_engine, printed, "Run `holdfast use {}`: it rewrites the file.")
     assert used == "Gateway a is active.\n"
+    assert "active-damaged" not in no_engine.run("doctor").stdout
+
+
+def test_doctor_lets_the_user_choose_the_active_gateway(no_engine, two_gateways, tmp_path):
+    (tmp_path / "config" / "active").write_bytes(b"\xff\xfe")
+    report = json.loads(no_engine.run("doctor", "--json").stdout)["report"]
+    (finding,) = [each for each in report["findings"] if each["code"] == "active-damaged"]
+    assert finding["fixed_by"] == "person"
+    assert finding["repair"].endswith(" a, b.")
+    (command,) = hint_commands(finding["repair"], "Run `holdfast use NAME` with one of these names: {}.")
+    used = no_engine.run(*command.replace("NAME", "b").split()[1:])
+    assert used.stdout == "Gateway b is active.\n"
     assert "active-damaged" not in no_engine.run("doctor").stdout
 
 

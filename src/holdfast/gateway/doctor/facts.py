@@ -286,10 +286,13 @@ def _resolve_name(findings: list[Finding]) -> str | None:
         path = str(home.config_dir() / "active")
         cause = f"The file that names the active gateway is not valid: {error}."
         recorded = known_gateway_names()
-        repair = (
-            f"Run `holdfast use {recorded[0]}`: it rewrites the file." if recorded else "Remove the file."
-        )
-        fixed_by: FixedBy = "command" if recorded else "person"
+        fixed_by: FixedBy = "command" if len(recorded) == 1 else "person"
+        if fixed_by == "command":
+            repair = f"Run `holdfast use {recorded[0]}`: it rewrites the file."
+        elif recorded:
+            repair = f"Run `holdfast use NAME` with one of these names: {', '.join(recorded)}."
+        else:
+            repair = "Remove the file."
         findings.append(problem("active-damaged", path, cause, fixed_by=fixed_by, repair=repair))
     names = []
     for directory in sorted((home.config_dir() / "gateways").glob("*/")):  # with or without metadata

@@ -152,7 +152,7 @@ def _missing_container(facts: GatewayFacts) -> Finding:
         cause = "The container does not exist."
         return problem("container-missing", subject, cause, fixed_by="command", repair=up)
     cause, repair = f"The gateway {facts.name} does not exist.", "Run `holdfast list` to see all gateways."
-    return problem("gateway-unknown", subject, cause, fixed_by="command", repair=repair)
+    return problem("gateway-unknown", subject, cause, fixed_by="person", repair=repair)
 
 
 def _stopped_container(facts: GatewayFacts, container: ContainerView, logs: str) -> Finding:
