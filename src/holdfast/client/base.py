@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 ImagePusher: TypeAlias = Callable[[str], bool]
 """Pushes an image from the local container engine into the gateway. May block.
 
-Returns whether the gateway has a new image: False if it had the image, and for an image that is not pushed.
+Returns whether the gateway has the image now: False for an image that is not pushed.
 Raises a HoldfastError if the push fails.
 """
 
 
 class ImagePush(NamedTuple):
-    """The end of a push: whether the gateway has a new image, or why the push failed."""
+    """The end of a push: whether the gateway has the image now, or why the push failed."""
 
     is_pushed: bool = False
     error: HoldfastError | None = None

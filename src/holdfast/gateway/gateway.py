@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from holdfast import gateway  # its exports are imported on first use
-from holdfast.errors import GatewayNotFoundError
+from holdfast.errors import GatewayNotFoundError, LockedError
 from holdfast.events import EventBus
 from holdfast.gateway.endpoint import api_access
 from holdfast.gateway.registry import GatewayFiles, known_gateway_names, resolve_gateway_name, use_gateway
@@ -303,19 +303,27 @@ class Gateway:
     def push_sandbox_image(self, image: str) -> bool:
         """Push one of holdfast's own sandbox images from the local container engine into the gateway.
 
-        A sandbox's `wait` calls this when its node cannot pull the image.
+        A sandbox's `wait` calls this when its node cannot pull the image. It waits for another command that
+        works on the gateway: several sandboxes may need the same image at the same time.
 
         Returns:
-            Whether the gateway has a new image. False for other images, and if the gateway had the image.
+            Whether the gateway has the image now. False for other images.
 
         Raises:
+            LockedError: Another command has used the gateway for the time of the setting `timeouts.push`.
             HoldfastError: The push failed, as in `push_images`.
         """
         from holdfast.sandbox import from_request
 
         if image.rpartition(":")[0] not in from_request.SANDBOX_IMAGES:
             return False
-        return bool(gateway.commands.push(self.name, [image], self._bus()).pushed)
+        from holdfast.retry import Policy, constant
+
+        timeout = gateway.resolve_settings().settings.timeouts.push
+        wait = Policy(attempts=None, deadline=timeout, backoff=constant(0.5), retry_on=LockedError)
+        wait.call(gateway.commands.push, self.name, [image], self._bus())
+        # Also if nothing was pushed: another command did that after the node had tried to pull the image.
+        return True
 
     def destroy(self, *, data: bool = False) -> GatewayResult:
         """Remove the gateway; unlike the command line, accept one that does not exist.

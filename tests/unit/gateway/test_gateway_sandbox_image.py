@@ -2,10 +2,11 @@
 
 import pytest
 
-from holdfast.errors import ContainerEngineError
+from holdfast.errors import ContainerEngineError, LockedError
 from holdfast.events import EventBus
 from holdfast.gateway import Gateway, commands
 from holdfast.gateway.commands import GatewayResult
+from holdfast.retry import testing_mode
 
 
 @pytest.fixture
@@ -46,8 +47,23 @@ def test_failed_push_is_raised(monkeypatch):
         Gateway("dev").push_sandbox_image("holdfast/sandbox:1")
 
 
-def test_image_already_in_gateway_is_not_a_push(monkeypatch):
+def test_push_waits_for_another_command(monkeypatch):
+    attempts = []
+
+    def push(name, references, bus):
+        attempts.append(name)
+        if len(attempts) < 4:
+            raise LockedError("another run is in progress")
+        return GatewayResult(name=name, run="r", changed=())
+
+    monkeypatch.setattr(commands, "push", push)
+    with testing_mode():
+        assert Gateway("dev").push_sandbox_image("holdfast/sandbox:1")
+    assert len(attempts) == 4
+
+
+def test_image_that_another_command_has_pushed_is_in_the_gateway(monkeypatch):
     monkeypatch.setattr(
         commands, "push", lambda name, references, bus: GatewayResult(name=name, run="r", changed=())
     )
-    assert not Gateway("dev").push_sandbox_image("holdfast/sandbox:1")
+    assert Gateway("dev").push_sandbox_image("holdfast/sandbox:1")
