@@ -30,16 +30,18 @@ from typing import TYPE_CHECKING
 
 from holdfast.runtime.http_message import CHUNK_SIZE, MAX_HEAD_BYTES, RequestHead, ResponseHead
 from holdfast.runtime.http_request import HTTPError
+from holdfast.runtime.request_slots import RequestSlots
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
 PORT = 8080
-# Above it, connections are closed at once; above the other two, requests wait and upgrades fail. The sum is
-# below the usual limit of 1024 file descriptors.
+# Above it, connections are closed at once. The other three leave connections for the health check. Each of
+# these requests uses a second file descriptor; the sum is below the usual limit of 1024.
 _MAX_CONNECTIONS = 512
 _MAX_REQUESTS = 128
 _MAX_UPGRADES = 256
+_MAX_WAITING = 64
 _HEAD_SECONDS = 10.0
 _DIAL_SECONDS = 5.0
 _DIAL_DELAYS = (0.2, 0.4, 0.8)
@@ -67,8 +69,15 @@ class RouterSettings:
     allows_loopback: bool = False
     head_seconds: float = _HEAD_SECONDS
     dial_delays: Iterable[float] = _DIAL_DELAYS
+    max_connections: int = _MAX_CONNECTIONS
     max_requests: int = _MAX_REQUESTS
     max_upgrades: int = _MAX_UPGRADES
+    max_waiting: int = _MAX_WAITING
+
+    @property
+    def max_served(self) -> int:
+        """How many connections can be in use for long; the others are for health checks and errors."""
+        return self.max_requests + self.max_upgrades + self.max_waiting
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RouterSettings:
@@ -177,9 +186,10 @@ class Exchange:
         self._is_upgraded = asyncio.get_running_loop().create_future()
         self.has_response = False
 
-    async def run(self, slots: asyncio.Semaphore, dial_delays: Iterable[float]) -> None:
+    async def run(self, slots: RequestSlots, dial_delays: Iterable[float]) -> None:
         """Wait for a slot, connect to the sandbox, and copy data in both directions."""
-        async with asyncio.timeout(self._seconds) as self._limit, slots:
+        slot = slots.hold(self._client, is_probed=self._head.version == "HTTP/1.1")
+        async with asyncio.timeout(self._seconds) as self._limit, slot:
             self._sandbox_reader, self._sandbox = await _connect(self._target, dial_delays)
             for writer in (self._client, self._sandbox):
                 # `drain` waits until the kernel has all data, so that closing loses none of it.
@@ -202,6 +212,8 @@ class Exchange:
 
     async def _send_request(self) -> None:
         try:
+            if self._client.transport.is_closing():
+                raise ConnectionResetError
             self._sandbox.write(self._head.encode_for_sandbox(self._target.authority, _DROPPED_HEADERS))
             await self._copy(self._head.read_body(self._client_reader), self._sandbox)
             # An upgraded connection continues with data of the client, so read nothing until that is known.
@@ -290,8 +302,8 @@ class Router:
         self.settings = settings
         self._connections = 0
         # Upgraded connections are open for hours: they must not occupy the slots of requests.
-        self._request_slots = asyncio.Semaphore(settings.max_requests)
-        self._upgrade_slots = asyncio.Semaphore(settings.max_upgrades)
+        self._request_slots = RequestSlots(settings.max_requests, settings.max_waiting, "Too many requests.")
+        self._upgrade_slots = RequestSlots(settings.max_upgrades, 0, "Too many upgraded connections.")
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept connections until the task is cancelled."""
@@ -302,17 +314,18 @@ class Router:
             server.close()
 
     async def _handle_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connections >= _MAX_CONNECTIONS:
+        if self._connections >= self.settings.max_connections:
             writer.transport.abort()
             return
         self._connections += 1
         try:
             await self._serve_request(reader, writer)
-            # Closing with unread data would discard the response.
             writer.write_eof()
-            async with asyncio.timeout(_LINGER_SECONDS):
-                async for _ in _read_all(reader):
-                    pass
+            if self._connections <= self.settings.max_served:
+                # Closing with unread data would discard the response.
+                async with asyncio.timeout(_LINGER_SECONDS):
+                    async for _ in _read_all(reader):
+                        pass
         except (OSError, asyncio.IncompleteReadError):
             # The client is gone, sends no request, or does not read.
             writer.transport.abort()
@@ -348,8 +361,6 @@ class Router:
 
     async def _run_exchange(self, exchange: Exchange, head: RequestHead, target: Target) -> None:
         slots = self._upgrade_slots if head.is_upgrade else self._request_slots
-        if head.is_upgrade and slots.locked():
-            raise HTTPError(503, "Too many upgraded connections.")
         try:
             await exchange.run(slots, self.settings.dial_delays)
         except TimeoutError as error:
