@@ -12,8 +12,9 @@ from tests.support.controller_process import SandboxNamespace
 from tests.support.gateway import HELPER_IMAGE
 from tests.support.holdfast_cli import HoldfastCli
 
+from holdfast.api import PUBLISHED_NAMESPACE
 from holdfast.containers import run_in_container
-from holdfast.controller.leader_election import LEASE_NAME, LEASE_NAMESPACE
+from holdfast.controller.leader_election import LEASE_NAME
 from holdfast.kube import Objects, api_client
 from holdfast.remote import connect
 
@@ -73,7 +74,7 @@ def controller_pod(gateway):
 def test_up_installs_controller_that_becomes_leader(gateway):
     pod = controller_pod(gateway)
     assert pod["spec"]["serviceAccountName"] == "holdfast-controller"
-    lease = gateway.get("lease", "-n", LEASE_NAMESPACE, LEASE_NAME)
+    lease = gateway.get("lease", "-n", PUBLISHED_NAMESPACE, LEASE_NAME)
     assert lease["spec"]["holderIdentity"] == pod["metadata"]["uid"]
     again = json.loads(gateway.holdfast("up", gateway.name, "--json"))
     assert "apply-workloads" not in again["changed"]

@@ -213,6 +213,8 @@ def test_new_spec_of_pool_reaches_claims_as_its_strategy_says(ns, history, strat
         else:
             ns.patch("SandboxWarmPool", name, {"spec": {"sandboxTemplateRef": {"name": f"{name}-other"}}})
     wait_known(ns, name, f"{name}-marker")
+    # The pool may have replaced adopted members with the old template until it knew the new one.
+    known = uids(members(ns, name))
     late = create_claims(ns, f"{name}-after", name, AFTER)
     boxes = assert_each_claim_has_one_sandbox(ns, history, [*names[name], *late])
     assert_pool_ends_at_its_size(ns, name, REPLICAS)
@@ -226,7 +228,7 @@ def test_new_spec_of_pool_reaches_claims_as_its_strategy_says(ns, history, strat
     else:
         stale = uids(box for box in old if image_of(box) == "app:1")
         assert stale <= uids(remaining) | taken
-        assert uids(box for box in remaining if image_of(box) == "app:1") <= stale
+        assert uids(box for box in remaining if image_of(box) == "app:1") <= known
     template = name if change == "edit" else f"{name}-other"
     sources = {box["metadata"]["annotations"][TEMPLATE_REF] for box in remaining if image_of(box) == "app:2"}
     assert sources == {template}
