@@ -73,7 +73,6 @@ def without_durations(text):
     return re.sub(r" \(\d+\.\d s\)$", "", text, flags=re.MULTILINE)
 
 
-@pytest.mark.slow  # under load, the commands may print retries and waits too
 def test_terminal_picture_shows_what_the_commands_print(clean_gateway, environment):
     del environment["HOLDFAST_GATEWAY"]  # else the printed commands name it
     with Gateway(clean_gateway.name).sandboxes().temporary():
